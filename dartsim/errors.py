@@ -1,0 +1,78 @@
+"""The error tree: few errors, each naming what was found and what was wanted.
+
+DartsimError
+├── ConfigError            bad configuration, refused before anything starts
+├── TaskFileError          a task file that cannot be used
+├── EnvFault               a desktop failed: masked, the slot is served again
+│   ├── EnvStartFailed     the desktop never came up
+│   └── EnvBroken          the desktop failed while an attempt used it
+├── ScoreUnavailable       the evaluator failed: the attempt is masked, never scored 0
+├── WorkerFault            an inference worker failed a request
+│   └── WorkerRestarted    the request was killed by a restart; ask another worker
+├── LearnerFault           an update failed; its batch goes back
+├── SimulationError        virtual time cannot go on
+│   ├── Stalled            tasks wait and nothing is left that could wake them
+│   ├── LimitReached       a virtual-time or event limit was hit
+│   └── Forbidden          real I/O, threads or blocking waits in virtual time
+└── InvariantViolated      a rule that must always hold did not
+"""
+
+
+class DartsimError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ConfigError(DartsimError):
+    """The configuration cannot be run; raised before any work starts."""
+
+
+class TaskFileError(DartsimError):
+    """A task file is missing, is not JSON, or breaks OSWorld's schema."""
+
+
+class EnvFault(DartsimError):
+    """A fault of the environment side. Masks the attempt; never becomes a reward."""
+
+
+class EnvStartFailed(EnvFault):
+    """A desktop did not become ready."""
+
+
+class EnvBroken(EnvFault):
+    """A desktop failed while an attempt was using it."""
+
+
+class ScoreUnavailable(DartsimError):
+    """The evaluator could not produce a score; the attempt is masked with this cause."""
+
+
+class WorkerFault(DartsimError):
+    """An inference worker failed a request."""
+
+
+class WorkerRestarted(WorkerFault):
+    """The worker was restarted under a live request, whose partial reply is lost."""
+
+
+class LearnerFault(DartsimError):
+    """An update did not finish. Its batch was not trained and is returned."""
+
+
+class SimulationError(DartsimError):
+    """Base of what stops a simulation."""
+
+
+class Stalled(SimulationError):
+    """Tasks wait, and nothing is left to happen that could wake them."""
+
+
+class LimitReached(SimulationError):
+    """A limit given to the simulation (virtual time, events, progress) was hit."""
+
+
+class Forbidden(SimulationError):
+    """Something that only exists in real time was asked for in virtual time."""
+
+
+class InvariantViolated(DartsimError):
+    """A rule of the design that must always hold was broken: a bug, not a fault."""

@@ -1,0 +1,142 @@
+"""The doors of the control plane: what a backend must provide, simulated or real.
+
+Conformance checks for each port are plain functions in ``dartsim.checks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from dartsim.types import (
+    Batch,
+    Drop,
+    Observation,
+    Reply,
+    Request,
+    StepResult,
+    Task,
+    Trajectory,
+    UpdateResult,
+    Version,
+    Weights,
+)
+
+
+class AsyncEnv(Protocol):
+    """One running desktop. Only one call at a time."""
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set the desktop up for ``task`` and return what it shows first.
+
+        Raises:
+            EnvFault: If the desktop failed.
+        """
+        ...
+
+    async def step(self, action: str) -> StepResult:
+        """Carry out one action and return what the desktop shows then.
+
+        Raises:
+            EnvFault: If the desktop failed. A malformed action is no fault.
+        """
+        ...
+
+    async def evaluate(self) -> float:
+        """Return the score of the desktop's present state, in [0, 1].
+
+        Raises:
+            ScoreUnavailable: If the evaluator failed.
+            EnvFault: If the desktop failed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Tear the desktop down and give back all it holds. May be called twice; never raises."""
+        ...
+
+
+class EnvProvider(Protocol):
+    """Starts desktops."""
+
+    async def start(self, slot: int) -> AsyncEnv:
+        """Boot a desktop for a slot of the cluster and return it ready.
+
+        If cancelled or failed, nothing of the desktop is left behind.
+
+        Raises:
+            EnvStartFailed: If it did not become ready.
+        """
+        ...
+
+
+class SyncMode(StrEnum):
+    """What a weight change does to requests that are running on the worker."""
+
+    DRAIN = "drain"
+    """The caller has let them finish: there are none."""
+    KEEP = "keep"
+    """They are frozen while weights load, and go on under the new ones with their old cache."""
+    RESTART = "restart"
+    """They are killed with ``WorkerRestarted``, as when the server process is restarted."""
+
+
+class PolicyWorker(Protocol):
+    """One inference engine."""
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request. Cancelling the call frees what it holds in the engine.
+
+        Raises:
+            WorkerFault: If the engine failed the request.
+        """
+        ...
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Put new weights into the engine; on return every new token comes from them.
+
+        Raises:
+            WorkerFault: If the weights could not be loaded; the engine then serves nothing.
+        """
+        ...
+
+
+class Learner(Protocol):
+    """One trainer: turns a batch into new weights."""
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train on a batch and return the new weights, ready to be loaded by workers.
+
+        Raises:
+            LearnerFault: If the update did not happen; weights are then as before.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Keeps what happened to every trajectory. Each call is one transaction."""
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Keep a finished attempt, in state ``recorded``."""
+        ...
+
+    def lease(self, batch: Batch) -> None:
+        """Mark the batch's trajectories as leased to its update."""
+        ...
+
+    def release(self, batch: Batch) -> None:
+        """Return a batch whose update failed: its trajectories are ``recorded`` again."""
+        ...
+
+    def trained(self, batch: Batch, version: Version) -> None:
+        """Mark the batch's trajectories as trained, and the version they made."""
+        ...
+
+    def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+        """Mark trajectories as dropped, for one reason."""
+        ...
+
+    def close(self) -> None:
+        """Write out what is pending and let go."""
+        ...

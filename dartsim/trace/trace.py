@@ -1,0 +1,230 @@
+"""``Trace``: everything a run measures, streaming.
+
+The control plane tells it what happens (state changes, counts); figures are computed from two of its
+snapshots by ``dartsim.trace.figures``. Nothing here reads a wall clock or wakes the loop: snapshots are
+taken when an attempt or an update ends and one is due.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
+from dartsim.trace.tracks import Clock, Population
+from dartsim.types import Batch, Drop, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything counted from the start up to one moment.
+
+    Attributes:
+        time: Loop time, seconds since the start of the run.
+        desktops: Desktop-seconds by ``DesktopState``.
+        workers: Worker-seconds by ``WorkerState``.
+        trainer: Seconds by ``TrainerState``.
+        phase: Seconds by ``PhaseState``.
+        counts: Totals by name.
+    """
+
+    time: float
+    desktops: tuple[float, ...]
+    workers: tuple[float, ...]
+    trainer: tuple[float, ...]
+    phase: tuple[float, ...]
+    counts: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class UpdateRecord:
+    """One finished update, as one line of ``metrics.jsonl``."""
+
+    update: int
+    time: float
+    num_turns: int
+    num_trajectories: int
+    mean_reward: float
+    mean_turns: float
+    staleness_mean: float
+    staleness_max: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Counts:
+    """Totals counted on the hot path; plain attributes, because a dictionary costs twice as much."""
+
+    __slots__ = ("generated_turns", "prompt_tokens", "response_tokens")
+
+    def __init__(self) -> None:
+        self.generated_turns = 0
+        self.prompt_tokens = 0
+        self.response_tokens = 0
+
+
+class Trace:
+    """The measurements of one run.
+
+    Args:
+        clock: Returns the loop's time, seconds.
+        num_envs: Desktop slots.
+        num_workers: Inference workers.
+        max_segments: Newest state segments to keep for each population; 0 keeps none.
+        max_snapshots: Snapshots to keep; when full, every other one is dropped and their spacing doubled.
+        first_spacing_seconds: Smallest spacing of snapshots.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        num_envs: int,
+        num_workers: int,
+        max_segments: int = 0,
+        max_snapshots: int = 400,
+        first_spacing_seconds: float = 60.0,
+    ) -> None:
+        self.clock = clock
+        self.started = clock()
+        self.desktops = Population("desktops", DesktopState, num_envs, clock, max_segments)
+        self.workers = Population("workers", WorkerState, num_workers, clock, max_segments)
+        self.trainer = Population("trainer", TrainerState, 1, clock, max_segments)
+        self.phase = Population("phase", PhaseState, 1, clock, max_segments)
+        self.hot = Counts()
+        self.counts: Counter[str] = Counter()
+        self.staleness: Counter[tuple[int, int]] = Counter()
+        """Trained turns by (versions behind of their oldest weights, of their newest weights)."""
+        self.offered: Counter[str] = Counter()
+        self.trained: Counter[str] = Counter()
+        self.staleness_max = 0
+        """Largest (version trained on, less oldest version that generated any part) of a trained trajectory."""
+        self.updates: deque[UpdateRecord] = deque(maxlen=4096)
+        self.sinks: list[Callable[[UpdateRecord], None]] = []
+        """Called with every finished update, in order."""
+        self.snapshots: list[Snapshot] = []
+        self._max_snapshots = max_snapshots
+        self._spacing = first_spacing_seconds
+        self._next = self.started
+        self._running = 0
+        self.tick()
+
+    # -- what the control plane reports ---------------------------------------------------------
+
+    def attempt_started(self) -> None:
+        """An attempt was given to a slot."""
+        self.counts["attempts"] += 1
+        self._running += 1
+        if self._running == 1:
+            self.phase.tracks[0].enter(PhaseState.ROLLOUT)
+
+    def attempt_finished(self, trajectory: Trajectory) -> None:
+        """An attempt ended, one way or another."""
+        counts = self.counts
+        counts["trajectories"] += 1
+        counts["trajectory_turns"] += len(trajectory.turns)
+        counts[f"ending/{trajectory.ending}"] += 1
+        self.offered[trajectory.attempt.task.id] += 1
+        if trajectory.reward is not None:
+            counts["rewarded"] += 1
+            counts["reward"] += trajectory.reward  # type: ignore[assignment]
+        else:
+            counts[f"cause/{trajectory.cause}"] += 1
+        self._running -= 1
+        if self._running == 0:
+            self.phase.tracks[0].enter(PhaseState.QUIET)
+        self.tick()
+
+    def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
+        """Trajectories will not be trained."""
+        self.counts[f"dropped/{reason}"] += len(trajectories)
+        self.counts["dropped_turns"] += sum(len(t.turns) for t in trajectories)
+
+    def batch_leased(self, batch: Batch) -> None:
+        """A batch was given to the trainer."""
+        self.counts["admitted_turns"] += batch.num_turns
+
+    def batch_released(self, batch: Batch) -> None:
+        """A batch came back untrained."""
+        self.counts["admitted_turns"] -= batch.num_turns
+        self.counts["failed_updates"] += 1
+
+    def update_finished(self, batch: Batch, metrics: Mapping[str, float]) -> None:
+        """An update was finished; its turns count as trained from now on."""
+        trajectories = batch.trajectories
+        worst = total = num_turns = 0
+        for trajectory in trajectories:
+            self.trained[trajectory.attempt.task.id] += 1
+            behind = batch.version - trajectory.oldest_version
+            worst = max(worst, behind)
+            for turn in trajectory.turns:
+                oldest = batch.version - turn.reply.oldest_version
+                total += oldest
+                self.staleness[oldest, batch.version - turn.reply.version] += 1
+            num_turns += len(trajectory.turns)
+        self.counts["updates"] += 1
+        self.counts["trained_turns"] += num_turns
+        self.counts["trained_trajectories"] += len(trajectories)
+        self.staleness_max = max(self.staleness_max, worst)
+        record = UpdateRecord(
+            update=batch.update,
+            time=self.now,
+            num_turns=num_turns,
+            num_trajectories=len(trajectories),
+            mean_reward=sum(t.reward or 0.0 for t in trajectories) / len(trajectories),
+            mean_turns=num_turns / len(trajectories),
+            staleness_mean=total / num_turns if num_turns else 0.0,
+            staleness_max=worst,
+            metrics=dict(metrics),
+        )
+        self.updates.append(record)
+        for sink in self.sinks:
+            sink(record)
+        self.tick()
+
+    # -- snapshots --------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start of the run."""
+        return self.clock() - self.started
+
+    def tick(self) -> None:
+        """Take a snapshot if one is due."""
+        if self.clock() >= self._next:
+            self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """Take a snapshot now and keep it."""
+        snapshot = self.measure()
+        self.snapshots.append(snapshot)
+        if len(self.snapshots) > self._max_snapshots:
+            del self.snapshots[1::2]
+            self._spacing *= 2
+        self._next = self.clock() + self._spacing
+        return snapshot
+
+    def measure(self) -> Snapshot:
+        """Return everything counted up to now."""
+        counts = dict(self.counts)
+        counts["generated_turns"] = self.hot.generated_turns
+        counts["prompt_tokens"] = self.hot.prompt_tokens
+        counts["response_tokens"] = self.hot.response_tokens
+        return Snapshot(
+            time=self.now,
+            desktops=self.desktops.seconds(),
+            workers=self.workers.seconds(),
+            trainer=self.trainer.seconds(),
+            phase=self.phase.seconds(),
+            counts=counts,
+        )
+
+    def populations(self) -> tuple[Population, ...]:
+        """The populations that have a timeline, in drawing order."""
+        return (self.desktops, self.workers, self.trainer)
+
+    def close(self) -> None:
+        """Take the last snapshot and close the timelines."""
+        for population in (*self.populations(), self.phase):
+            population.flush()
+        self.snapshot()

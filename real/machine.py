@@ -1,0 +1,88 @@
+"""What machine, software and commit a recorded figure comes from.
+
+Anything not to be found out is None, because a missing fact must not stop an experiment.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_GIB = 2**30
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the facts that belong beside every recorded figure, ready for JSON.
+
+    Keys: ``cpu_model``, ``logical_cores`` (those this process may use), ``memory_gib`` (one decimal), ``os``,
+    ``python``, ``commit`` (40 hex digits), ``dirty`` (whether tracked files differ from the commit, or new ones
+    lie beside them), ``packages`` (version by distribution name).
+    """
+    commit, dirty = checkout_state(Path(__file__).resolve().parent.parent)
+    return {
+        "cpu_model": cpu_model(),
+        "logical_cores": _usable_cores(),
+        "memory_gib": round(psutil.virtual_memory().total / _GIB, 1),
+        "os": platform.platform(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "commit": commit,
+        "dirty": dirty,
+        "packages": installed_packages(),
+    }
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return the processor's name as its maker writes it, or None if the system does not tell."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, None) or platform.processor() or None
+
+
+def checkout_state(root: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of the git checkout at ``root`` and whether files differ from it.
+
+    Both are None where ``root`` is not the top of a checkout (an installed wheel, even one inside another
+    project's checkout), has no commit yet, or git is not installed.
+    """
+    top = _git(root, "rev-parse", "--show-toplevel")
+    commit = _git(root, "rev-parse", "--verify", "HEAD")
+    status = _git(root, "status", "--porcelain")
+    if top is None or commit is None or status is None or Path(top).resolve() != root.resolve():
+        return None, None
+    return commit, bool(status)
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the version of every installed distribution, sorted by its lower-case name."""
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        # The first one on the path is the one that is imported; broken installs have no name.
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower(), distribution.version)
+    return dict(sorted(found.items()))
+
+
+def _usable_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
