@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from dartsim.types import (
+    Attempt,
     Batch,
     Drop,
     Observation,
@@ -139,4 +140,48 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Write out what is pending and let go."""
+        ...
+
+
+class AttemptSource(Protocol):
+    """What a rollout asks for work and hands its results to: the data manager, seen from below."""
+
+    async def admit(self, slot: int) -> Attempt | None:
+        """Say that a slot is free, and return its next attempt once one may start; None when the run ends."""
+        ...
+
+    def finish(self, trajectory: Trajectory) -> None:
+        """Hand over what an admitted attempt left behind; exactly once an attempt."""
+        ...
+
+
+class BatchSource(Protocol):
+    """What the trainer takes batches from: the data manager, seen from the side."""
+
+    async def next_batch(self) -> Batch | None:
+        """Return a batch, leased to the next update, once there is one; None when the run ends."""
+        ...
+
+    def trained(self, batch: Batch, result: UpdateResult) -> None:
+        """Say that the batch was trained."""
+        ...
+
+    def release(self, batch: Batch) -> None:
+        """Return a batch whose update failed; it is eligible again."""
+        ...
+
+    def published(self, version: Version) -> None:
+        """Say that attempts admitted from now on may count on this version."""
+        ...
+
+
+class Publisher(Protocol):
+    """What the trainer gives new weights to: the rollout service, seen from the side."""
+
+    def publish(self, weights: Weights) -> None:
+        """Make these the weights that every worker has to end on; a newer publication supersedes them."""
+        ...
+
+    async def settled(self, version: Version) -> None:
+        """Wait until every worker serves ``version`` or a newer one."""
         ...

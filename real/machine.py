@@ -21,8 +21,8 @@ def describe_machine() -> dict[str, Any]:
     """Return the facts that belong beside every recorded figure, ready for JSON.
 
     Keys: ``cpu_model``, ``logical_cores`` (those this process may use), ``memory_gib`` (one decimal), ``os``,
-    ``python``, ``commit`` (40 hex digits), ``dirty`` (whether tracked files differ from the commit, or new ones
-    lie beside them), ``packages`` (version by distribution name).
+    ``python``, ``commit`` (in full), ``dirty`` (whether tracked files differ from the commit, or new ones lie
+    beside them), ``packages`` (version by distribution name).
     """
     commit, dirty = checkout_state(Path(__file__).resolve().parent.parent)
     return {

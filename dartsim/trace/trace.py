@@ -85,6 +85,8 @@ class Trace:
         max_snapshots: int = 400,
         first_spacing_seconds: float = 60.0,
     ) -> None:
+        if max_snapshots < 2:
+            raise ValueError(f"max_snapshots must be at least 2, got {max_snapshots}")
         self.clock = clock
         self.started = clock()
         self.desktops = Population("desktops", DesktopState, num_envs, clock, max_segments)
@@ -98,7 +100,7 @@ class Trace:
         self.offered: Counter[str] = Counter()
         self.trained: Counter[str] = Counter()
         self.staleness_max = 0
-        """Largest (version trained on, less oldest version that generated any part) of a trained trajectory."""
+        """Largest (version trained on, less oldest that generated any part) of a trained trajectory."""
         self.updates: deque[UpdateRecord] = deque(maxlen=4096)
         self.sinks: list[Callable[[UpdateRecord], None]] = []
         """Called with every finished update, in order."""
@@ -199,7 +201,7 @@ class Trace:
         snapshot = self.measure()
         self.snapshots.append(snapshot)
         if len(self.snapshots) > self._max_snapshots:
-            del self.snapshots[1::2]
+            del self.snapshots[1:-1:2]  # never the first or the last
             self._spacing *= 2
         self._next = self.clock() + self._spacing
         return snapshot

@@ -1,0 +1,178 @@
+"""Reading a configuration: defaults, a preset, a TOML file, then ``--set`` overrides, in this order."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from dartsim.config.rules import check
+from dartsim.config.schema import Config
+from dartsim.errors import ConfigError
+
+Tree = dict[str, Any]
+
+NONE = "none"
+"""How a setting that may be absent says so, because TOML has no null."""
+
+
+def presets() -> dict[str, Tree]:
+    """Return every preset as a tree, by name; each has a ``[about]`` table with title, source, departures."""
+    folder = resources.files("dartsim") / "presets"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return {name.removesuffix(".toml"): tomllib.loads((folder / name).read_text("utf-8")) for name in names}
+
+
+def preset(name: str) -> Tree:
+    """Return one preset's settings.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    known = presets()
+    if name not in known:
+        raise ConfigError(f"there is no preset {name!r}{_nearest(name, known)}; there are: {', '.join(known)}")
+    return {key: value for key, value in known[name].items() if key != "about"}
+
+
+def load(
+    file: Path | None = None, *, preset_name: str | None = None, overrides: Iterable[str] = ()
+) -> Config:
+    """Return the resolved configuration.
+
+    Args:
+        file: A TOML file; its top-level ``preset`` names what it builds on.
+        preset_name: What to build on instead; ``dart`` if neither says.
+        overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
+
+    Raises:
+        ConfigError: On an unknown key (with the nearest valid one), a wrong type or unit, or a combination
+            that cannot work.
+    """
+    own = _read(file) if file else {}
+    name = preset_name or own.get("preset", "dart")
+    if not isinstance(name, str):
+        raise ConfigError(f"preset must be a name in quotes, got {name!r}")
+    tree = merge(preset(name), own)
+    for override in overrides:
+        tree = merge(tree, parse_override(override))
+    tree["preset"] = name
+    return from_tree(tree)
+
+
+def from_tree(tree: Mapping[str, Any]) -> Config:
+    """Return the configuration of a tree of settings.
+
+    Raises:
+        ConfigError: As ``load``.
+    """
+    tree = _replace(tree, NONE, None)
+    unknown = list(_unknown_keys(tree, Config, ()))
+    if unknown:
+        raise ConfigError("\n".join(unknown))
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        lines = [f"  - {_place(item['loc'])}: {item['msg']}; got {item['input']!r}" for item in error.errors()]
+        raise ConfigError("the configuration has wrong values:\n" + "\n".join(lines)) from None
+    return check(config)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """Return ``base`` with the settings of ``over`` laid upon it, table by table."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def parse_override(text: str) -> Tree:
+    """Return ``a.b=value`` as a tree.
+
+    Raises:
+        ConfigError: If there is no ``=`` or no key.
+    """
+    key, equals, value = text.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise ConfigError(f"an override is written section.key=value, got {text!r}")
+    tree: Any = _value(value.strip())
+    for part in reversed(parts):
+        tree = {part: tree}
+    return dict(tree)
+
+
+def to_toml(config: Config) -> str:
+    """Return the resolved configuration as TOML, which ``load`` reads back to an equal one."""
+    return tomli_w.dumps(_replace(config.model_dump(), None, NONE))
+
+
+def _value(text: str) -> Any:
+    """Return a TOML value; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _read(file: Path) -> Tree:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {file}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+
+
+def _unknown_keys(tree: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...]) -> Iterable[str]:
+    """Yield one sentence for every key that the schema does not have."""
+    for key, value in tree.items():
+        field = model.model_fields.get(key)
+        if field is None:
+            place = ".".join((*path, key))
+            yield f"unknown key {place!r}{_nearest(place, valid_keys())}"
+            continue
+        section = next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
+        if section is not None and isinstance(value, Mapping):
+            yield from _unknown_keys(value, section, (*path, key))
+
+
+def valid_keys(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> list[str]:
+    """Return all keys of the schema, dotted."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        if _is_section(field.annotation):
+            keys += valid_keys(field.annotation, (*path, name))  # type: ignore[arg-type]
+        keys.append(".".join((*path, name)))
+    return keys
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the nearest name, by the whole dotted key or by its last part alone."""
+    known = list(known)
+    last = name.rsplit(".", 1)[-1]
+    by_last = {key.rsplit(".", 1)[-1]: key for key in known}
+    close = get_close_matches(name, known, 1, 0.75) or [by_last[k] for k in get_close_matches(last, by_last, 1, 0.5)]
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location if not str(part).startswith(("constrained", "literal", "function")))
+
+
+def _replace(tree: Any, old: Any, new: Any) -> Any:
+    """Return the tree with every leaf ``old`` replaced."""
+    if isinstance(tree, Mapping):
+        return {key: _replace(value, old, new) for key, value in tree.items()}
+    return new if tree == old and type(tree) is type(old) else tree

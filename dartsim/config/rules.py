@@ -1,0 +1,67 @@
+"""Rules between fields: combinations that could never work are refused before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dartsim.config.schema import Config
+from dartsim.errors import ConfigError
+
+
+def broken_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every rule that the configuration breaks."""
+    curation, rollout = config.curation, config.rollout
+    batch, attempts = curation.batch, curation.attempts
+    if batch.min_groups > batch.max_groups:
+        yield (
+            f"curation.batch.min_groups = {batch.min_groups} is more than curation.batch.max_groups = "
+            f"{batch.max_groups}: no batch could ever be large enough. Lower the first or raise the second."
+        )
+    if attempts.least > attempts.most:
+        yield (
+            f"curation.attempts.least = {attempts.least} is more than curation.attempts.most = {attempts.most}. "
+            "Lower the first."
+        )
+    smallest = attempts.least if attempts.rule == "by_success" else attempts.most
+    if curation.groups.min_size > smallest:
+        yield (
+            f"curation.groups.min_size = {curation.groups.min_size} is more than the {smallest} attempts a task can "
+            "get: such groups would always be dropped. Lower it, or raise curation.attempts."
+        )
+    wanted = batch.min_groups * attempts.most
+    if curation.max_ahead is not None and curation.max_ahead < wanted:
+        yield (
+            f"a batch needs {wanted} attempts (curation.batch.min_groups = {batch.min_groups} groups of "
+            f"{attempts.most}), but curation.max_ahead = {curation.max_ahead} admits fewer before the next "
+            f"version: the trainer would wait for ever. Set curation.max_ahead to at least {wanted}."
+        )
+    bound = curation.staleness.bound
+    if bound is not None and curation.max_ahead is not None:
+        admits = (bound + 1) * batch.max_groups * attempts.most
+        if curation.max_ahead > admits:
+            yield (
+                f"curation.max_ahead = {curation.max_ahead} attempts is more than the staleness bound {bound} can "
+                f"use: {bound} + 1 batches of {batch.max_groups} x {attempts.most} are {admits}; the rest would be "
+                f"dropped as stale. Set curation.max_ahead to at most {admits}, or raise curation.staleness.bound."
+            )
+    if rollout.lock_step and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
+        yield (
+            "rollout.lock_step asks all desktops' turns at once, so weights cannot change under it worker by worker. "
+            'Set rollout.sync.workers_at_a_time = "all" or trainer.wait_for_sync = true.'
+        )
+    if config.tasks.source == "osworld" and config.tasks.folder is None:
+        yield 'tasks.source = "osworld" needs tasks.folder, the folder that holds test_all.json and examples/.'
+    if config.tasks.source == "generated" and config.tasks.folder is not None:
+        yield 'tasks.folder is given but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
+
+
+def check(config: Config) -> Config:
+    """Return the configuration if it breaks no rule.
+
+    Raises:
+        ConfigError: Naming every broken rule.
+    """
+    broken = list(broken_rules(config))
+    if broken:
+        raise ConfigError("the configuration cannot work:\n" + "\n".join(f"  - {rule}" for rule in broken))
+    return config

@@ -1,0 +1,238 @@
+"""The configuration of a run: one schema, strict, units in the names, the source of each default beside it.
+
+Rules that span several fields are in ``dartsim.config.rules``; reading files and overrides in
+``dartsim.config.load``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, strict, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class RunConfig(Section):
+    """What is run, and for how long."""
+
+    hours: float = Field(24.0, gt=0.0, description="Simulated hours.")
+    seed: int = Field(0, ge=0, description="Seeds everything that is drawn.")
+    warmup_share: Share = Field(0.2, description="First share of the run that figures leave out.")
+
+
+class TasksConfig(Section):
+    """Which tasks are offered."""
+
+    source: Literal["generated", "osworld"] = Field(
+        "generated", description="A generator, or a folder of OSWorld task files."
+    )
+    count: Positive = Field(181, description="Generated tasks; 181 were measured (DART run history).")
+    folder: str | None = Field(None, description="OSWorld: folder that holds the list file and examples/.")
+    list_name: str = Field("test_nogdrive", description="OSWorld: list file, without .json.")
+    missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about absent task files.")
+
+
+class SurrogateConfig(Section):
+    """The surrogate policy: outcomes and lengths are drawn, nothing is learned."""
+
+    mean_success: Share | None = Field(
+        0.594, description="Mean success rate over tasks; null keeps the measured deciles' .559."
+    )
+    domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
+        "DART-GUI-7B", description="OSWorld tasks: whose published results by domain set the difficulty."
+    )
+    success_turns_mean: float = Field(11.6, gt=0, description="Turns of a success, lognormal (range 10-15.6).")
+    success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the same.")
+    failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
+    failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
+    task_length_sd: float = Field(0.35, ge=0, description="Sd of a task's log length factor.")
+
+
+class SyncConfig(Section):
+    """How workers come to new weights."""
+
+    mode: Literal["drain", "keep", "restart"] = Field(
+        "drain", description="What happens to requests that run on a worker whose weights change."
+    )
+    workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
+
+
+class RoutingConfig(Section):
+    """Which worker answers a request."""
+
+    rule: Literal["least_in_flight", "session_affine"] = Field("least_in_flight", description="DART's rule is the first.")
+    max_excess: int = Field(4, ge=0, description="session_affine: live requests above the least loaded worker's.")
+
+
+class LimitsConfig(Section):
+    """Longest time of each kind of call."""
+
+    start_seconds: Seconds = Field(600.0, description="One start of a desktop.")
+    setup_seconds: Seconds = Field(600.0, description="Setting a task up.")
+    request_seconds: Seconds = Field(1800.0, description="One reply, waiting for a stopped pool included.")
+    step_seconds: Seconds = Field(180.0, description="One action.")
+    evaluate_seconds: Seconds = Field(600.0, description="One score.")
+    close_seconds: Seconds = Field(120.0, description="One tear-down.")
+    lease_seconds: Seconds = Field(14400.0, description="A whole attempt on its desktop.")
+
+
+class RolloutConfig(Section):
+    """Desktops, and how attempts are played."""
+
+    num_envs: Positive = Field(38, description="Desktop slots (DART headline run).")
+    num_workers: Positive = Field(4, description="Inference workers, one GPU each (DART headline run).")
+    unit: Literal["rollout", "task", "batch"] = Field(
+        "rollout", description="What has to end before its slots get new work."
+    )
+    lock_step: bool = Field(False, description="Whether all live attempts take their turns together.")
+    max_turns: Positive = Field(30, description="Most turns of an attempt (DART headline run).")
+    start_tries: Positive = Field(3, description="Starts of a desktop before its attempt is given up.")
+    start_backoff_seconds: Seconds = Field(5.0, description="Wait after a failed start, doubled each time.")
+    request_tries: Positive = Field(10, description="Workers a request is tried on (DART released: 10).")
+    sync: SyncConfig = Field(default_factory=SyncConfig, description="Weight changes.")
+    routing: RoutingConfig = Field(default_factory=RoutingConfig, description="Choice of worker.")
+    limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Deadlines.")
+
+
+class AttemptsConfig(Section):
+    """How many attempts a task gets."""
+
+    rule: Literal["fixed", "by_success"] = Field("fixed", description="Always ``most``, or fewer for easy tasks.")
+    most: Positive = Field(8, description="Attempts of a task (DART: 8).")
+    least: Positive = Field(2, description="by_success: fewest attempts.")
+    threshold: Share = Field(0.6, description="by_success: success rate from which attempts are lowered.")
+    max_replacements: int = Field(2, ge=0, description="Masked attempts of a group that are tried again.")
+
+
+class GroupsConfig(Section):
+    """Which complete groups may be trained on."""
+
+    min_size: Positive = Field(2, description="Fewest unmasked attempts.")
+    drop_all_failed: bool = Field(True, description="Drop groups in which all failed.")
+    drop_solved: bool = Field(True, description="Drop groups whose mean reward reaches max_mean_reward.")
+    max_mean_reward: Share = Field(1.0, description="Where a group counts as solved (DART released: acc_max 1.0).")
+    drop_equal: bool = Field(True, description="Drop groups of equal rewards strictly between 0 and 1.")
+
+
+class BatchConfig(Section):
+    """What an update trains on."""
+
+    min_groups: Positive = Field(6, description="Groups to wait for (DART released: 6).")
+    max_groups: Positive = Field(8, description="Groups taken at most (DART released: 8).")
+
+
+class StalenessConfig(Section):
+    """How old a trajectory may be when it is trained on."""
+
+    bound: int | None = Field(1, ge=0, description="Versions; DART: the newest two checkpoints, so 1.")
+    measured_by: Literal["oldest", "newest"] = Field("oldest", description="Which version of a trajectory counts.")
+
+
+class CurationConfig(Section):
+    """What is admitted and what is trained on."""
+
+    attempts: AttemptsConfig = Field(default_factory=AttemptsConfig, description="Attempts of a task.")
+    groups: GroupsConfig = Field(default_factory=GroupsConfig, description="Group filter.")
+    batch: BatchConfig = Field(default_factory=BatchConfig, description="Batch rule.")
+    staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Staleness bound.")
+    max_ahead: Positive | None = Field(
+        None, description="Most attempts admitted and not yet in published weights; null admits always (DART)."
+    )
+    store: Literal["memory", "sqlite"] = Field("sqlite", description="Where states of trajectories are kept.")
+
+
+class TrainerConfig(Section):
+    """The training loop."""
+
+    wait_for_sync: bool = Field(False, description="Whether training waits until all workers have new weights.")
+    retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
+    retry_longest_seconds: Seconds = Field(600.0, description="Longest such wait.")
+    max_failures: Positive | None = Field(None, description="Failures in a row that end the run; null never.")
+
+
+class HostsConfig(Section):
+    """The machines that desktops run on."""
+
+    count: Positive = Field(4, description="Machines.")
+    cores: float = Field(32.0, gt=0, description="Cores of each.")
+    memory_gib: float = Field(128.0, gt=0, description="Memory of each, GiB.")
+    concurrent_starts: Positive = Field(4, description="Desktops that one machine boots at a time.")
+
+
+class EngineConfig(Section):
+    """The inference engine of each worker."""
+
+    gpu: str = Field("h100_fp8", description="GPU profile (DART: quantised H100); see `dartsim profiles`.")
+    window: Literal["slide", "block"] = Field("slide", description="How history images are dropped (DART: slide).")
+    prefix_cache: bool = Field(True, description="Whether a session's prompt prefix is cached on its last worker.")
+    overhead_seconds: Seconds = Field(1.5, description="Hops, base64, image preprocessing a request (range 1-3).")
+    reload_seconds: Seconds = Field(300.0, description="Weight change of one slice, from disk (range 100-300).")
+
+
+class EnvConfig(Section):
+    """The latencies of desktops."""
+
+    profile: str = Field("dart", description="Named latency profile; see `dartsim profiles`.")
+    latency: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Replaced latencies: boot, setup, step, evaluate, teardown = seconds or a distribution.",
+    )
+
+
+class LearnerConfig(Section):
+    """The trainer's speed."""
+
+    fixed_seconds: Seconds = Field(270.0, description="Of an update, with saving (update range 900-1,300 s).")
+    turn_seconds: Seconds = Field(1.1, description="Of a turn trained on (from 21.2 min a version).")
+
+
+class FaultsConfig(Section):
+    """Faults of the modelled cluster; none by default, as in the calibration."""
+
+    start_failure_share: Share = Field(0.0, description="Starts of a desktop that fail.")
+    step_failure_share: Share = Field(0.0, description="Actions on which the desktop breaks.")
+    score_failure_share: Share = Field(0.0, description="Scores that the evaluator cannot give.")
+    load_failure_share: Share = Field(0.0, description="Weight loads that fail.")
+    update_failure_share: Share = Field(0.0, description="Updates that fail half-way.")
+    outage_every_hours: float | None = Field(None, gt=0, description="Mean time between trainer outages.")
+    outage_hours: float = Field(1.0, gt=0, description="Length of an outage (DART history: 1.7 to 4.3 h).")
+
+
+class ClusterConfig(Section):
+    """The modelled cluster."""
+
+    hosts: HostsConfig = Field(default_factory=HostsConfig, description="Machines for desktops.")
+    env: EnvConfig = Field(default_factory=EnvConfig, description="Desktop latencies.")
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="Inference engines.")
+    learner: LearnerConfig = Field(default_factory=LearnerConfig, description="Trainer.")
+    faults: FaultsConfig = Field(default_factory=FaultsConfig, description="Faults.")
+
+
+class TraceConfig(Section):
+    """What is kept of the measurements."""
+
+    max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
+    max_snapshots: int = Field(400, ge=10, description="Points of the figures over time.")
+
+
+class Config(Section):
+    """A whole run."""
+
+    preset: str = Field("dart", description="Name of the preset it started from.")
+    run: RunConfig = Field(default_factory=RunConfig, description="Length and seed.")
+    tasks: TasksConfig = Field(default_factory=TasksConfig, description="Task list.")
+    surrogate: SurrogateConfig = Field(default_factory=SurrogateConfig, description="Drawn outcomes.")
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="Rollout.")
+    curation: CurationConfig = Field(default_factory=CurationConfig, description="Curation.")
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="Trainer.")
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modelled cluster.")
+    trace: TraceConfig = Field(default_factory=TraceConfig, description="Measurements.")

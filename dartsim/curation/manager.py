@@ -1,0 +1,338 @@
+"""``DataManager``: the one place where attempts are admitted, grouped, chosen for training and accounted for.
+
+    slots --admit--> attempt --finish--> open group --complete--> eligible --lease--> batch --> trained
+                        |                    |                       |
+                        +------- masked -----+---- group rule -------+---- stale ----> dropped(reason)
+
+Back-pressure exists here and nowhere else: a free slot waits in ``admit``, the trainer in ``next_batch``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from dartsim.curation.attempts import AttemptsRule
+from dartsim.curation.batches import BatchRule
+from dartsim.curation.groups import GroupRule, OpenGroup
+from dartsim.curation.staleness import StalenessRule
+from dartsim.curation.tasks import TaskOrder
+from dartsim.curation.units import Gang, Units
+from dartsim.errors import InvariantViolated
+from dartsim.ports import Store
+from dartsim.trace import DesktopState, Trace
+from dartsim.types import Attempt, Batch, Drop, Ending, Group, Trajectory, UpdateResult, Version
+
+_MIX = 0x9E3779B97F4A7C15
+
+
+class DataManager:
+    """Admits attempts, collects groups, hands out batches.
+
+    Invariants: every admitted attempt is in exactly one of running, collected in an open group, eligible,
+    leased, trained, dropped, and the counts add up (``check``); no batch holds a trajectory that breaks the
+    staleness rule; at most ``max_ahead`` attempts are admitted and neither dropped nor trained into
+    published weights.
+
+    Args:
+        order: Which task is next.
+        attempts: How many attempts a task gets.
+        group_rule: Which groups may be trained on.
+        batch_rule: When there is a batch, and what it takes.
+        staleness: How old a trajectory may be.
+        units: What has to end before a slot gets new work.
+        store: Where states are kept.
+        trace: Where they are counted.
+        turn_limit: Most turns of an attempt.
+        max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
+        max_replacements: Masked attempts of one group that are tried again.
+        seed: Seeds of attempts are derived from it.
+    """
+
+    def __init__(
+        self,
+        *,
+        order: TaskOrder,
+        attempts: AttemptsRule,
+        group_rule: GroupRule,
+        batch_rule: BatchRule,
+        staleness: StalenessRule,
+        units: Units,
+        store: Store,
+        trace: Trace,
+        turn_limit: int,
+        max_ahead: int | None = None,
+        max_replacements: int = 2,
+        seed: int = 0,
+    ) -> None:
+        self._order = order
+        self._attempts = attempts
+        self._group_rule = group_rule
+        self._batch_rule = batch_rule
+        self._staleness = staleness
+        self._units = units
+        self._store = store
+        self._trace = trace
+        self._turn_limit = turn_limit
+        self._max_ahead = max_ahead
+        self._max_replacements = max_replacements
+        self._seed = seed
+
+        self._ready: deque[int] = deque()
+        """Slots whose gang is open and that wait for room, longest first."""
+        self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
+        self._busy: set[int] = set()
+        self._filling: OpenGroup | None = None
+        self._replace: deque[OpenGroup] = deque()
+        self._open: dict[int, OpenGroup] = {}
+        self._eligible: list[Group] = []
+        self._trainer: asyncio.Future[None] | None = None
+        self._closed = False
+
+        self.version: Version = 0
+        """Newest published version."""
+        self.trainer_version: Version = 0
+        """Version that the trainer holds."""
+        self.admitted = 0
+        self.running = 0
+        self.leased = 0
+        self.trained_count = 0
+        self.dropped = 0
+        self._published_count = 0
+        self._groups = 0
+
+    # -- admission --------------------------------------------------------------------------------
+
+    async def admit(self, slot: int) -> Attempt | None:
+        """Say that a slot is free, and return its next attempt once one may start; None when the run ends."""
+        gang = self._units.gang(slot)
+        if slot in self._busy:
+            self._busy.remove(slot)
+            gang.end()
+        if self._closed:
+            return None
+        waiter: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
+        self._waiters[slot] = waiter
+        gang.waiting.append(slot)
+        if gang.open:
+            self._line_up(gang)
+        self._start_what_may()
+        if not waiter.done() and not gang.open:
+            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._waiters.pop(slot, None)
+            granted = waiter.result() if waiter.done() and not waiter.cancelled() else None
+            if granted is not None:  # cancelled in the very instant in which it was given an attempt
+                now = asyncio.get_running_loop().time()
+                self.finish(Trajectory(granted, (), Ending.CANCELLED, None, "run ended", now, now))
+            raise
+
+    @property
+    def ahead(self) -> int:
+        """Attempts that were admitted and neither dropped nor trained into published weights."""
+        return self.admitted - self.dropped - self._published_count
+
+    def _line_up(self, gang: Gang) -> None:
+        """Let the free slots of an open gang line up for room."""
+        for slot in gang.waiting:
+            self._ready.append(slot)
+            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_ADMISSION)
+        gang.waiting.clear()
+
+    def _start_what_may(self) -> None:
+        """Give attempts to ready slots while there is room; those whose gang has closed wait for it again."""
+        while self._ready and (self._max_ahead is None or self.ahead < self._max_ahead):
+            slot = self._ready.popleft()
+            gang = self._units.gang(slot)
+            if not gang.open:
+                gang.waiting.append(slot)
+                self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+                continue
+            waiter = self._waiters.pop(slot, None)
+            if waiter is None or waiter.done():
+                continue
+            gang.start()
+            self._busy.add(slot)
+            waiter.set_result(self._next_attempt())
+
+    def _next_attempt(self) -> Attempt:
+        """Return an attempt of a group that lacks one, or the first one of a new group."""
+        if self._replace:
+            group = self._replace.popleft()
+        else:
+            if self._filling is None or self._filling.admitted >= self._filling.planned:
+                self._filling = self._new_group()
+            group = self._filling
+        attempt = Attempt(
+            id=self.admitted,
+            task=group.task,
+            group=group.id,
+            index=group.admitted,
+            seed=(self._seed * _MIX + self.admitted * 0xBF58476D1CE4E5B9) % 2**63,
+            turn_limit=self._turn_limit,
+            version=self.version,
+        )
+        group.admitted += 1
+        self.admitted += 1
+        self.running += 1
+        self._trace.attempt_started()
+        return attempt
+
+    def _new_group(self) -> OpenGroup:
+        task = self._order.next()
+        group = OpenGroup(self._groups, task, self._attempts.attempts(task.id))
+        self._groups += 1
+        self._open[group.id] = group
+        return group
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def finish(self, trajectory: Trajectory) -> None:
+        """Take what an admitted attempt left behind."""
+        self.running -= 1
+        self._store.record(trajectory)
+        self._trace.attempt_finished(trajectory)
+        group = self._open.get(trajectory.attempt.group)
+        if group is None:
+            self._drop((trajectory,), Drop.MASKED if trajectory.masked else Drop.UNUSED)
+            return
+        group.finished += 1
+        if trajectory.masked:
+            self._drop((trajectory,), Drop.MASKED)
+            if group.replaced < self._max_replacements and not self._closed:
+                group.replaced += 1
+                if group is not self._filling:
+                    self._replace.append(group)
+        else:
+            group.usable.append(trajectory)
+        if group.complete:
+            self._complete(group)
+        self._start_what_may()
+
+    def _complete(self, group: OpenGroup) -> None:
+        """Judge a group that has all its attempts."""
+        del self._open[group.id]
+        if group is self._filling:
+            self._filling = None
+        usable = tuple(group.usable)
+        self._attempts.learn(group.task.id, [t.reward for t in usable if t.reward is not None])
+        reason = self._group_rule.reason_to_drop(usable)
+        if reason is not None:
+            self._drop(usable, reason)
+            return
+        self._eligible.append(Group(group.id, group.task, usable, asyncio.get_running_loop().time()))
+        self._wake_trainer()
+
+    def _drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+        if trajectories:
+            self.dropped += len(trajectories)
+            self._store.drop(trajectories, reason)
+            self._trace.dropped(trajectories, reason)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    async def next_batch(self) -> Batch | None:
+        """Return a batch, leased to the next update, once there is one; None when the run ends."""
+        while True:
+            self._drop_stale()
+            chosen = self._batch_rule.select(self._eligible)
+            if chosen:
+                return self._lease(tuple(chosen))
+            if self._closed:
+                return None
+            self._trainer = asyncio.get_running_loop().create_future()
+            await self._trainer
+
+    def trained(self, batch: Batch, result: UpdateResult) -> None:
+        """Mark a batch as trained."""
+        num = len(batch.trajectories)
+        self.leased -= num
+        self.trained_count += num
+        self.trainer_version = result.weights.version
+        self._store.trained(batch, result.weights.version)
+        self._trace.update_finished(batch, result.metrics)
+
+    def release(self, batch: Batch) -> None:
+        """Take a batch back whose update failed."""
+        self.leased -= len(batch.trajectories)
+        self._store.release(batch)
+        self._trace.batch_released(batch)
+        self._eligible[:0] = batch.groups
+        self._wake_trainer()
+
+    def published(self, version: Version) -> None:
+        """Count on this version for attempts admitted from now on."""
+        self.version = max(self.version, version)
+        self._published_count = self.trained_count
+        self._drop_stale()
+        self._start_what_may()
+
+    def _lease(self, groups: tuple[Group, ...]) -> Batch:
+        taken = {group.id for group in groups}
+        self._eligible = [group for group in self._eligible if group.id not in taken]
+        batch = Batch(self.trainer_version + 1, self.trainer_version, groups)
+        self.leased += len(batch.trajectories)
+        self._store.lease(batch)
+        self._trace.batch_leased(batch)
+        return batch
+
+    def _drop_stale(self) -> None:
+        """Drop what the staleness rule forbids to train on with the trainer's weights."""
+        kept: list[Group] = []
+        for group in self._eligible:
+            fresh, stale = [], []
+            for trajectory in group.trajectories:
+                is_fresh = self._staleness.fresh(trajectory, self.trainer_version)
+                (fresh if is_fresh else stale).append(trajectory)
+            if not stale:
+                kept.append(group)
+            elif self._group_rule.reason_to_drop(fresh) is None:
+                self._drop(stale, Drop.STALE)
+                kept.append(Group(group.id, group.task, tuple(fresh), group.ready))
+            else:
+                self._drop(group.trajectories, Drop.STALE)
+        self._eligible = kept
+        self._start_what_may()
+
+    def _wake_trainer(self) -> None:
+        if self._trainer is not None and not self._trainer.done():
+            self._trainer.set_result(None)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the run: nothing more is admitted, and what is neither leased nor trained is dropped as unused."""
+        self._closed = True
+        for group in self._open.values():
+            self._drop(tuple(group.usable), Drop.UNUSED)
+        self._open.clear()
+        for eligible in self._eligible:
+            self._drop(eligible.trajectories, Drop.UNUSED)
+        self._eligible = []
+        for waiter in self._waiters.values():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._wake_trainer()
+        self._store.close()
+
+    def check(self) -> None:
+        """Check that every admitted attempt is in exactly one place.
+
+        Raises:
+            InvariantViolated: If the counts do not add up.
+        """
+        collected = sum(len(group.usable) for group in self._open.values())
+        eligible = sum(len(group.trajectories) for group in self._eligible)
+        places = {
+            "running": self.running,
+            "collected": collected,
+            "eligible": eligible,
+            "leased": self.leased,
+            "trained": self.trained_count,
+            "dropped": self.dropped,
+        }
+        if sum(places.values()) != self.admitted:
+            raise InvariantViolated(f"{self.admitted} attempts were admitted, but {places} add up to another number")

@@ -1,0 +1,1 @@
+"""Named configurations, one TOML file each; read by ``dartsim.config``."""

@@ -1,0 +1,25 @@
+"""Rollout: desktops lent to attempts, an inference pool with live weight changes, and the play of an attempt."""
+
+from dartsim.rollout.actors import Rollout
+from dartsim.rollout.cluster import EnvCluster, StartRule
+from dartsim.rollout.lockstep import LockStepService
+from dartsim.rollout.play import Limits, play
+from dartsim.rollout.routing import LeastInFlight, Router, SessionAffine
+from dartsim.rollout.service import RolloutService, Service, Session
+from dartsim.rollout.sync import SyncPlan
+
+__all__ = [
+    "EnvCluster",
+    "LeastInFlight",
+    "Limits",
+    "LockStepService",
+    "Rollout",
+    "RolloutService",
+    "Router",
+    "Service",
+    "Session",
+    "SessionAffine",
+    "StartRule",
+    "SyncPlan",
+    "play",
+]

@@ -1,0 +1,97 @@
+"""``EnvCluster``: desktops, lent to one attempt at a time and replaced after it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from dartsim.errors import EnvStartFailed, InvariantViolated
+from dartsim.ports import AsyncEnv, EnvProvider
+from dartsim.trace import DesktopState, Trace, Track
+from dartsim.types import Attempt
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRule:
+    """How often a desktop's start is tried.
+
+    Attributes:
+        tries: Starts before the attempt is given up (DART's released default is 3).
+        backoff_seconds: Wait after the first failed start; doubled each time.
+        start_seconds: Longest time one start may take (OSWorld waits 300 s for a VM).
+        close_seconds: Longest time a tear-down may take before the desktop is left to the reaper.
+    """
+
+    tries: int = 3
+    backoff_seconds: float = 5.0
+    start_seconds: float = 600.0
+    close_seconds: float = 120.0
+
+
+class EnvCluster:
+    """Slots for desktops. Each attempt gets a fresh desktop, as in DART.
+
+    Invariants: a slot serves one attempt at a time; a desktop that was started is closed, whatever happened
+    to its attempt; a desktop that fails to start costs its attempt at most, never its slot.
+    """
+
+    def __init__(self, provider: EnvProvider, *, num_envs: int, rule: StartRule, trace: Trace) -> None:
+        self._provider = provider
+        self._rule = rule
+        self._trace = trace
+        self.num_envs = num_envs
+        self.leases: dict[int, Attempt] = {}
+        """The attempt that each leased slot serves."""
+
+    @asynccontextmanager
+    async def lease(self, slot: int, attempt: Attempt) -> AsyncIterator[AsyncEnv]:
+        """Lend the slot to an attempt and start a desktop for it; closed at the end.
+
+        Raises:
+            EnvStartFailed: If every try to start one failed.
+            InvariantViolated: If the slot serves an attempt already.
+        """
+        if slot in self.leases:
+            raise InvariantViolated(
+                f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve {attempt.id} as well"
+            )
+        self.leases[slot] = attempt
+        track = self._trace.desktops.tracks[slot]
+        try:
+            env = await self._start(slot, track)
+            try:
+                yield env
+            finally:
+                await self._close(env, track)
+        finally:
+            del self.leases[slot]
+
+    async def _start(self, slot: int, track: Track) -> AsyncEnv:
+        wait_seconds = self._rule.backoff_seconds
+        for number in range(1, self._rule.tries + 1):
+            track.enter(DesktopState.STARTING)
+            try:
+                async with asyncio.timeout(self._rule.start_seconds):
+                    return await self._provider.start(slot)
+            except (EnvStartFailed, TimeoutError) as fault:
+                self._trace.counts["fault/start"] += 1
+                logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, fault)
+                if number == self._rule.tries:
+                    raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {fault}") from fault
+            track.enter(DesktopState.WAIT_START)
+            await asyncio.sleep(wait_seconds)
+            wait_seconds *= 2
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def _close(self, env: AsyncEnv, track: Track) -> None:
+        track.enter(DesktopState.CLOSING)
+        try:
+            async with asyncio.timeout(self._rule.close_seconds):
+                await env.close()
+        except TimeoutError:
+            self._trace.counts["fault/close"] += 1

@@ -1,0 +1,116 @@
+"""``play``: one attempt on one desktop, from set-up to score."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from dartsim.errors import EnvFault, ScoreUnavailable, WorkerFault
+from dartsim.ports import AsyncEnv
+from dartsim.rollout.deadlines import Deadlines
+from dartsim.rollout.service import Session
+from dartsim.trace import DesktopState, Track
+from dartsim.types import Attempt, Ending, Request, Trajectory, Turn
+
+DONE_ACTION = "DONE"
+FAIL_ACTION = "FAIL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Longest time that each kind of call may take, seconds.
+
+    Attributes:
+        setup_seconds: Setting a task up.
+        request_seconds: One reply of the pool, waiting for a stopped pool included.
+        step_seconds: One action.
+        evaluate_seconds: The score.
+        lease_seconds: The whole attempt on its desktop; then the lease expires and the desktop is reaped.
+    """
+
+    setup_seconds: float = 600.0
+    request_seconds: float = 1800.0
+    step_seconds: float = 180.0
+    evaluate_seconds: float = 600.0
+    lease_seconds: float = 4 * 3600.0
+
+
+async def play(attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: Limits) -> Trajectory:
+    """Play an attempt and return what it left behind.
+
+    A fault on the way ends the attempt with its cause and without a reward; it is never a reward of 0.
+    Cancelling returns nothing: the caller records that the attempt was cancelled.
+
+    Args:
+        attempt: What to play.
+        env: A running desktop, lent to this attempt alone.
+        session: Its session with the inference pool.
+        track: The desktop's track.
+        limits: Deadlines.
+    """
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    turns: list[Turn] = []
+    reward: float | None = None
+    cause: str | None = None
+    deadlines = Deadlines()
+    try:
+        async with deadlines:
+            deadlines.lane("lease", limits.lease_seconds).begin()
+            ending = await _turns(attempt, env, session, track, limits, deadlines, turns)
+            session.close()
+            track.enter(DesktopState.EVALUATING)
+            deadlines.lane("evaluate", limits.evaluate_seconds).begin()
+            reward = await env.evaluate()
+    except TimeoutError:
+        expired = deadlines.expired
+        ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
+    except EnvFault as fault:
+        ending, cause = Ending.BROKEN, _name(fault)
+    except WorkerFault as fault:
+        ending, cause = Ending.WORKER_FAULT, _name(fault)
+    except ScoreUnavailable as fault:
+        ending, cause = Ending.UNSCORED, _name(fault)
+    return Trajectory(attempt, tuple(turns), ending, reward, cause, started, loop.time())
+
+
+async def _turns(
+    attempt: Attempt,
+    env: AsyncEnv,
+    session: Session,
+    track: Track,
+    limits: Limits,
+    deadlines: Deadlines,
+    turns: list[Turn],
+) -> Ending:
+    """Set the task up and take turns, appended to ``turns``, until the episode is over."""
+    setup = deadlines.lane("setup", limits.setup_seconds)
+    request = deadlines.lane("request", limits.request_seconds)
+    step = deadlines.lane("step", limits.step_seconds)
+    track.enter(DesktopState.SETUP)
+    setup.begin()
+    observation = await env.reset(attempt.task, seed=attempt.seed)
+    setup.stop()
+    for number in range(attempt.turn_limit):
+        track.enter(DesktopState.GENERATING)
+        request.begin()
+        reply = await session.generate(Request(attempt, number, observation, turns))
+        request.end()
+        turns.append(Turn(observation, reply))
+        track.enter(DesktopState.ACTING)
+        step.begin()
+        observation, over = await env.step(reply.action)
+        step.end()
+        if over:
+            return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
+    return Ending.TURN_LIMIT
+
+
+def _name(fault: Exception) -> str:
+    """Return a cause that is the same for all faults of a kind, so that causes can be counted."""
+    return getattr(fault, "cause", None) or type(fault).__name__
+
+
+def masked(attempt: Attempt, ending: Ending, cause: str, started: float, now: float) -> Trajectory:
+    """Return the record of an attempt that a fault ended before it took a turn."""
+    return Trajectory(attempt, (), ending, None, cause, started, now)

@@ -1,0 +1,112 @@
+"""Which worker answers a request: pure rules over the workers that may take one.
+
+No rule looks at every worker, so that a turn costs the same with 4 workers and with 400.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+
+class Routed:
+    """A worker, as a router sees it: a number of live requests."""
+
+    __slots__ = ("in_flight", "index", "routable")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.in_flight = 0
+        self.routable = False
+
+
+class Router(ABC):
+    """Keeps the routable workers in order of their load and picks one for a session."""
+
+    def __init__(self) -> None:
+        self._buckets: list[dict[int, Routed]] = [{}]
+        self._lowest = 0
+        self.num_routable = 0
+
+    def add(self, worker: Routed) -> None:
+        """Let a worker take requests."""
+        worker.routable = True
+        self.num_routable += 1
+        self._put(worker)
+
+    def remove(self, worker: Routed) -> None:
+        """Let a worker take no further request."""
+        worker.routable = False
+        self.num_routable -= 1
+        del self._buckets[worker.in_flight][worker.index]
+
+    def begin(self, worker: Routed) -> None:
+        """A request starts on a worker."""
+        if worker.routable:
+            del self._buckets[worker.in_flight][worker.index]
+            worker.in_flight += 1
+            self._put(worker)
+        else:
+            worker.in_flight += 1
+
+    def end(self, worker: Routed) -> None:
+        """A request ends on a worker."""
+        if worker.routable:
+            del self._buckets[worker.in_flight][worker.index]
+            worker.in_flight -= 1
+            self._put(worker)
+        else:
+            worker.in_flight -= 1
+
+    def least_loaded(self) -> Routed:
+        """Return the routable worker with the fewest live requests, the longest waiting first."""
+        buckets, level = self._buckets, self._lowest
+        while not buckets[level]:
+            level += 1
+        self._lowest = level
+        return next(iter(buckets[level].values()))
+
+    def _put(self, worker: Routed) -> None:
+        level = worker.in_flight
+        buckets = self._buckets
+        while level >= len(buckets):
+            buckets.append({})
+        buckets[level][worker.index] = worker
+        if level < self._lowest:
+            self._lowest = level
+
+    @abstractmethod
+    def pick(self, last: Routed | None) -> Routed:
+        """Return the worker for a session's next request.
+
+        Args:
+            last: The worker that answered the session's last request, if any.
+
+        There must be a routable worker.
+        """
+
+
+class LeastInFlight(Router):
+    """The worker with the fewest live requests (DART's rule)."""
+
+    def pick(self, last: Routed | None) -> Routed:
+        """Return the least loaded worker."""
+        return self.least_loaded()
+
+
+class SessionAffine(Router):
+    """The session's last worker, whose prefix cache holds its prompt, unless that one is overloaded.
+
+    Args:
+        max_excess: How many live requests more than the least loaded worker the last one may have.
+    """
+
+    def __init__(self, max_excess: int = 4) -> None:
+        super().__init__()
+        self.max_excess = max_excess
+
+    def pick(self, last: Routed | None) -> Routed:
+        """Return the last worker if it is up and not overloaded, else the least loaded one."""
+        least = self.least_loaded()
+        if last is not None and last.routable and last.in_flight - least.in_flight <= self.max_excess:
+            return last
+        return least

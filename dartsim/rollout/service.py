@@ -1,0 +1,210 @@
+"""``RolloutService``: the inference pool as one door, while weights change behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from dartsim.errors import WorkerFault, WorkerRestarted
+from dartsim.ports import PolicyWorker
+from dartsim.rollout.routing import Routed, Router
+from dartsim.rollout.sync import SyncPlan, WeightSync
+from dartsim.trace import DesktopState, Trace, Track, WorkerState
+from dartsim.types import Attempt, Reply, Request, Version, Weights
+
+
+class Session(Protocol):
+    """The turns of one attempt, as the pool sees them."""
+
+    async def generate(self, request: Request) -> Reply:
+        """Return the reply to the attempt's next turn.
+
+        Raises:
+            WorkerFault: If no worker answered within the allowed tries.
+        """
+        ...
+
+    def close(self) -> None:
+        """The attempt asks nothing more; may be called twice."""
+        ...
+
+
+class Service(Protocol):
+    """What answers attempts."""
+
+    def session(self, attempt: Attempt, track: Track) -> Session:
+        """Open the session of an attempt; ``track`` is the desktop that waits for its replies."""
+        ...
+
+
+class WorkerSlot(Routed):
+    """A worker of the pool.
+
+    It is up (routable), draining (live requests, takes no new one), loading, or down (its last load
+    failed). ``version`` is what it serves; while it is loading it serves nothing.
+    """
+
+    __slots__ = ("drained", "engine", "track", "version")
+
+    def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
+        super().__init__(index)
+        self.engine = engine
+        self.track = track
+        self.version = version
+        self.drained: asyncio.Future[None] | None = None
+
+
+class PoolSession:
+    """A session on the pool: remembers the worker of its last turn, and asks again after a fault."""
+
+    __slots__ = ("_last", "_service", "_track")
+
+    def __init__(self, service: RolloutService, track: Track) -> None:
+        self._service = service
+        self._track = track
+        self._last: Routed | None = None
+
+    async def generate(self, request: Request) -> Reply:
+        """Return the reply of one worker; a fault of the worker is retried on another one."""
+        service = self._service
+        faults = 0
+        while True:
+            if not service.router.num_routable:
+                await service.wait_until_up(self._track)
+            worker = service.router.pick(self._last)
+            assert isinstance(worker, WorkerSlot)
+            service.begin(worker)
+            try:
+                reply = await worker.engine.generate(request)
+            except WorkerFault as fault:
+                service.count_fault(fault)
+                faults += 1
+                if faults >= service.max_tries:
+                    raise
+                continue
+            finally:
+                service.end(worker)
+            self._last = worker
+            hot = service.trace.hot
+            hot.generated_turns += 1
+            hot.prompt_tokens += reply.prompt_tokens
+            hot.response_tokens += reply.response_tokens
+            return reply
+
+    def close(self) -> None:
+        """Forget the session; the pool keeps nothing of it."""
+
+
+class RolloutService:
+    """Routes requests to workers and brings every worker to the newest published weights.
+
+    Invariants: a request is only ever sent to an up worker; after a synchronisation every worker serves
+    the newest published version; a publication during a synchronisation supersedes it.
+
+    Args:
+        engines: The workers, all with ``weights`` loaded.
+        weights: What they serve at first.
+        router: Which worker answers a request.
+        plan: How weights are changed.
+        trace: Where states and counts go.
+        max_tries: Workers a request is tried on before its attempt is given up.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[PolicyWorker],
+        *,
+        weights: Weights,
+        router: Router,
+        plan: SyncPlan,
+        trace: Trace,
+        max_tries: int = 10,
+    ) -> None:
+        self.trace = trace
+        self.router = router
+        self.max_tries = max_tries
+        self.workers = [
+            WorkerSlot(index, engine, trace.workers.tracks[index], weights.version)
+            for index, engine in enumerate(engines)
+        ]
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._stopped = False
+        for worker in self.workers:
+            self.bring_up(worker)
+        self._sync = WeightSync(self, plan, weights)
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def session(self, attempt: Attempt, track: Track) -> Session:
+        """Open a session; ``track`` is the desktop that waits for its replies."""
+        return PoolSession(self, track)
+
+    def begin(self, worker: WorkerSlot) -> None:
+        """A request starts on a worker."""
+        self.router.begin(worker)
+        if worker.in_flight == 1:
+            worker.track.enter(WorkerState.BUSY)
+
+    def end(self, worker: WorkerSlot) -> None:
+        """A request ended on a worker, one way or another."""
+        self.router.end(worker)
+        if worker.in_flight == 0:
+            if worker.routable:
+                worker.track.enter(WorkerState.IDLE)
+            elif worker.drained is not None and not worker.drained.done():
+                worker.drained.set_result(None)
+
+    def count_fault(self, fault: WorkerFault) -> None:
+        """Count a failed try of a request."""
+        kind = "restarted" if isinstance(fault, WorkerRestarted) else "worker"
+        self.trace.counts[f"fault/request_{kind}"] += 1
+
+    async def wait_until_up(self, track: Track) -> None:
+        """Wait until some worker is up."""
+        while not self.router.num_routable:
+            track.enter(DesktopState.SYNC_WAIT)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        track.enter(DesktopState.GENERATING)
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    def publish(self, weights: Weights) -> None:
+        """Make these the weights that every worker has to end on."""
+        self._sync.publish(weights)
+
+    async def settled(self, version: Version) -> None:
+        """Wait until every worker serves ``version`` or a newer one."""
+        await self._sync.settled(version)
+
+    async def run(self) -> None:
+        """Carry out weight changes until cancelled."""
+        await self._sync.run()
+
+    def take_down(self, worker: WorkerSlot) -> None:
+        """Send the worker nothing more; its live requests go on."""
+        self.router.remove(worker)
+        if worker.in_flight:
+            worker.track.enter(WorkerState.DRAINING)
+
+    def stop(self, worker: WorkerSlot) -> None:
+        """The worker serves nothing from now on, not even its live requests."""
+        worker.track.enter(WorkerState.LOADING)
+        if not self._stopped and not any(w.routable or w.track.state == WorkerState.DRAINING for w in self.workers):
+            self._stopped = True
+            self.trace.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
+
+    def bring_up(self, worker: WorkerSlot) -> None:
+        """The worker serves again."""
+        worker.track.enter(WorkerState.BUSY if worker.in_flight else WorkerState.IDLE)
+        self.router.add(worker)
+        if self._stopped:
+            self._stopped = False
+            self.trace.desktops.swap(DesktopState.SYNC_WAIT, DesktopState.GENERATING)
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)

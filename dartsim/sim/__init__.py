@@ -1,0 +1,8 @@
+"""Virtual time and the cluster model: the only place of dartsim that knows SimPy."""
+
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.events import as_event, wait
+from dartsim.sim.loop import SimLoop
+from dartsim.sim.simulate import SimReport, simulate, simulate_reported
+
+__all__ = ["SimEnvironment", "SimLoop", "SimReport", "as_event", "simulate", "simulate_reported", "wait"]

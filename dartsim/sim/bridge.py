@@ -1,0 +1,106 @@
+"""The same SimPy world on a real event loop, beside real sockets.
+
+The environment arms one timer of the loop, for the head of its heap. What is simulated then happens at its
+time by the loop's clock, late by what the machine needs, and in the same order as in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import simpy
+from simpy.events import NORMAL, EventPriority
+
+from dartsim.sim.environment import SimEnvironment, Timer
+
+
+class BridgeEnvironment(SimEnvironment):
+    """A simulated world that runs at the pace of a real event loop.
+
+    Attributes:
+        speed: Simulated seconds that pass in one second of the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, speed: float = 1.0) -> None:
+        """Start the world's clock at 0."""
+        if not speed > 0:
+            raise ValueError(f"speed must be positive, got {speed}")
+        super().__init__()
+        self.loop = loop
+        self.speed = speed
+        self._start = loop.time()
+        self._armed: asyncio.TimerHandle | None = None
+        self._armed_for = float("inf")
+        self._stepping = False
+
+    @property
+    def now(self) -> float:
+        """The world's time, seconds: while something happens, the time at which it was due."""
+        self._catch_up()
+        return self._now
+
+    def schedule(self, event: simpy.Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
+        """Put an event on the heap, ``delay`` simulated seconds from now."""
+        self._catch_up()
+        super().schedule(event, priority, delay)
+        self._arm()
+
+    def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """Call ``fn(*args)`` at the simulated time ``when``; at once if that has just passed."""
+        self._catch_up()
+        timer = super().call_at(max(when, self._now), fn, *args)
+        self._arm()
+        return timer
+
+    def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """Call ``fn(*args)`` after ``delay`` simulated seconds."""
+        self._catch_up()
+        timer = super().call_in(delay, fn, *args)
+        self._arm()
+        return timer
+
+    def close(self) -> None:
+        """Let nothing more happen."""
+        self._queue.clear()
+        self._arm()
+
+    def _catch_up(self) -> None:
+        """Move the clock to the loop's, but not past what should have happened before."""
+        if not self._stepping:
+            self._now = max(self._now, min(self._elapsed(), self.peek()))
+
+    def _elapsed(self) -> float:
+        assert self.loop is not None
+        return (self.loop.time() - self._start) * self.speed
+
+    def _arm(self) -> None:
+        """See to it that the loop wakes this world at the head of its heap, and not for later entries."""
+        head = self.peek()
+        if self._stepping or (self._armed_for <= head and self._armed is not None):
+            return
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+        self._armed_for = head
+        if head < float("inf"):
+            assert self.loop is not None
+            self._armed = self.loop.call_at(self._start + head / self.speed, self._fire)
+
+    def _fire(self) -> None:
+        # The loop's timers may come early by the resolution of its clock: what was armed for is due now.
+        due = max(self._armed_for, self._elapsed())
+        self._armed = None
+        self._stepping = True
+        try:
+            while self.peek() <= due:
+                self._step(_raise_failure)
+        finally:
+            self._stepping = False
+            self._arm()
+
+
+def _raise_failure(event: simpy.Event) -> None:
+    """Raise what a SimPy event failed with and nobody waits for; the loop's exception handler gets it."""
+    raise event._value

@@ -1,0 +1,238 @@
+"""The cores of a host, shared by all that runs on it: a fluid of processor sharing.
+
+A job has nominal seconds (what it takes alone) and a demand in cores. All jobs progress at one common rate,
+``min(1, cores / sum of demands)``, so an uncontended job takes exactly its nominal seconds, and on a host
+with twice the demand it has cores for, everything takes twice as long.
+
+All jobs advance together, so each is known by the virtual time at which it finishes, only the earliest can
+be next, and one armed timer per host is enough. The timer is lazy: a slower rate leaves it where it is, and
+when it rings too early it is armed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from heapq import heappop, heappush
+from typing import Any
+
+import simpy
+
+from dartsim.errors import ConfigError
+from dartsim.sim.environment import SimEnvironment, Timer
+
+Job = list[Any]
+"""A running job: [virtual finish time, number, demand, nominal seconds, future or None once it has left].
+
+A list, because the heap compares lists in C and making one costs a fifth of making an object.
+"""
+
+_FINISH, _NUMBER, _DEMAND, _SECONDS, _FUTURE = range(5)
+
+
+class CoreUse(simpy.Event):
+    """A job on the cores as a SimPy event: ``yield cores.event(2.0, 0.5)``.
+
+    Used as a context manager, it leaves the cores when the block is left early (an interrupt).
+    """
+
+    def __init__(self, cores: SharedCores, seconds: float, demand: float) -> None:
+        super().__init__(cores.env)
+        self._cores = cores
+        self._job = cores.use(seconds, demand, self)
+
+    def done(self) -> bool:
+        """Whether the job has finished (a future's name for ``triggered``)."""
+        return self.triggered
+
+    def set_result(self, result: None) -> None:
+        """Finish the job (a future's name for ``succeed``)."""
+        self.succeed(result)
+
+    def cancel(self) -> None:
+        """Leave the cores if the job still runs."""
+        self._cores.leave(self._job)
+
+    def __enter__(self) -> CoreUse:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cancel()
+
+
+class SharedCores:
+    """Cores that all jobs of a host share.
+
+    Its states: *free* (demand within the cores, rate 1, virtual time is the clock less a constant lag) and
+    *contended* (rate below 1). The lag is zero until the first contention and again whenever no job is left,
+    so uncontended finish times are exact sums. Demands that are multiples of 1/1024 add up exactly too.
+
+    Attributes:
+        env: The world's clock.
+        cores: Number of cores; infinity for a host that never contends.
+        demand: Cores asked for by the running jobs.
+        num_jobs: Running jobs.
+    """
+
+    __slots__ = (
+        "_armed",
+        "_done_core_seconds",
+        "_heap",
+        "_lag",
+        "_number",
+        "_rate",
+        "_since",
+        "_timer",
+        "_virtual",
+        "cores",
+        "demand",
+        "env",
+        "num_jobs",
+    )
+
+    def __init__(self, env: SimEnvironment, cores: float = math.inf) -> None:
+        if not cores > 0:
+            raise ConfigError(f"cores must be > 0, got {cores}")
+        self.env = env
+        self.cores = cores
+        self.demand = 0.0
+        self.num_jobs = 0
+        self._heap: list[Job] = []
+        self._number = 0
+        self._rate = 1.0
+        self._lag = 0.0  # free: virtual time = now - lag
+        self._virtual = 0.0  # contended: virtual time = _virtual + (now - _since) * rate
+        self._since = 0.0
+        self._timer: Timer | None = None
+        self._armed = math.inf
+        self._done_core_seconds = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Seconds of progress a second that every job makes now, in (0, 1]."""
+        return self._rate
+
+    @property
+    def core_seconds(self) -> float:
+        """Work of the jobs that have left, in core seconds: never more than cores times time."""
+        return self._done_core_seconds
+
+    def use(self, seconds: float, demand: float, future: asyncio.Future[None] | CoreUse) -> Job:
+        """Run a job and complete ``future`` when it is done.
+
+        Args:
+            seconds: Nominal time, alone on the host, >= 0.
+            demand: Cores it keeps busy, >= 0; 0 contends with nobody but is slowed like the others.
+            future: Gets ``set_result(None)`` at the end, unless it is done by then.
+
+        Returns:
+            The job, to be given to ``leave`` if the caller stops waiting.
+        """
+        env = self.env
+        now = env.now
+        total = self.demand + demand
+        self.num_jobs += 1
+        if self._rate == 1.0 and total <= self.cores:
+            self.demand = total
+            finish = now - self._lag + env.delay(seconds)
+        else:
+            self._set_demand(now, total)
+            finish = self._virtual_now(now) + env.delay(seconds)
+        self._number = number = self._number + 1
+        job = [finish, number, demand, seconds, future]
+        heap = self._heap
+        heappush(heap, job)
+        if heap[0] is job:
+            self._arm(now)
+        return job
+
+    def event(self, seconds: float, demand: float) -> CoreUse:
+        """Run a job and return the SimPy event of its end."""
+        return CoreUse(self, seconds, demand)
+
+    def leave(self, job: Job) -> None:
+        """Take a job off the cores; harmless if it has finished or left."""
+        if job[_FUTURE] is None:
+            return
+        job[_FUTURE] = None
+        now = self.env.now
+        self.num_jobs -= 1
+        left = job[_FINISH] - self._virtual_now(now)
+        self._done_core_seconds += min(max(0.0, job[_SECONDS] - left), job[_SECONDS]) * job[_DEMAND]
+        self._set_demand(now, self.demand - job[_DEMAND])
+        self._arm(now)
+
+    def _ring(self) -> None:
+        """Finish every job that is due, then wait for the next.
+
+        Futures are completed last, so that whoever they call sees the cores as they will be.
+        """
+        self._timer = None
+        now = self.env.now
+        heap = self._heap
+        demand = self.demand
+        finished = []
+        while heap:
+            job = heap[0]
+            future = job[_FUTURE]
+            if future is not None:
+                if self._due(job[_FINISH], now) > now:
+                    break
+                job[_FUTURE] = None
+                self.num_jobs -= 1
+                demand -= job[_DEMAND]
+                self._done_core_seconds += job[_SECONDS] * job[_DEMAND]
+                finished.append(future)
+            heappop(heap)
+        if self._rate == 1.0 and heap:
+            self.demand = demand
+        else:
+            self._set_demand(now, demand)
+        self._arm(now)
+        for future in finished:
+            if not future.done():
+                future.set_result(None)
+
+    def _virtual_now(self, now: float) -> float:
+        """Virtual time at ``now``."""
+        if self._rate == 1.0:
+            return now - self._lag
+        return self._virtual + (now - self._since) * self._rate
+
+    def _due(self, finish: float, now: float) -> float:
+        """Time at which a job with this virtual finish ends if the rate stays; up to ``now`` if it is due."""
+        if self._rate == 1.0:
+            return finish + self._lag
+        return now + (finish - self._virtual_now(now)) / self._rate
+
+    def _set_demand(self, now: float, demand: float) -> None:
+        """Change the demand and with it the rate; virtual time goes on without a jump."""
+        if self.num_jobs == 0:  # forget the lag, and what rounding left of the demand
+            self.demand, self._rate, self._lag = 0.0, 1.0, 0.0
+            self._heap.clear()
+            return
+        virtual = self._virtual_now(now)
+        self.demand = demand
+        if demand > self.cores:
+            self._rate = self.cores / demand
+            self._virtual, self._since = virtual, now
+        elif self._rate != 1.0:
+            self._rate = 1.0
+            self._lag = now - virtual
+
+    def _arm(self, now: float) -> None:
+        """Make the timer ring no later than the first job ends."""
+        heap = self._heap
+        while heap and heap[0][_FUTURE] is None:
+            heappop(heap)
+        timer = self._timer
+        if heap:
+            due = self._due(heap[0][_FINISH], now)
+            if timer is None or due < self._armed:
+                if timer is not None:
+                    timer.cancel()
+                self._armed = due if due > now else now
+                self._timer = self.env.call_at(self._armed, self._ring)
+        elif timer is not None:
+            timer.cancel()
+            self._timer = None

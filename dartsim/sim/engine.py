@@ -1,0 +1,526 @@
+"""An inference engine with continuous batching, simulated as a fluid batch.
+
+All running sequences advance together, one token an iteration, so one counter ``V`` of iterations stands for
+all of them: a sequence that joins at ``V`` with ``n`` tokens to sample has its last one at ``V + n - 1``, and
+a heap of these finds who is next. Between two changes of the batch nothing but the context length changes, so
+the time of ``k`` iterations is a closed formula, and the engine flows from change to change with **one armed
+timer**. Only iterations that prefill are events of their own, because the requests that they admit, and the
+time that they take, depend on what has arrived when they start.
+
+The arithmetic agrees with the per-iteration model of ``engine_reference`` until memory runs out: there this
+model admits a request only when the cache has room for its prompt and its whole reply, and the reference
+preempts.
+
+States of a job: waiting > prefilling > decoding > done, and aborted from any of the first three.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dartsim.sim.environment import SimEnvironment, Timer
+    from dartsim.sim.gpu import GpuProfile
+
+WAITING, PREFILLING, DECODING, DONE, ABORTED = range(5)
+
+
+class Job:
+    """One request inside an engine.
+
+    Attributes:
+        id: Place in the order of submission to its engine, from 0.
+        prompt_tokens: Tokens of the prompt, images included.
+        cached_tokens: How many of them are in the prefix cache.
+        images: Images that the vision transformer must encode.
+        output_tokens: Tokens of the reply.
+        state: One of ``WAITING``, ``PREFILLING``, ``DECODING``, ``DONE``, ``ABORTED``.
+        payload: Whatever the caller wants to find again.
+    """
+
+    __slots__ = (
+        "_done",
+        "_last",
+        "_left",
+        "cached_tokens",
+        "id",
+        "images",
+        "output_tokens",
+        "payload",
+        "prompt_tokens",
+        "state",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        prompt_tokens: int,
+        cached_tokens: int,
+        images: int,
+        output_tokens: int,
+        done: Callable[[Job], None],
+        payload: Any,
+    ) -> None:
+        self.id = number
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = cached_tokens
+        self.images = images
+        self.output_tokens = output_tokens
+        self.payload = payload
+        self.state = WAITING
+        self._done = done
+        self._left = prompt_tokens - cached_tokens  # prompt tokens not prefilled yet
+        self._last = 0  # value of V at which its last token is sampled
+
+    def __repr__(self) -> str:
+        state = ("waiting", "prefilling", "decoding", "done", "aborted")[self.state]
+        return f"<Job {self.id} {state}: {self.prompt_tokens} tokens in, {self.output_tokens} out>"
+
+
+class FluidEngine:
+    """Continuous batching on one GPU: chunked prefill, first in first out, admission by reserved cache.
+
+    A plan is what the engine does now: ``_steps`` iterations from ``_start`` to ``_end``. Its effects are
+    applied when it ends. A plan with a chunk prefills and is one iteration long; one without decodes up to
+    the next completion.
+
+    Invariant: the cache reserved by admitted jobs never exceeds the profile's capacity.
+
+    Args:
+        env: The environment whose clock and timers it uses.
+        profile: The GPU.
+    """
+
+    __slots__ = (
+        "_armed",
+        "_base",
+        "_budget",
+        "_busy_seconds",
+        "_chunk",
+        "_context",
+        "_decode",
+        "_end",
+        "_fire_timer",
+        "_handle",
+        "_heap",
+        "_image_seconds",
+        "_kv_allocated",
+        "_kv_seconds",
+        "_num_live",
+        "_num_submitted",
+        "_pair_seconds",
+        "_part",
+        "_paused",
+        "_planned",
+        "_queue",
+        "_reserved",
+        "_sequence_seconds",
+        "_since",
+        "_start",
+        "_steps",
+        "_tokens",
+        "_v",
+        "env",
+        "profile",
+    )
+
+    def __init__(self, env: SimEnvironment, profile: GpuProfile) -> None:
+        self.env = env
+        self.profile = profile
+        # The profile's numbers, where the hot path finds them in one step.
+        self._base = profile.base_seconds
+        self._decode = [
+            self._base[n] + n * profile.sequence_seconds for n in range(profile.max_num_seqs + 1)
+        ]  # an iteration that decodes n sequences, before their context is counted
+        self._budget = profile.token_budget
+        self._kv_seconds = profile.kv_seconds
+        self._pair_seconds = profile.prefill_pair_seconds
+        self._image_seconds = profile.image_seconds
+        self._sequence_seconds = profile.sequence_seconds
+        self._fire_timer = self._fire  # bound once: binding it at each arming costs more than the call
+        self._handle: Timer | None = None
+        self._armed = 0.0
+        self._busy_seconds = 0.0
+        self._since: float | None = None  # since when it computes
+        self._paused: float | None = None  # since when it is paused
+        self._kv_allocated = 0
+        self._num_submitted = 0
+        self._tokens = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._queue: deque[Job] = deque()  # waiting jobs; those at its head may be prefilling
+        self._heap: list[tuple[int, int, Job]] = []  # decoding jobs by (V of the last token, id)
+        self._chunk: list[Job] | None = None  # jobs prefilled by the running iteration
+        self._part = 0  # tokens it prefills of the last of them
+        self._planned = False
+        self._start = self._end = 0.0
+        self._steps = 0
+        self._v = 0
+        self._context = 0  # tokens in the context of the decoding jobs
+        self._reserved = 0
+        self._num_live = 0  # admitted and unfinished jobs
+
+    # What the caller does.
+
+    def submit(
+        self,
+        prompt_tokens: int,
+        cached_tokens: int,
+        images: int,
+        output_tokens: int,
+        done: Callable[[Job], None],
+        payload: Any = None,
+    ) -> Job:
+        """Hand in a request; ``done(job)`` is called when its last token is sampled.
+
+        Args:
+            prompt_tokens: Tokens of the prompt, images included.
+            cached_tokens: How many of them are in the prefix cache; fewer than ``prompt_tokens``.
+            images: Images that are not in the prefix cache.
+            output_tokens: Tokens of the reply, at least 1.
+            done: Called once, unless the job is aborted. May submit and abort.
+            payload: Kept on the job.
+
+        Raises:
+            ValueError: If a number is out of its range, or the cache could never hold the request.
+        """
+        if not 0 <= cached_tokens < prompt_tokens or output_tokens < 1 or images < 0:
+            raise ValueError(
+                "a request needs 0 <= cached_tokens < prompt_tokens, images >= 0 and output_tokens >= 1; "
+                f"got {prompt_tokens=}, {cached_tokens=}, {images=}, {output_tokens=}"
+            )
+        profile = self.profile
+        if prompt_tokens + output_tokens > profile.kv_capacity_tokens:
+            raise ValueError(
+                f"the cache of {profile.name} holds {profile.kv_capacity_tokens} tokens; a request of "
+                f"{prompt_tokens + output_tokens} could never run: shorten it"
+            )
+        number = self._num_submitted
+        self._num_submitted = number + 1
+        job = Job(number, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
+        self._queue.append(job)
+        if self._paused is None:
+            now = self.env.now
+            if not self._planned:
+                self._since = now
+                self._plan(now)
+            elif now <= self._start:
+                self._plan(self._start)  # the iteration has not begun: it can still take the job in
+            elif self._chunk is None and len(self._queue) == 1:
+                self._cut(now)  # with others waiting before it, nothing has changed
+        return job
+
+    def abort(self, job: Job) -> bool:
+        """Take a job out and free its cache at once; return whether it was still inside.
+
+        An iteration that has begun runs to its end, unless nothing is left to run.
+        """
+        if job.state >= DONE:
+            return False
+        if job.state == DECODING:
+            self._stop_at_boundary()
+            self._heap.remove((job._last, job.id, job))
+            heapify(self._heap)
+            self._context -= job.prompt_tokens + job.output_tokens - (job._last - self._v)
+        else:
+            self._queue.remove(job)
+        if job.state != WAITING:
+            self._reserved -= job.prompt_tokens + job.output_tokens
+            self._num_live -= 1
+        job.state = ABORTED
+        if not self._queue and not self._heap:
+            self._stop()
+        elif self._paused is None and self.env.now <= self._start:
+            self._plan(self._start)
+        return True
+
+    def abort_all(self) -> list[Job]:
+        """Take all jobs out, as when the server process is killed; return them in order of submission."""
+        jobs = sorted((*self._queue, *(entry[2] for entry in self._heap)), key=lambda job: job.id)
+        for job in jobs:
+            job.state = ABORTED
+        self._tokens = int(self.tokens_generated)
+        self._stop()
+        self._clear()
+        return jobs
+
+    def pause(self) -> None:
+        """Freeze all progress, as while weights are loaded under live requests."""
+        if self._paused is None:
+            self._paused = now = self.env.now
+            self._disarm()
+            self._stop_clock(now)
+
+    def resume(self) -> None:
+        """Go on where ``pause`` stopped; all that was running ends later by the length of the pause."""
+        if self._paused is None:
+            return
+        now = self.env.now
+        pause = now - self._paused
+        self._paused = None
+        if self._queue or self._heap:
+            self._since = now
+        if not self._planned:
+            self._plan(now)
+            return
+        # Rounding must not put the end into the past.
+        self._set(self._start + pause, max(now, self._end + pause))
+        if now <= self._start:
+            self._plan(self._start)
+        elif self._chunk is None and self._queue:
+            self._cut(now)
+
+    # What can be read at any time, without changing anything.
+
+    @property
+    def num_running(self) -> int:
+        """Jobs that hold cache: prefilling and decoding."""
+        return self._num_live
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs not admitted yet."""
+        return len(self._queue) + len(self._heap) - self._num_live
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs inside, waiting or running."""
+        return len(self._queue) + len(self._heap)
+
+    @property
+    def busy(self) -> bool:
+        """Whether at least one job is inside."""
+        return bool(self._queue or self._heap)
+
+    @property
+    def paused(self) -> bool:
+        """Whether progress is frozen."""
+        return self._paused is not None
+
+    @property
+    def busy_seconds(self) -> float:
+        """Time so far with at least one job inside, pauses left out."""
+        return self._busy_seconds + (0.0 if self._since is None else self.env.now - self._since)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Cache reserved by admitted jobs, tokens."""
+        return self._reserved
+
+    @property
+    def kv_allocated(self) -> int:
+        """Tokens of cache ever taken from the free ones, prefix hits not counted.
+
+        Free blocks keep their content and are taken oldest first. So what a job leaves behind when it ends is
+        still a prefix hit as long as ``kv_allocated`` is at most what ``kv_allocated + kv_free`` was then.
+        """
+        return self._kv_allocated
+
+    @property
+    def kv_free(self) -> int:
+        """Cache not reserved, tokens."""
+        return self.profile.kv_capacity_tokens - self._reserved
+
+    @property
+    def tokens_generated(self) -> float:
+        """Tokens sampled so far, those of aborted jobs included."""
+        tokens = self._tokens
+        if self._planned and self._chunk is None:
+            now = self.env.now if self._paused is None else self._paused
+            if now > self._start:
+                tokens += (min(self._steps, self._boundary(now)[0]) - 1) * len(self._heap)
+        return float(tokens)
+
+    # The engine.
+
+    def _plan(self, start: float) -> None:
+        """Decide what runs from ``start``, which is not in the past."""
+        heap = self._heap
+        num_decode = len(heap)
+        seconds = self._context * self._kv_seconds
+        if self._queue:
+            chunk: list[Job] = []
+            left = self._budget - num_decode
+            take = 0
+            for job in self._queue:
+                if job.state == WAITING and not self._admit(job):
+                    break
+                chunk.append(job)
+                todo = job._left
+                take = todo if todo < left else left
+                before = job.prompt_tokens - todo
+                seconds += take * (before + 0.5 * (take + 1)) * self._pair_seconds
+                if job.images:
+                    seconds += _images_touched(job, before, take) * self._image_seconds
+                left -= take
+                if not left:
+                    break
+            if chunk:
+                self._part = take
+                self._chunk = chunk
+                self._steps = 1
+                num_seqs = num_decode + len(chunk)
+                seconds += self._base[self._budget - left] + num_seqs * self._sequence_seconds
+                self._set(start, start + seconds)
+                return
+        self._chunk = None
+        if heap:
+            self._steps = steps = heap[0][0] - self._v
+            growth = 0.5 * num_decode * self._kv_seconds * (steps - 1)
+            self._set(start, start + steps * (seconds + self._decode[num_decode] + growth))
+        else:
+            self._stop()
+
+    def _set(self, start: float, end: float) -> None:
+        """Let the plan run from ``start`` to ``end``; one armed for earlier stays and re-arms itself."""
+        self._planned = True
+        self._start = start
+        self._end = end
+        handle = self._handle
+        if handle is not None:
+            if self._armed <= end:
+                return
+            handle.cancel()
+        self._armed = end
+        self._handle = self.env.call_at(end, self._fire_timer)
+
+    def _admit(self, job: Job) -> bool:
+        """Reserve the cache of a waiting job; return whether there was room."""
+        profile = self.profile
+        need = job.prompt_tokens + job.output_tokens
+        reserved = self._reserved + need
+        if reserved > profile.kv_capacity_tokens or self._num_live >= profile.max_num_seqs:
+            return False
+        self._reserved = reserved
+        self._kv_allocated += need - job.cached_tokens
+        self._num_live += 1
+        job.state = PREFILLING
+        return True
+
+    def _fire(self) -> None:
+        """Apply the effects of the plan that ends now, make the next one, and tell whose jobs are done."""
+        end = self._end
+        self._handle = None
+        if self._armed < end:  # the plan was moved to later after the timer was armed
+            self._set(self._start, end)
+            return
+        heap = self._heap
+        sampled = self._steps * len(heap)
+        self._v = v = self._v + self._steps
+        self._context += sampled
+        self._tokens += sampled
+        if self._chunk is not None:
+            self._finish_chunk(self._chunk, v)
+        done: list[Job] | None = None
+        while heap and heap[0][0] <= v:
+            job = heappop(heap)[2]
+            job.state = DONE
+            held = job.prompt_tokens + job.output_tokens
+            self._context -= held
+            self._reserved -= held
+            self._num_live -= 1
+            if done is None:
+                done = [job]
+            else:
+                done.append(job)
+        self._plan(end)
+        if done is not None:
+            for job in done:
+                job._done(job)
+
+    def _finish_chunk(self, chunk: list[Job], v: int) -> None:
+        """Turn the jobs whose prompt is complete into decoding ones; each has its first token."""
+        queue = self._queue
+        last = chunk[-1]
+        for job in chunk:
+            if job.state != PREFILLING:  # aborted during the iteration
+                continue
+            if job is last and job._left > self._part:
+                job._left -= self._part
+                continue
+            queue.popleft()
+            job._left = 0
+            job.state = DECODING
+            job._last = v + job.output_tokens - 1
+            heappush(self._heap, (job._last, job.id, job))
+            self._context += job.prompt_tokens + 1
+            self._tokens += 1
+
+    def _cut(self, now: float) -> None:
+        """End a decode-only plan with the iteration that runs now, and plan what follows it."""
+        steps, boundary = self._boundary(now)
+        if steps < self._steps:  # else it ends there anyway
+            sampled = steps * len(self._heap)
+            self._v += steps
+            self._context += sampled
+            self._tokens += sampled
+            self._plan(boundary)
+
+    def _stop_at_boundary(self) -> None:
+        """End a decode-only plan with the iteration that runs now, before one of its jobs is taken out."""
+        now = self.env.now if self._paused is None else self._paused
+        if self._chunk is not None or now <= self._start:
+            return
+        steps, boundary = self._boundary(now)
+        self._tokens += min(self._steps, steps) - 1  # those of the job that leaves
+        if steps < self._steps:
+            self._steps = steps
+            self._end = boundary
+            if self._paused is None:
+                self._set(self._start, boundary)
+
+    def _boundary(self, now: float) -> tuple[int, float]:
+        """Return which iteration of a decode-only plan runs at ``now``, counted from 1, and when it ends.
+
+        Iteration i reads i more tokens a sequence than the first, so n of them take ``n * first + half * n *
+        (n - 1)``.
+        """
+        num_decode = len(self._heap)
+        if not num_decode:  # all were aborted while others wait for the end of the iteration
+            return self._steps, self._end
+        start = self._start
+        half = 0.5 * num_decode * self._kv_seconds
+        first = self._decode[num_decode] + self._context * self._kv_seconds
+        elapsed = now - start
+        b = first - half
+        steps = int(2.0 * elapsed / (b + sqrt(b * b + 4.0 * half * elapsed))) + 1
+        end = start + steps * (first + half * (steps - 1))
+        while end < now:  # rounding
+            steps += 1
+            end = start + steps * (first + half * (steps - 1))
+        return steps, end
+
+    def _disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _stop(self) -> None:
+        """Nothing is left to do."""
+        self._disarm()
+        self._planned = False
+        self._chunk = None
+        self._v = 0  # keeps the counter small; no job refers to it any more
+        self._stop_clock(self.env.now)
+
+    def _stop_clock(self, now: float) -> None:
+        if self._since is not None:
+            self._busy_seconds += now - self._since
+            self._since = None
+
+
+def _images_touched(job: Job, before: int, take: int) -> int:
+    """Count the images first touched by the ``take`` tokens after the first ``before``.
+
+    The chunk that touches an image first must encode all of it. Images lie evenly in the tokens to prefill.
+    """
+    start = job.cached_tokens
+    if take == job.prompt_tokens - start:
+        return job.images
+    new = job.prompt_tokens - start
+    return -(-job.images * (before - start + take) // new) + (-job.images * (before - start) // new)

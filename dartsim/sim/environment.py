@@ -1,0 +1,165 @@
+"""The simulated world's clock: a SimPy environment with cheap cancellable timers on the same heap.
+
+Everything that is going to happen lies on one heap, ordered by (time, priority, number): SimPy events,
+timers of the world (``call_at``), and the timers of the asyncio loop that drives the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import simpy
+from simpy.core import EmptySchedule, Infinity
+from simpy.events import NORMAL
+
+from dartsim.errors import Forbidden
+
+if TYPE_CHECKING:
+    import asyncio
+
+COMPACT_ABOVE = 64
+"""Cancelled entries that are never worth a compaction of the heap."""
+
+
+class Timer:
+    """A call of the world at a set time; returned by ``SimEnvironment.call_at``."""
+
+    __slots__ = ("_call", "_env", "_when")
+
+    def __init__(self, call: tuple[Any, ...] | None, when: float, env: SimEnvironment) -> None:
+        """Hold ``call`` (a function and its arguments) until ``when``; None is a cancelled timer."""
+        self._call = call
+        self._when = when
+        self._env = env
+
+    def cancel(self) -> None:
+        """Make sure the call does not happen; harmless after it did."""
+        if self._call is not None:
+            self._call = None
+            env = self._env
+            if self._when > env._now:
+                env._entry_died()
+
+    def cancelled(self) -> bool:
+        """Whether ``cancel`` was called."""
+        return self._call is None
+
+    def when(self) -> float:
+        """The time of the call, seconds."""
+        return self._when
+
+
+class SimEnvironment(simpy.Environment):
+    """A SimPy environment whose clock is a float and whose heap also holds plain timers.
+
+    Attributes:
+        loop: The asyncio loop that drives it, or None while it is used alone, as plain SimPy.
+    """
+
+    _now: float
+
+    def __init__(self, initial_time: float = 0.0) -> None:
+        """Start the clock at ``initial_time`` seconds."""
+        super().__init__(float(initial_time))
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._num_dead = 0
+
+    def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time.
+
+        An exception of ``fn`` ends the simulation.
+        """
+        when = when + 0.0
+        if not when >= self._now:
+            raise ValueError(f"call_at({when}) lies in the past: now is {self._now}")
+        timer = Timer((fn, *args), when, self)
+        heappush(self._queue, (when, NORMAL, next(self._eid), timer))  # type: ignore[misc]
+        return timer
+
+    def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """Call ``fn(*args)`` after ``delay`` seconds, before any coroutine runs at that time."""
+        if not delay >= 0:
+            raise ValueError(f"call_in wants a delay of at least 0 seconds, got {delay}")
+        when = self._now + delay
+        timer = Timer((fn, *args), when, self)
+        heappush(self._queue, (when, NORMAL, next(self._eid), timer))  # type: ignore[misc]
+        return timer
+
+    def delay(self, seconds: float) -> float:
+        """Return the latency to use where a model would use ``seconds``.
+
+        Models of messages and machines pass their latencies through here, so that a perturbed
+        simulation can stretch a few of them. Unperturbed, it is ``seconds``.
+        """
+        return seconds
+
+    def step(self) -> None:
+        """Let the next thing happen.
+
+        Raises:
+            EmptySchedule: If nothing is left.
+            Forbidden: If an event loop drives this environment.
+        """
+        self._must_be_free()
+        self.peek()  # throws cancelled timers out
+        item: Any = self._queue[0][3] if self._queue else None
+        if item.__class__ is Timer:
+            self._step(_never)
+        else:
+            super().step()
+
+    def run(self, until: Any = None) -> Any:
+        """Run as plain SimPy does; see ``simpy.Environment.run``."""
+        self._must_be_free()
+        return super().run(until)
+
+    def peek(self) -> float:
+        """Return the time of the next thing that will happen; infinity if nothing will."""
+        queue = self._queue
+        while queue:
+            item = queue[0][3]
+            if getattr(item, "_call", item) is not None:
+                return queue[0][0]
+            heappop(queue)
+            self._num_dead -= 1
+        return Infinity
+
+    def _must_be_free(self) -> None:
+        if self.loop is not None:
+            raise Forbidden("an event loop drives this environment: await instead of calling run() or step()")
+
+    def _step(self, on_failure: Callable[[simpy.Event], None]) -> None:
+        """Let the next thing happen; ``on_failure`` gets a failed event that nobody waits for."""
+        if self.peek() == Infinity:
+            raise EmptySchedule
+        item: Any
+        self._now, _, _, item = heappop(self._queue)  # peek saw to it that no cancelled timer comes first
+        if item.__class__ is Timer:
+            call: Any = item._call
+            item._call = None
+            call[0](*call[1:])
+            return
+        callbacks, item.callbacks = item.callbacks, None
+        for callback in callbacks:
+            callback(item)
+        if not item._ok and not hasattr(item, "_defused"):
+            on_failure(item)
+
+    def _entry_died(self) -> None:
+        """Count one more cancelled entry and throw all of them out once they are the majority.
+
+        The count may run high (an entry that died as its time came is not subtracted), never low; a
+        compaction costs O(heap) at most once per heap/2 cancellations.
+        """
+        self._num_dead += 1
+        queue = self._queue
+        if self._num_dead > COMPACT_ABOVE and self._num_dead * 2 > len(queue):
+            queue[:] = [entry for entry in queue if getattr(entry[3], "_call", entry) is not None]
+            heapify(queue)
+            self._num_dead = 0
+
+
+def _never(event: simpy.Event) -> None:
+    raise AssertionError(f"a timer failed as the event {event}")

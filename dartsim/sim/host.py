@@ -1,0 +1,144 @@
+"""A machine that carries desktops: memory, container starts and cores, and who is placed where.
+
+Memory is a SimPy container, starts are a SimPy resource (one at a time, or k), cores are shared by all
+(``dartsim.sim.cores``). Whoever takes something here gives it back when its call is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import simpy
+
+from dartsim.errors import ConfigError
+from dartsim.sim.cores import SharedCores
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.events import wait
+
+MIB_PER_GIB = 1024
+
+
+class Memory(simpy.Container):
+    """Memory in whole MiB, handed out first come, first served.
+
+    Whole, because sums of GiB round: a put that overshoots the capacity by one bit would wait for ever.
+    """
+
+    def __init__(self, env: SimEnvironment, mib: int) -> None:
+        super().__init__(env, capacity=mib, init=mib)
+
+    async def take(self, mib: int) -> None:
+        """Wait for ``mib`` and take it; cancelled, it takes nothing."""
+        if mib == 0:
+            return
+        get = self.get(mib)
+        try:
+            await wait(get)
+        except BaseException:
+            self._withdraw(get, mib)
+            raise
+
+    def give_back(self, mib: int) -> None:
+        """Return what was taken."""
+        if mib:
+            self.put(mib)
+
+    def _withdraw(self, get: simpy.resources.container.ContainerGet, mib: int) -> None:
+        if get.triggered:
+            self.give_back(mib)
+        else:
+            get.cancel()
+            self._trigger_get(None)  # a smaller request may have waited behind this one
+
+
+class Host:
+    """One machine.
+
+    Attributes:
+        name: For messages and traces.
+        cores: Shared by everything that runs on it.
+        memory: Free memory, MiB.
+        memory_gib: All its memory, GiB.
+        starts: Container starts that may go on at once.
+    """
+
+    def __init__(
+        self,
+        env: SimEnvironment,
+        cores: float = math.inf,
+        memory_gib: float = math.inf,
+        concurrent_starts: int = 1,
+        name: str = "host",
+    ) -> None:
+        if not memory_gib > 0:
+            raise ConfigError(f"{name}: memory_gib must be > 0, got {memory_gib}")
+        if concurrent_starts < 1:
+            raise ConfigError(f"{name}: concurrent_starts must be at least 1, got {concurrent_starts}")
+        self.name = name
+        self.memory_gib = memory_gib
+        self.cores = SharedCores(env, cores)
+        self.memory = Memory(env, 2**62 if memory_gib == math.inf else math.floor(memory_gib * MIB_PER_GIB))
+        self.starts = simpy.Resource(env, capacity=concurrent_starts)
+
+    async def run(self, seconds: float, demand: float) -> None:
+        """Run something on the cores; cancelled, it leaves them."""
+        future = asyncio.get_running_loop().create_future()
+        job = self.cores.use(seconds, demand, future)
+        try:
+            await future
+        except BaseException:
+            self.cores.leave(job)
+            raise
+
+    @asynccontextmanager
+    async def starting(self) -> AsyncIterator[None]:
+        """Hold one of the start slots; first come, first served."""
+        with self.starts.request() as slot:
+            await wait(slot)
+            yield
+
+    def fits(self, memory_gib: float) -> int | None:
+        """Return how many desktops of a size fit in all; None for no limit."""
+        if self.memory_gib == math.inf or memory_gib <= 0:
+            return None
+        return int(self.memory.capacity) // mib(memory_gib)
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name}: {self.cores.cores} cores, {self.memory_gib} GiB>"
+
+
+def mib(memory_gib: float) -> int:
+    """Return GiB as whole MiB, rounded up."""
+    return math.ceil(memory_gib * MIB_PER_GIB)
+
+
+def place(num_envs: int, hosts: Sequence[Host], memory_gib: float = 0.0) -> list[Host]:
+    """Give each desktop slot a host: in turn, passing over those whose memory is taken.
+
+    Raises:
+        ConfigError: If the desktops do not fit.
+    """
+    room = [host.fits(memory_gib) for host in hosts]
+    if not hosts or (None not in room and sum(r or 0 for r in room) < num_envs):
+        raise ConfigError(_does_not_fit(num_envs, hosts, memory_gib))
+    placed: list[Host] = []
+    while len(placed) < num_envs:
+        for i, host in enumerate(hosts):
+            left = room[i]
+            if len(placed) < num_envs and left != 0:
+                room[i] = None if left is None else left - 1
+                placed.append(host)
+    return placed
+
+
+def _does_not_fit(num_envs: int, hosts: Sequence[Host], memory_gib: float) -> str:
+    carried = [host.fits(memory_gib) or 0 for host in hosts]
+    what = ", ".join(f"{host.name} {count}" for host, count in list(zip(hosts, carried, strict=True))[:4])
+    more = ", …" if len(hosts) > 4 else ""
+    return (
+        f"{num_envs} desktops of {memory_gib:g} GiB do not fit on {len(hosts)} host(s), which carry "
+        f"{sum(carried)} ({what}{more}); give more hosts, more memory_gib a host, or fewer desktops"
+    )

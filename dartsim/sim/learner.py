@@ -1,0 +1,45 @@
+"""``SimLearner``: an update that takes a fixed time and a time per turn, and learns nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dartsim.errors import LearnerFault
+from dartsim.types import Batch, UpdateResult, Weights
+
+
+class SimLearner:
+    """A trainer's speed behind the port ``Learner``.
+
+    Source: dart.md 6.2: 240 s + 1.1 s a turn, from 21.2 min between versions, saving included.
+
+    Args:
+        fixed_seconds: Time of an update apart from its turns.
+        turn_seconds: Time of each turn.
+        fails: Draws whether an update fails half-way.
+        outage_seconds: Draws how long the trainer is away before an update; mostly 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        fixed_seconds: float,
+        turn_seconds: float,
+        fails: Callable[[], bool],
+        outage_seconds: Callable[[], float],
+    ) -> None:
+        self._fixed_seconds = fixed_seconds
+        self._turn_seconds = turn_seconds
+        self._fails = fails
+        self._outage_seconds = outage_seconds
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Take the time of an update."""
+        await asyncio.sleep(self._outage_seconds())
+        seconds = self._fixed_seconds + self._turn_seconds * batch.num_turns
+        if self._fails():
+            await asyncio.sleep(seconds / 2)
+            raise LearnerFault(f"update {batch.update} failed half-way (drawn fault)")
+        await asyncio.sleep(seconds)
+        return UpdateResult(Weights(batch.update), {"update_seconds": seconds})

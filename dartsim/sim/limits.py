@@ -1,0 +1,84 @@
+"""What can end a simulation from outside, and who watches it pass: limits, watchdog, progress.
+
+All are reduced to one number, the next virtual time at which any of them has something to do, so that the
+loop pays one comparison each time the clock moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
+
+from dartsim.errors import LimitReached, Stalled
+from dartsim.sim.tasks import describe_waiting, pending_tasks
+
+if TYPE_CHECKING:
+    from dartsim.sim.loop import SimLoop
+
+
+class Limits:
+    """Limits of one simulation.
+
+    Attributes:
+        max_events: Callbacks and SimPy events after which it is stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        until: float | None = None,
+        max_events: int | None = None,
+        stall_seconds: float | None = None,
+        on_advance: Callable[[float], None] | None = None,
+        every_seconds: float = 60.0,
+    ) -> None:
+        """Set the limits; None is no limit. See ``simulate`` for what they mean."""
+        if stall_seconds is not None and not stall_seconds > 0:
+            raise ValueError(f"stall_seconds must be positive, got {stall_seconds}")
+        if not every_seconds > 0:
+            raise ValueError(f"every_seconds must be positive, got {every_seconds}")
+        self.max_events: float = inf if max_events is None else max_events
+        self._until = inf if until is None else until
+        self._stall_seconds = inf if stall_seconds is None else stall_seconds
+        self._on_advance = on_advance
+        self._every_seconds = every_seconds
+        self._next_advance = every_seconds if on_advance is not None else inf
+        self.last_progress = 0.0
+
+    @property
+    def alarm(self) -> float:
+        """Moving the clock beyond this time needs ``ring`` first."""
+        return min(self._until, self.last_progress + self._stall_seconds, self._next_advance)
+
+    def ring(self, loop: SimLoop, when: float) -> float:
+        """Look after what is due before the clock moves to ``when``, and return the next alarm.
+
+        Raises:
+            LimitReached: If ``when`` lies beyond the virtual-time limit.
+            Stalled: If nothing has made progress for too long.
+        """
+        if when > self._next_advance and self._on_advance is not None:
+            self._next_advance = when + self._every_seconds
+            self._on_advance(min(when, self._until))
+        watchdog = self.last_progress + self._stall_seconds
+        if when > self._until <= watchdog:
+            loop.env._now = self._until
+            raise LimitReached(
+                f"the main task had not ended at the virtual-time limit until={self._until:g} s"
+            )
+        if when > watchdog:
+            loop.env._now = watchdog
+            raise Stalled(
+                f"no progress since t={self.last_progress:g} s, for more than stall_seconds="
+                f"{self._stall_seconds:g} s; call loop.progress() when work gets done. Waiting:\n"
+                + describe_waiting(pending_tasks(loop))
+            )
+        return self.alarm
+
+    def too_many_events(self, loop: SimLoop) -> LimitReached:
+        """Return the error for the event limit."""
+        return LimitReached(
+            f"max_events={self.max_events} events used up at t={loop.env._now:g} s; is something polling? "
+            "Waiting:\n" + describe_waiting(pending_tasks(loop))
+        )

@@ -1,0 +1,366 @@
+"""SimLoop: an asyncio event loop whose clock and timers are a SimPy environment.
+
+One heap holds SimPy events, timers of the world and timers of asyncio. What happens at one instant:
+first everything of the world that is due, in order; then the callbacks of asyncio, in generations as on the
+standard loop: all timers that are due join the ready queue before any callback of the generation runs.
+Only when nothing is ready does time move, at once, to the head of the heap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from asyncio import events
+from collections import deque
+from collections.abc import Iterator
+from contextvars import Context, copy_context
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from simpy.events import NORMAL
+
+from dartsim.errors import Forbidden, SimulationError, Stalled
+from dartsim.rng import Streams
+from dartsim.sim.environment import SimEnvironment, Timer
+from dartsim.sim.handles import LaterHandle, SoonHandle
+from dartsim.sim.limits import Limits
+from dartsim.sim.nodes import Node, is_dead
+from dartsim.sim.services import WAKE_SLEEPER, ExecutorCost, LoopServices
+from dartsim.sim.tasks import crashed_tasks, describe_waiting, pending_tasks
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CLEANUP_EVENTS = 10_000_000
+"""Events that the cancelled tasks of an ended simulation may use to clean up."""
+
+
+class SimLoop(LoopServices):
+    """An asyncio event loop in virtual time.
+
+    States: idle, running, closed. ``simulate`` makes one, runs it and closes it.
+
+    Attributes:
+        env: Clock and heap; SimPy processes and resources live here.
+        seed: Seed of the streams of ``rng``.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        limits: Limits | None = None,
+        executor_cost: ExecutorCost | None = None,
+        strict: bool = False,
+        env: SimEnvironment | None = None,
+    ) -> None:
+        """Make a loop at time 0."""
+        super().__init__(executor_cost=executor_cost, strict=strict)
+        self.env = env or SimEnvironment()
+        self.env.loop = self
+        self.seed = seed
+        self._limits = limits or Limits()
+        self._streams = Streams(seed)
+        self._ready: deque[Any] = deque()
+        self._serials = itertools.count()
+        self._context = copy_context()
+        self._num_events = 0
+        self._digest = 0
+        self._notes = 0
+        self._stopping = False
+        self._running = False
+        self._closing = False
+        self._buried: list[asyncio.Task[Any]] = []
+
+    # ---- time and callbacks
+
+    def time(self) -> float:
+        """Return the virtual time, seconds since the start of the simulation."""
+        return self.env._now
+
+    def call_soon(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        """Call ``callback(*args)`` in the next generation of this instant."""
+        handle = SoonHandle(call, copy_context() if context is None else context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, *call: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call ``callback(*args)`` after ``delay`` seconds."""
+        env = self.env
+        when = env._now + delay
+        if context is None:
+            context = self._context if call[0] is WAKE_SLEEPER else copy_context()
+        handle = LaterHandle(call, context, when, env)
+        heappush(env._queue, (when, NORMAL, next(env._eid), handle))  # type: ignore[misc]
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, *call: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call ``callback(*args)`` at time ``when``."""
+        env = self.env
+        when = when + 0.0
+        handle = LaterHandle(call, copy_context() if context is None else context, when, env)
+        heappush(env._queue, (when, NORMAL, next(env._eid), handle))  # type: ignore[misc]
+        return handle
+
+    def call_soon_threadsafe(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        """Do the same as ``call_soon``.
+
+        Raises:
+            Forbidden: If another thread than the loop's calls it.
+        """
+        if self._running and events._get_running_loop() is not self:
+            raise Forbidden(
+                "call_soon_threadsafe() was called from another thread, whose timing no seed can repeat: "
+                "use asyncio.to_thread, which virtual time runs inline, or run the program with asyncio.run"
+            )
+        return self.call_soon(*call, context=context)
+
+    # ---- the run loop
+
+    def _spin(self) -> None:
+        """Run until ``stop`` is called. The hot path: everything is inlined and held in locals."""
+        env, ready, limits = self.env, self._ready, self._limits
+        queue: list[Any] = env._queue
+        popleft, push = ready.popleft, ready.append
+        now, alarm, max_events = env._now, limits.alarm, limits.max_events
+        num_events, digest = self._num_events, self._digest
+        item: Any = None
+        try:
+            while True:
+                while queue:
+                    when, _, _, item = queue[0]
+                    if when > now:
+                        if ready or self._stopping:
+                            break
+                        kind = item.__class__
+                        if (kind is LaterHandle or kind is Timer) and item._call is None:
+                            heappop(queue)
+                            env._num_dead -= 1
+                            continue
+                        if when > alarm:
+                            self._num_events, self._digest = num_events, digest
+                            alarm = limits.ring(self, when)
+                            continue
+                        digest = hash((digest, now, num_events))
+                        env._now = now = when
+                        heappop(queue)
+                    else:
+                        heappop(queue)
+                        kind = item.__class__
+                    if kind is LaterHandle:
+                        push(item)
+                        continue
+                    num_events += 1
+                    if kind is Timer:
+                        call = item._call
+                        if call is not None:
+                            item._call = None
+                            call[0](*call[1:])
+                    else:
+                        callbacks, item.callbacks = item.callbacks, None
+                        for callback in callbacks:
+                            callback(item)
+                        if not item._ok and not hasattr(item, "_defused"):
+                            self._world_failed(item)
+                    if num_events > max_events:
+                        raise limits.too_many_events(self)
+
+                num_ready = len(ready)
+                if not num_ready and not self._stopping:
+                    raise self._stalled()
+                num_events += num_ready
+                while num_ready:
+                    try:
+                        while num_ready:
+                            num_ready -= 1
+                            item = popleft()
+                            call = item._call
+                            if call is not None:
+                                item._context.run(*call)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as exc:
+                        self._callback_failed(exc, item)
+                if self._stopping:
+                    break
+                if num_events > max_events:
+                    raise limits.too_many_events(self)
+        finally:
+            self._num_events, self._digest = num_events, digest
+
+    def _stalled(self) -> SimulationError:
+        tasks = pending_tasks(self)
+        text = f"nothing is left to happen at t={self.env._now:g} s"
+        if tasks:
+            text += f" and {len(tasks)} task{'s wait' if len(tasks) > 1 else ' waits'}:\n"
+            text += describe_waiting(tasks)
+        crashed = len(crashed_tasks(self))
+        return Stalled(text + (f"\n  ({crashed} more on crashed nodes)" if crashed else ""))
+
+    def _world_failed(self, event: Any) -> None:
+        """Raise the failure of a SimPy event that nobody waits for."""
+        if self._closing:
+            return
+        failure = event._value
+        if isinstance(failure, Exception):
+            raise failure
+        raise SimulationError(f"{event} failed with {failure!r} and nothing waits for it") from failure
+
+    def _callback_failed(self, exc: BaseException, handle: Any) -> None:
+        context = {"message": f"Exception in callback {handle!r}", "exception": exc, "handle": handle}
+        self.call_exception_handler(context)
+
+    # ---- running and stopping
+
+    def run_forever(self) -> None:
+        """Run until ``stop`` is called.
+
+        Raises:
+            Stalled: If nothing is left to happen.
+        """
+        self._check_closed()
+        if self._running:
+            raise RuntimeError("This event loop is already running")
+        if events._get_running_loop() is not None:
+            raise RuntimeError("Cannot run the event loop while another loop is running")
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._asyncgen_started, finalizer=self._asyncgen_dropped)
+        events._set_running_loop(self)
+        self._running = True
+        try:
+            self._spin()
+        finally:
+            self._running = self._stopping = False
+            events._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+        if self.strict and self.unhandled and not self._closing:
+            raise self.unhandled_error()
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until ``future`` is done, and return its result."""
+        self._check_closed()
+        if self._running:
+            raise RuntimeError("This event loop is already running")
+        is_new = not asyncio.isfuture(future)
+        future = asyncio.ensure_future(future, loop=self)
+        if is_new:
+            future._log_destroy_pending = False
+        future.add_done_callback(_stop_loop_of)
+        try:
+            self.run_forever()
+        except BaseException:
+            if is_new and future.done() and not future.cancelled():
+                future.exception()  # retrieved: the exception that is on its way is the one to see
+            raise
+        finally:
+            future.remove_done_callback(_stop_loop_of)
+        if not future.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return future.result()
+
+    def stop(self) -> None:
+        """Stop after the present generation of callbacks."""
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        """Whether the loop runs."""
+        return self._running
+
+    def close(self) -> None:
+        """Drop all that is left and refuse further work."""
+        if self._running:
+            raise RuntimeError("Cannot close a running event loop")
+        if self._closed:
+            return
+        self._bury()
+        self._closed = True
+        self._ready.clear()
+        self.env._queue.clear()
+        self.call_soon = self.call_later = self.call_at = self._refuse_closed  # type: ignore[method-assign]
+
+    def _refuse_closed(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_closed()
+
+    # ---- what a simulation has beyond asyncio
+
+    @property
+    def num_events(self) -> int:
+        """Callbacks and SimPy events so far; while the loop runs, as of the last ``on_advance``."""
+        return self._num_events
+
+    @property
+    def event_hash(self) -> str:
+        """16 hexadecimal digits of what happened and when; read it when the loop has stopped.
+
+        It covers every instant, the number of events at it, and all that was given to ``note``.
+        """
+        return f"{hash((self._digest, self._notes, self.env._now, self._num_events)) & (2**64 - 1):016x}"
+
+    def note(self, *facts: float) -> None:
+        """Add facts of the domain (numbers only) to the event hash, with the present time."""
+        self._notes = hash((self._notes, self.env._now, *facts))
+
+    def progress(self) -> None:
+        """Say that useful work was done, which holds off the ``stall_seconds`` watchdog."""
+        self._limits.last_progress = self.env._now
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Return the random stream of that name; see ``dartsim.rng``."""
+        return self._streams.rng(name)
+
+    def crash(self, node: Node) -> None:
+        """Take a node down: nothing of it runs any more, not even a ``finally``.
+
+        Its tasks stay unfinished for ever, as a machine that has gone silent. Their ``finally`` blocks run
+        when the simulation has ended, where they can change nothing.
+        """
+        node.alive = False
+        self._buried.extend(task for task in crashed_tasks(self) if getattr(task, "node", None) is node)
+        for handle in self._handles():
+            if is_dead(handle._context):
+                handle.cancel()
+        self._refuse_the_dead()
+
+    def _handles(self) -> Iterator[Any]:
+        """Yield all handles that wait for their time or their turn."""
+        yield from self._ready
+        # A list: cancelling may compact the heap.
+        yield from [entry[3] for entry in self.env._queue if isinstance(entry[3], LaterHandle)]
+
+    def _refuse_the_dead(self) -> None:
+        """From now on, and only from now on, ask every new callback whether its node is up."""
+        self.call_soon = self._call_soon_if_alive  # type: ignore[method-assign]
+
+    def _call_soon_if_alive(self, *call: Any, context: Context | None = None) -> asyncio.Handle:
+        if context is None:
+            context = copy_context()
+        if is_dead(context):
+            return SoonHandle(None, context)
+        return SimLoop.call_soon(self, *call, context=context)
+
+    def _bury(self) -> None:
+        """Close what crashed nodes were running, while callbacks can still be scheduled and ignored."""
+        for task in self._buried:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            try:
+                task.get_coro().close()
+            except (Exception, asyncio.CancelledError):
+                continue  # a machine that is gone: what its clean-up says matters to nobody
+        self._buried.clear()
+
+    def begin_cleanup(self) -> None:
+        """Lift the limits, so that cancelled tasks can finish; failures of the world no longer count."""
+        self._closing = True
+        self._stopping = False
+        self._limits = Limits(max_events=self._num_events + CLEANUP_EVENTS)
+
+
+def _stop_loop_of(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled() and isinstance(future.exception(), (SystemExit, KeyboardInterrupt)):
+        return  # already on its way out of the loop
+    future.get_loop().stop()

@@ -1,0 +1,219 @@
+"""Seeded perturbation: another order between nodes, and latencies that are sometimes long.
+
+asyncio promises first come, first served, and code may rely on it inside one machine. Nothing promises an
+order between two machines, or that a message takes as long as it took last time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from heapq import heappop
+from math import inf
+from typing import Any
+
+from dartsim.rng import Streams
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.handles import LaterHandle, SoonHandle
+from dartsim.sim.loop import SimLoop
+from dartsim.sim.nodes import NODE, Node
+from dartsim.sim.services import WAKE_SLEEPER
+
+DRAWS = 1024
+"""Uniform numbers drawn at once: one at a time costs more than what they decide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perturbation:
+    """What a perturbed simulation varies, by its seed.
+
+    Attributes:
+        order: Whether to choose at random which node goes on, among those that have something ready.
+        latency_share: Share of latencies that are stretched, in [0, 1]. A latency is what passes through
+            ``SimEnvironment.delay``, and each ``asyncio.sleep`` on a simulated node.
+        latency_seconds: A stretched latency is longer by a number drawn uniformly from this range.
+    """
+
+    order: bool = True
+    latency_share: float = 0.02
+    latency_seconds: tuple[float, float] = (1.0, 60.0)
+
+    def __post_init__(self) -> None:
+        low, high = self.latency_seconds
+        if not 0 <= self.latency_share <= 1:
+            raise ValueError(f"latency_share must lie in [0, 1], got {self.latency_share}")
+        if not 0 <= low <= high:
+            raise ValueError(
+                f"latency_seconds must be a range (low, high) from 0 up, got {self.latency_seconds}"
+            )
+
+
+class _PerturbedEnvironment(SimEnvironment):
+    """A world whose latencies are sometimes long."""
+
+    def __init__(self, perturbation: Perturbation, uniforms: Iterator[float]) -> None:
+        super().__init__()
+        self._share = perturbation.latency_share
+        self._low, high = perturbation.latency_seconds
+        self._width = high - self._low
+        self._uniforms = uniforms
+
+    def delay(self, seconds: float) -> float:
+        if next(self._uniforms) < self._share:
+            return seconds + self._low + self._width * next(self._uniforms)
+        return seconds
+
+
+class _NodeQueue:
+    """What is ready on one node, as on an asyncio loop of its own.
+
+    Attributes:
+        ready: Handles in order.
+        due: Timers whose time has come; they join ``ready`` when the present generation ends.
+        left: Handles left of the present generation.
+    """
+
+    __slots__ = ("due", "left", "ready")
+
+    def __init__(self) -> None:
+        self.ready: deque[Any] = deque()
+        self.due: list[Any] = []
+        self.left = 0
+
+    def pop(self) -> Any:
+        if self.left == 0:
+            self.ready.extend(self.due)
+            self.due.clear()
+            self.left = len(self.ready)
+        self.left -= 1
+        return self.ready.popleft()
+
+
+class PerturbedLoop(SimLoop):
+    """A ``SimLoop`` that picks between nodes at random, and keeps asyncio's order on each."""
+
+    def __init__(self, perturbation: Perturbation, *, seed: int = 0, **options: Any) -> None:
+        """Make a loop at time 0; ``options`` are those of ``SimLoop``."""
+        streams = Streams(seed)
+        environment = _PerturbedEnvironment(perturbation, _uniforms(streams, "perturb/latency"))
+        super().__init__(seed=seed, env=environment, **options)
+        self._by_node = perturbation.order
+        self._choices = _uniforms(streams, "perturb/order")
+        self._queues: dict[Node | None, _NodeQueue] = {}
+        self._active: list[Node | None] = []
+
+    # ---- every handle goes to the queue of its node
+
+    def call_soon(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        """Call ``callback(*args)`` in the next generation of its node."""
+        context = copy_context() if context is None else context
+        handle = SoonHandle(call, context)
+        node = context.get(NODE)
+        if node is None or node.alive:
+            self._queue_of(node).ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, *call: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call ``callback(*args)`` after ``delay`` seconds; a sleep on a node may take longer."""
+        context = copy_context() if context is None else context
+        if call[0] is WAKE_SLEEPER and context.get(NODE) is not None:
+            delay = self.env.delay(delay)
+        return self.call_at(self.env._now + delay, *call, context=context)
+
+    def _handles(self) -> Iterator[Any]:
+        yield from super()._handles()
+        for queue in self._queues.values():
+            yield from queue.ready
+            yield from queue.due
+
+    def _refuse_the_dead(self) -> None:
+        pass  # this loop asks every callback for its node anyway
+
+    def close(self) -> None:
+        """Drop all that is left and refuse further work."""
+        super().close()
+        self._queues.clear()
+        self._active.clear()
+
+    def _queue_of(self, node: Node | None) -> _NodeQueue:
+        key = node if self._by_node else None
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _NodeQueue()
+            self._active.append(key)
+        return queue
+
+    # ---- the run loop
+
+    def _spin(self) -> None:
+        """Run until ``stop`` is called, one callback after the other."""
+        while True:
+            self._let_due_happen()
+            if self._active:
+                self._run_one()
+                if self._num_events > self._limits.max_events:
+                    raise self._limits.too_many_events(self)
+            elif not self._stopping and not self._move_time():
+                raise self._stalled()
+            if self._stopping:
+                return
+
+    def _let_due_happen(self) -> None:
+        """Run what the world has due, and hand due timers to their nodes."""
+        heap: list[Any] = self.env._queue
+        while heap and heap[0][0] <= self.env._now:
+            item = heap[0][3]
+            if item.__class__ is not LaterHandle:
+                self._run_world()
+                continue
+            heappop(heap)
+            node = item._context.get(NODE)
+            if node is None or node.alive:
+                self._queue_of(node).due.append(item)
+
+    def _run_world(self) -> None:
+        self._num_events += 1
+        if self._num_events > self._limits.max_events:
+            raise self._limits.too_many_events(self)
+        self.env._step(self._world_failed)
+
+    def _move_time(self) -> bool:
+        """Move the clock to the head of the heap; False if there is nothing."""
+        when = self.env.peek()
+        while when > self._limits.alarm and when < inf:
+            self._limits.ring(self, when)
+        if when < inf:
+            self._digest = hash((self._digest, self.env._now, self._num_events))
+            self.env._now = when
+        return when < inf
+
+    def _run_one(self) -> None:
+        index = int(next(self._choices) * len(self._active)) if len(self._active) > 1 else 0
+        key = self._active[index]
+        queue = self._queues[key]
+        handle = queue.pop()
+        self._num_events += 1
+        self._digest = hash((self._digest, index))
+        if not queue.ready and not queue.due:
+            self._active[index] = self._active[-1]
+            self._active.pop()
+            del self._queues[key]
+        if handle._call is None:
+            return
+        try:
+            handle._context.run(*handle._call)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._callback_failed(exc, handle)
+
+
+def _uniforms(streams: Streams, name: str) -> Iterator[float]:
+    rng = streams.rng(name)
+    while True:
+        yield from rng.random(DRAWS).tolist()

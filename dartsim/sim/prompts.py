@@ -1,0 +1,190 @@
+"""How long the prompt of each turn is, and how much of it an engine still has from the turn before.
+
+A GUI agent's prompt is a system text with the instruction, then the turns so far, each a screenshot and the
+reply to it, then the newest screenshot. Screenshots are dear, so only the newest few are kept; dropping one
+changes the prompt from that place on, and all that comes after it must be prefilled again. How they are
+dropped decides what a prefix cache is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+from numpy.random import Generator
+
+BLOCK_TOKENS = 16
+"""A prefix cache holds whole blocks of this many tokens (vLLM's default)."""
+
+
+class Prompt(NamedTuple):
+    """What an engine is given for one turn: the first three arguments of ``FluidEngine.submit``."""
+
+    tokens: int
+    cached_tokens: int
+    images: int
+
+
+Segment = tuple[Literal["system", "image", "reply"], int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptModel:
+    """Prompt lengths and prefix hits by turn.
+
+    The defaults reproduce the prompts measured in DART's runs, 3,036 / 5,833 / 8,650 / 11,437 tokens with one
+    to four images, to 20 tokens. Every reply counts with its mean length.
+
+    Attributes:
+        system_tokens: System text and instruction: the measured first prompt less its image.
+        image_tokens: One 1920x1080 screenshot after Qwen2.5-VL's resize to 1932x1092 (69 x 39 tokens).
+        reply_tokens: Mean reply (measured, n = 496).
+        turn_tokens: Chat template around a reply and an image; the measured prompts grow by 2,800 a turn.
+        max_images: Most screenshots in a prompt (DART: 5).
+        max_texts: Most earlier replies in a prompt (DART: 35).
+        window: ``slide`` drops the oldest screenshot at every turn once there are ``max_images`` (DART);
+            ``block`` lets them grow to ``max_images`` and then cuts to ``images_after_cut``.
+        images_after_cut: Screenshots left by a cut of ``block``, the newest included.
+        keep_embeddings: Whether the engine still has the vision transformer's output for a session's older
+            screenshots when their keys and values must be computed again. vLLM's encoder cache holds about
+            three of these screenshots for all sessions together, so no; an engine with a cache of embeddings
+            encodes one a turn.
+        num_turns: Turns the tables cover.
+    """
+
+    system_tokens: int = 345
+    image_tokens: int = 2_691
+    reply_tokens: int = 104
+    turn_tokens: int = 5
+    max_images: int = 5
+    max_texts: int = 35
+    window: Literal["slide", "block"] = "slide"
+    images_after_cut: int = 3
+    keep_embeddings: bool = False
+    num_turns: int = 100
+
+    def __post_init__(self) -> None:
+        if self.window not in ("slide", "block"):
+            raise ValueError(f"window must be 'slide' or 'block', got {self.window!r}")
+        if not 1 <= self.images_after_cut <= self.max_images:
+            raise ValueError(
+                f"images_after_cut must be in [1, max_images={self.max_images}], got {self.images_after_cut}"
+            )
+        if self.max_texts < 0 or self.num_turns < 1:
+            raise ValueError(
+                f"max_texts must be >= 0 and num_turns >= 1, got {self.max_texts} and {self.num_turns}"
+            )
+
+    def num_images(self, turn: int) -> int:
+        """Return how many screenshots the prompt of a turn (from 0) holds."""
+        if turn < self.max_images:
+            return turn + 1
+        if self.window == "slide":
+            return self.max_images
+        period = self.max_images - self.images_after_cut + 1
+        return self.images_after_cut + (turn - self.max_images) % period
+
+    def segments(self, turn: int) -> list[Segment]:
+        """Return the parts of a turn's prompt in order, each with the turn it comes from."""
+        first_image = turn + 1 - self.num_images(turn)
+        first_reply = max(0, turn - self.max_texts)
+        parts: list[Segment] = [("system", 0)]
+        for past in range(turn + 1):
+            if past >= first_image:
+                parts.append(("image", past))
+            if first_reply <= past < turn:
+                parts.append(("reply", past))
+        return parts
+
+    def _tokens(self, parts: list[Segment]) -> int:
+        length = {
+            "system": self.system_tokens,
+            "image": self.image_tokens,
+            "reply": self.reply_tokens + self.turn_tokens,
+        }
+        return sum(length[kind] for kind, _ in parts)
+
+    @cached_property
+    def cold(self) -> tuple[Prompt, ...]:
+        """The prompt of each turn on an engine that knows nothing of the session."""
+        return tuple(
+            Prompt(self._tokens(self.segments(turn)), 0, self.num_images(turn))
+            for turn in range(self.num_turns)
+        )
+
+    @cached_property
+    def warm(self) -> tuple[Prompt, ...]:
+        """The prompt of each turn on an engine that served the turn before and still has it in its cache."""
+        return tuple(self._warm(turn) for turn in range(self.num_turns))
+
+    def _warm(self, turn: int) -> Prompt:
+        """The common beginning of this prompt with the one before and its reply, in whole blocks."""
+        if turn == 0:
+            return self.cold[0]
+        before: list[Segment] = [*self.segments(turn - 1), ("reply", turn - 1)]
+        pairs = zip(before, self.segments(turn), strict=False)
+        shared = [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        tokens = self._tokens(shared)
+        if shared[-1] == before[-1]:
+            tokens -= (
+                self.turn_tokens + 1
+            )  # neither the reply's last token nor the template after it is there
+        cold = self.cold[turn]
+        images = 1 if self.keep_embeddings else cold.images - sum(kind == "image" for kind, _ in shared)
+        return Prompt(cold.tokens, tokens // BLOCK_TOKENS * BLOCK_TOKENS, images)
+
+    def prompt(self, turn: int, *, warm: bool) -> Prompt:
+        """Return the prompt of a turn (from 0); turns past the tables are like the last of them."""
+        table = self.warm if warm else self.cold
+        return table[turn] if turn < self.num_turns else table[-1]
+
+    def hit_rate(self, num_turns: int) -> float:
+        """Return the share of prompt tokens found in the cache if all turns of an episode meet a warm one."""
+        prompts = [self.prompt(turn, warm=True) for turn in range(num_turns)]
+        return sum(prompt.cached_tokens for prompt in prompts) / sum(prompt.tokens for prompt in prompts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyModel:
+    """Lengths of replies: a gamma distribution, rounded and clipped.
+
+    The defaults reproduce DART's measured replies (n = 496): mean 104, median 103.5, 5 % quantile 73, 95 %
+    quantile 139, longest 157. A gamma distribution of that mean with sd 20 has 73 and 139 at these quantiles,
+    and 103 as median.
+
+    Attributes:
+        mean_tokens: Mean before clipping.
+        sd_tokens: Standard deviation before clipping.
+        max_tokens: Longest reply.
+    """
+
+    mean_tokens: float = 104.0
+    sd_tokens: float = 20.0
+    max_tokens: int = 157
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.mean_tokens <= self.max_tokens or self.sd_tokens < 0:
+            raise ValueError(
+                f"wanted 1 <= mean_tokens <= max_tokens and sd_tokens >= 0, got {self.mean_tokens}, "
+                f"{self.max_tokens} and {self.sd_tokens}"
+            )
+
+    def sampler(self, rng: Generator, block: int = 1_024) -> Callable[[], int]:
+        """Return a function that draws one length; it draws ``block`` of them from ``rng`` at a time."""
+        if self.sd_tokens == 0:
+            constant = round(self.mean_tokens)
+            return lambda: constant
+        shape = (self.mean_tokens / self.sd_tokens) ** 2
+        scale = self.mean_tokens / shape
+        drawn: list[int] = []
+
+        def draw() -> int:
+            if not drawn:
+                lengths = rng.gamma(shape, scale, block).round().clip(1, self.max_tokens)
+                drawn.extend(lengths.astype(int).tolist())
+            return drawn.pop()
+
+        return draw

@@ -1,0 +1,202 @@
+"""The services of an event loop that have nothing to do with time: tasks, executors, generators, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import weakref
+from asyncio import futures
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, TypeVar
+
+from dartsim.errors import SimulationError
+from dartsim.sim.forbidden import NoRealIO
+from dartsim.sim.tasks import sim_task_factory
+
+T = TypeVar("T")
+
+ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+ExecutorCost = Callable[[Callable[..., Any], tuple[Any, ...]], float]
+
+# The callback of every asyncio.sleep: it reads no context variable, so its timer needs no context of its own.
+WAKE_SLEEPER: Any = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+
+
+class LoopServices(NoRealIO):
+    """What asyncio asks of a loop besides running callbacks.
+
+    Attributes:
+        unhandled: Exceptions that nothing caught, if no exception handler was set.
+        strict: Whether an unhandled exception ends the run at once; the standard loop goes on.
+    """
+
+    def __init__(self, *, executor_cost: ExecutorCost | None, strict: bool) -> None:
+        """Start with nothing running."""
+        self.unhandled: list[BaseException] = []
+        self.strict = strict
+        self._closed = False
+        self._debug = False
+        self._executor_cost = executor_cost
+        self._task_factory: Any = sim_task_factory
+        self._exception_handler: ExceptionHandler | None = None
+        self._asyncgens = weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]]()
+        self._asyncgen_serials = itertools.count()
+        self._asyncgens_shut = False
+
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    def _check_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+
+    # ---- futures and tasks
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Make a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **kwargs: Any,
+    ) -> asyncio.Task[T]:
+        """Schedule a coroutine; by default as a ``SimTask``."""
+        self._check_closed()
+        if context is not None:
+            kwargs["context"] = context
+        task: asyncio.Task[T] = self._task_factory(self, coro, **kwargs)
+        if name is not None and hasattr(task, "set_name"):
+            task.set_name(name)
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Set what makes tasks; None is the factory of repeatable tasks."""
+        if factory is not None and not callable(factory):
+            raise TypeError("task factory must be a callable or None")
+        self._task_factory = sim_task_factory if factory is None else factory
+
+    def get_task_factory(self) -> Any:
+        """Return what makes tasks; None is the factory of repeatable tasks."""
+        return None if self._task_factory is sim_task_factory else self._task_factory
+
+    # ---- executors: inline, at a modelled cost
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run ``func(*args)`` now, and deliver what it returned or raised after its modelled cost.
+
+        ``executor`` is not used. ``asyncio.to_thread`` comes here too.
+        """
+        self._check_closed()
+        seconds = 0.0
+        if self._executor_cost is not None:
+            seconds = self._executor_cost(*_unwrapped(func, args))
+            if not seconds >= 0:
+                raise ValueError(f"executor_cost must be at least 0 seconds, got {seconds} for {func}")
+        future: asyncio.Future[Any] = asyncio.Future(loop=self)
+        try:
+            result = func(*args)
+        except Exception as exc:
+            self.call_later(seconds, _set_exception_unless_done, future, exc)
+        else:
+            self.call_later(seconds, WAKE_SLEEPER, future, result)
+        return future
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Accept an executor, which will not be used."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Do nothing: there is no thread to wait for."""
+
+    # ---- asynchronous generators
+
+    def _asyncgen_started(self, agen: AsyncGenerator[Any, Any]) -> None:
+        if self._asyncgens_shut:
+            raise SimulationError(f"asynchronous generator {agen!r} was started after shutdown_asyncgens()")
+        # Keyed by a counter, because a set would be iterated by address.
+        self._asyncgens[next(self._asyncgen_serials)] = agen
+
+    def _asyncgen_dropped(self, agen: AsyncGenerator[Any, Any]) -> None:
+        if not self._closed:
+            self.create_task(agen.aclose())
+
+    async def shutdown_asyncgens(self) -> None:
+        """Close all asynchronous generators that are still open."""
+        self._asyncgens_shut = True
+        agens = list(self._asyncgens.values())
+        self._asyncgens.clear()
+        results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
+        for agen, result in zip(agens, results, strict=True):
+            if isinstance(result, Exception):
+                message = f"an error occurred during closing of asynchronous generator {agen!r}"
+                self.call_exception_handler({"message": message, "exception": result, "asyncgen": agen})
+
+    # ---- exceptions nobody caught
+
+    def get_exception_handler(self) -> Any:
+        """Return the handler that was set, or None."""
+        return self._exception_handler
+
+    def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
+        """Let ``handler(loop, context)`` see exceptions nobody caught; they fail the run no more."""
+        if handler is not None and not callable(handler):
+            raise TypeError(f"A callable object or None is expected, got {handler!r}")
+        self._exception_handler = handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the exception; it fails the simulation."""
+        exc = context.get("exception")
+        message = str(context.get("message"))
+        if exc is None:
+            exc = SimulationError(message)
+        else:
+            exc.add_note(f"nobody caught this: {message}")
+        self.unhandled.append(exc)
+        if self.strict:
+            self.stop()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Hand an exception that nobody caught to the handler."""
+        if self._exception_handler is None:
+            self.default_exception_handler(context)
+            return
+        try:
+            self._exception_handler(self, context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self.default_exception_handler({"message": "the exception handler failed", "exception": exc})
+
+    def unhandled_error(self) -> BaseException:
+        """Return what nobody caught as one exception."""
+        if len(self.unhandled) == 1:
+            return self.unhandled[0]
+        return BaseExceptionGroup("exceptions that nobody caught in the simulation", self.unhandled)
+
+    # ---- debugging
+
+    def get_debug(self) -> bool:
+        """Whether asyncio keeps the stack that made each future."""
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        """Let asyncio keep the stack that made each future; slow."""
+        self._debug = enabled
+
+
+def _set_exception_unless_done(future: asyncio.Future[Any], exc: Exception) -> None:
+    if not future.done():
+        future.set_exception(exc)
+
+
+def _unwrapped(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the function and arguments that were given to ``asyncio.to_thread``."""
+    if isinstance(func, functools.partial) and isinstance(getattr(func.func, "__self__", None), Context):
+        return func.args[0], func.args[1:]
+    return func, args

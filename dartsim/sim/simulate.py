@@ -1,0 +1,174 @@
+"""Run a coroutine in virtual time, from start to a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NamedTuple, TypeVar
+
+from dartsim.errors import DartsimError
+from dartsim.sim.limits import Limits
+from dartsim.sim.loop import SimLoop
+from dartsim.sim.perturb import Perturbation, PerturbedLoop
+from dartsim.sim.services import ExecutorCost
+from dartsim.sim.tasks import pending_tasks
+
+T = TypeVar("T")
+
+
+class SimReport(NamedTuple):
+    """What a simulation was.
+
+    Attributes:
+        seed: Its seed.
+        event_hash: 16 hexadecimal digits; equal for equal runs, in any process of one Python minor version.
+        num_events: Callbacks and SimPy events.
+        virtual_seconds: Time on its clock when it ended.
+    """
+
+    seed: int
+    event_hash: str
+    num_events: int
+    virtual_seconds: float
+
+
+def simulate(
+    coroutine: Coroutine[Any, Any, T],
+    *,
+    seed: int = 0,
+    perturb: Perturbation | None = None,
+    until: float | None = None,
+    max_events: int | None = None,
+    stall_seconds: float | None = None,
+    executor_cost: ExecutorCost | None = None,
+    on_advance: Callable[[float], None] | None = None,
+    every_seconds: float = 60.0,
+    on_end: Callable[[SimReport], None] | None = None,
+) -> T:
+    """Run ``coroutine`` in virtual time and return its result.
+
+    When it ends, for whatever reason, the tasks that are left are cancelled and awaited, as by
+    ``asyncio.run``. The first Ctrl-C cancels the main task, which may finish cleanly; the second stops it.
+
+    Args:
+        coroutine: The main task.
+        seed: Seed of the streams of ``loop.rng(name)`` and of the perturbation.
+        perturb: How to disturb the order between hosts and the latencies; None leaves both alone.
+        until: Virtual seconds after which the run is given up.
+        max_events: Callbacks and SimPy events after which it is given up; finds loops that poll.
+        stall_seconds: Virtual seconds without ``loop.progress()`` after which it is given up.
+        executor_cost: Virtual seconds that ``fn(*args)`` takes on a thread, of ``asyncio.to_thread`` and
+            ``run_in_executor``, which run it inline; None is 0 seconds.
+        on_advance: Called with the virtual time, before the first event of an instant that lies more than
+            ``every_seconds`` after the last call. It must leave the simulation alone.
+        every_seconds: Virtual seconds between two calls of ``on_advance``.
+        on_end: Called with the report when the run has ended, well or not.
+
+    Raises:
+        Stalled: If tasks wait and nothing is left to happen, or if ``stall_seconds`` passed without progress.
+        LimitReached: If ``until`` or ``max_events`` was reached before the main task ended.
+        Forbidden: If the program asked for what exists only in real time.
+        KeyboardInterrupt: After Ctrl-C, unless the main task finished all the same.
+    """
+    if not asyncio.iscoroutine(coroutine):
+        raise TypeError(f"simulate wants a coroutine, got {coroutine!r}; if it is an async function, call it")
+    limits = Limits(
+        until=until,
+        max_events=max_events,
+        stall_seconds=stall_seconds,
+        on_advance=on_advance,
+        every_seconds=every_seconds,
+    )
+    if perturb is None:
+        loop = SimLoop(seed=seed, limits=limits, executor_cost=executor_cost, strict=True)
+    else:
+        loop = PerturbedLoop(perturb, seed=seed, limits=limits, executor_cost=executor_cost, strict=True)
+    return _run(loop, coroutine, on_end)
+
+
+def simulate_reported(coroutine: Coroutine[Any, Any, T], **options: Any) -> tuple[T, SimReport]:
+    """Do as ``simulate``, with its options, and return the report beside the result."""
+    reports: list[SimReport] = []
+    result = simulate(coroutine, on_end=reports.append, **options)
+    return result, reports[0]
+
+
+def _run(loop: SimLoop, coroutine: Coroutine[Any, Any, T], on_end: Callable[[SimReport], None] | None) -> T:
+    failed = True
+    main = loop.create_task(coroutine, name="main")
+    try:
+        with _cancelled_by_ctrl_c(main) as interrupted:
+            try:
+                result: T = loop.run_until_complete(main)
+            except asyncio.CancelledError:
+                if interrupted:
+                    raise KeyboardInterrupt from None
+                raise
+        failed = False
+    finally:
+        try:
+            _clean_up(loop, quiet=failed)
+            if on_end is not None:
+                on_end(SimReport(loop.seed, loop.event_hash, loop.num_events, loop.time()))
+        finally:
+            loop.close()
+    if loop.unhandled:
+        raise loop.unhandled_error()
+    return result
+
+
+def _clean_up(loop: SimLoop, *, quiet: bool) -> None:
+    """Cancel what is left and wait for it.
+
+    Args:
+        loop: The loop, not running.
+        quiet: Whether another error is on its way, which must not be hidden by one of the clean-up.
+    """
+    loop.begin_cleanup()
+    try:
+        tasks = pending_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        for task in tasks:
+            if not task.cancelled() and (exc := task.exception()) is not None:
+                message = f"{task.get_name()} failed while it was cancelled at the end of the simulation"
+                loop.call_exception_handler({"message": message, "exception": exc, "task": task})
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    except DartsimError:
+        for task in pending_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if not quiet:
+            raise
+
+
+@contextmanager
+def _cancelled_by_ctrl_c(main: asyncio.Task[Any]) -> Iterator[list[int]]:
+    """Let the first Ctrl-C cancel ``main``, as ``asyncio.run`` does; yield the list of signals so far.
+
+    Where the signal is not ours to take (another thread, another handler), nothing is changed.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1 and not main.done():
+            main.cancel()
+            return
+        raise KeyboardInterrupt
+
+    installed = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if installed:
+        try:
+            signal.signal(signal.SIGINT, interrupt)
+        except ValueError:  # not the main thread
+            installed = False
+    try:
+        yield received
+    finally:
+        if installed and signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,152 @@
+"""The surrogate policy: outcomes and lengths of attempts are drawn, nothing is seen and nothing is learned.
+
+It stands in for a model where only the system is studied. Whether an attempt succeeds and how many turns it
+takes depend on the attempt's seed and its task's difficulty alone, never on the weights, so that two
+schedulers meet the same attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log, log1p, sqrt
+from statistics import NormalDist
+from typing import NamedTuple, Protocol
+
+from dartsim.errors import ConfigError
+from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.types import Attempt, Request
+
+_INVERSE_NORMAL = NormalDist().inv_cdf
+_MASK = 2**64 - 1
+
+
+class Plan(NamedTuple):
+    """What the surrogate will do in an attempt: how many turns, and whether it solves the task."""
+
+    num_turns: int
+    success: bool
+
+
+class Actions(NamedTuple):
+    """The actions of a desktop that the surrogate uses: one without effect, the decisive one, the last one."""
+
+    work: str
+    solve: str
+    done: str
+
+
+class Policy(Protocol):
+    """What decides a worker's replies, apart from the time they take."""
+
+    def act(self, request: Request) -> str:
+        """Return the action of a reply."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLengths:
+    """Turns of an attempt: lognormal about its task's mean, which differs for success and failure.
+
+    The standard deviations are over all attempts at all tasks; the part that the tasks' length factors explain
+    is taken out of what one attempt draws.
+
+    Source: dart.md 6.2; the means were chosen there so that the mix has the measured mean of 14.26 turns.
+
+    Attributes:
+        success_mean: Turns.
+        success_sd: Turns.
+        failure_mean: Turns, before the turn limit.
+        failure_sd: Turns, before the turn limit.
+        task_sd: Standard deviation of the tasks' length factors, whose mean is 1.
+    """
+
+    success_mean: float = 11.3
+    success_sd: float = 6.0
+    failure_mean: float = 19.3
+    failure_sd: float = 9.0
+    task_sd: float = 0.35
+
+    def __post_init__(self) -> None:
+        for mean, sd in ((self.success_mean, self.success_sd), (self.failure_mean, self.failure_sd)):
+            if sd / mean < self.task_sd:
+                raise ConfigError(
+                    f"attempts of sd {sd:g} about a mean of {mean:g} turns vary less than their tasks alone, whose "
+                    f"length factors have sd {self.task_sd:g}; raise the sd, or lower surrogate.task_length_sd"
+                )
+
+    def log_parameters(self, *, success: bool) -> tuple[float, float]:
+        """Return mu and sigma of the lognormal that an attempt at a task of factor 1 draws from."""
+        mean, sd = (self.success_mean, self.success_sd) if success else (self.failure_mean, self.failure_sd)
+        variance = log1p((sd / mean) ** 2) - log1p(self.task_sd**2)
+        return log(mean) - variance / 2.0, sqrt(max(0.0, variance))
+
+
+class SurrogatePolicy:
+    """Draws each attempt's plan from its seed, and carries it out turn by turn.
+
+    Args:
+        difficulties: Each task's difficulty, by id.
+        lengths: How many turns attempts take.
+        actions: How it acts.
+        max_plans: Plans remembered; one that was forgotten is drawn again, to the same result.
+    """
+
+    def __init__(
+        self,
+        difficulties: Mapping[str, TaskDifficulty],
+        *,
+        lengths: AttemptLengths,
+        actions: Actions,
+        max_plans: int,
+    ) -> None:
+        self._difficulties = difficulties
+        self._success = lengths.log_parameters(success=True)
+        self._failure = lengths.log_parameters(success=False)
+        self._actions = actions
+        self._max_plans = max_plans
+        self._plans: dict[int, Plan] = {}
+
+    def plan(self, attempt: Attempt) -> Plan:
+        """Return what happens in an attempt; the same whenever it is asked."""
+        difficulty = self._difficulties[attempt.task.id]
+        success = _uniform(attempt.seed, 1) < difficulty.success_rate
+        mu, sigma = self._success if success else self._failure
+        length = exp(mu + sigma * _INVERSE_NORMAL(_uniform(attempt.seed, 2))) * difficulty.length_factor
+        num_turns = max(1, round(length))
+        if success:
+            # The decisive action and the declaration both have to fit.
+            num_turns = min(max(2, num_turns), attempt.turn_limit)
+        return Plan(num_turns, success)
+
+    def act(self, request: Request) -> str:
+        """Work until the plan's last two turns: solve the task (or work on), then declare it done."""
+        attempt = request.attempt
+        plan = self._plans.get(attempt.id)
+        if plan is None:
+            plan = self._remember(attempt)
+        left = plan.num_turns - request.turn
+        if left > 2 or (left == 2 and not plan.success):
+            return self._actions.work
+        if left == 2:
+            return self._actions.solve
+        self._plans.pop(attempt.id, None)
+        return self._actions.done
+
+    def _remember(self, attempt: Attempt) -> Plan:
+        plans = self._plans
+        if len(plans) >= self._max_plans:
+            del plans[next(iter(plans))]
+        plan = plans[attempt.id] = self.plan(attempt)
+        return plan
+
+
+def _uniform(seed: int, number: int) -> float:
+    """Return the ``number``-th uniform draw of a seed, in (0, 1): SplitMix64's finaliser.
+
+    A generator object would cost ten times as much, once an attempt.
+    """
+    z = (seed + number * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 11) * 2.0**-53 + 2.0**-54

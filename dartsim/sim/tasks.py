@@ -1,0 +1,138 @@
+"""Tasks whose hash is a counter, and where each of them waits.
+
+asyncio keeps tasks in sets (``TaskGroup``, ``wait``, ``all_tasks``) and iterates over them; the default
+hash is a memory address, so that two runs of one seed would differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Coroutine, Generator, Iterable
+from contextvars import Context
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from dartsim.sim.nodes import NODE, Node
+
+if TYPE_CHECKING:
+    from dartsim.sim.loop import SimLoop
+
+MAX_NAMED = 50
+"""Waiting tasks that an error names one by one."""
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task that hashes by the order of its creation.
+
+    Attributes:
+        serial: Number of tasks its loop made before it.
+        node: The simulated node it belongs to; None is the control plane.
+    """
+
+    serial: int
+    node: Node | None
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        *,
+        loop: SimLoop,
+        context: Context | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Schedule ``coroutine``."""
+        # Both are needed by __hash__ and by the loop before asyncio.Task.__init__ returns.
+        self.serial = next(loop._serials)
+        self.node = NODE.get() if context is None else context.get(NODE)
+        super().__init__(coroutine, loop=loop, context=context, **kwargs)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+def sim_task_factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any) -> asyncio.Future[Any]:
+    """Make a ``SimTask``; the factory of every ``SimLoop``."""
+    return SimTask(coroutine, loop=loop, **kwargs)  # type: ignore[arg-type]
+
+
+def pending_tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
+    """Return the loop's unfinished tasks on nodes that are up, in the order of their creation."""
+    tasks = [task for task in asyncio.all_tasks(loop) if _is_up(task)]
+    return sorted(tasks, key=lambda task: getattr(task, "serial", -1))
+
+
+def crashed_tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
+    """Return the loop's unfinished tasks on crashed nodes, in the order of their creation."""
+    tasks = [task for task in asyncio.all_tasks(loop) if not _is_up(task)]
+    return sorted(tasks, key=lambda task: getattr(task, "serial", -1))
+
+
+def _is_up(task: asyncio.Task[Any]) -> bool:
+    node: Node | None = getattr(task, "node", None)
+    return node is None or node.alive
+
+
+def describe_waiting(tasks: Iterable[asyncio.Task[Any]]) -> str:
+    """Return one line a task: its name, its coroutine, and the innermost line where it waits."""
+    listed = list(tasks)
+    lines = [f"  {task.get_name()} ({_name_of(task)}) waits at {where(task)}" for task in listed[:MAX_NAMED]]
+    if len(listed) > MAX_NAMED:
+        lines.append(f"  and {len(listed) - MAX_NAMED} more")
+    return "\n".join(lines)
+
+
+def where(task: asyncio.Task[Any]) -> str:
+    """Return the innermost ``file:line`` at which ``task`` waits.
+
+    If that line lies in asyncio itself, the line that called into asyncio follows.
+    """
+    frames = list(_frames(task.get_coro()))
+    if not frames:
+        return "an unknown line"
+    text = _line(frames[-1])
+    caller = next((f for f in reversed(frames) if not _in_asyncio(f)), None)
+    return text if caller is None or caller is frames[-1] else f"{text}, called from {_line(caller)}"
+
+
+def _name_of(task: asyncio.Task[Any]) -> str:
+    coroutine = task.get_coro()
+    return str(getattr(coroutine, "__qualname__", coroutine))
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _in_asyncio(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "asyncio"
+
+
+def _frames(awaitable: Any) -> Iterable[FrameType]:
+    """Yield the frames of a chain of awaits, outermost first."""
+    while awaitable is not None:
+        if isinstance(awaitable, CoroutineType):
+            frame, awaitable = awaitable.cr_frame, awaitable.cr_await
+        elif isinstance(awaitable, AsyncGeneratorType):
+            frame, awaitable = awaitable.ag_frame, awaitable.ag_await
+        elif isinstance(awaitable, GeneratorType):
+            frame, awaitable = awaitable.gi_frame, awaitable.gi_yieldfrom
+        else:
+            awaitable = _inside(awaitable)
+            continue
+        if frame is None:
+            return
+        yield frame
+
+
+def _inside(wrapper: Any) -> Any:
+    """Return what ``asend()``, ``athrow()`` or a coroutine's ``__await__`` runs, or None.
+
+    Their types have no attribute that says it; the garbage collector knows.
+    """
+    if isinstance(wrapper, asyncio.Future):
+        return None
+    for referent in gc.get_referents(wrapper):
+        if isinstance(referent, (CoroutineType, AsyncGeneratorType, GeneratorType)):
+            return referent
+    return None

@@ -1,0 +1,129 @@
+"""``SimWorker``: an inference worker in virtual time; how long a reply takes is modelled, what it says is a policy's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dartsim.errors import WorkerFault, WorkerRestarted
+from dartsim.ports import SyncMode
+from dartsim.sim.engine import FluidEngine, Job
+from dartsim.sim.prompts import PromptModel
+from dartsim.sim.surrogate import Policy
+from dartsim.types import Reply, Request, Version, Weights
+
+
+class PrefixCache:
+    """Which sessions' last prompts an engine still holds: the newest ones, as many as fit.
+
+    Invariant: at most ``max_sessions`` are remembered.
+    """
+
+    __slots__ = ("_max_sessions", "_turns")
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._turns: dict[int, int] = {}
+
+    def use(self, session: int, turn: int) -> bool:
+        """Note that the engine computes a session's turn; return whether it holds the turn before."""
+        turns = self._turns
+        warm = turns.pop(session, -2) == turn - 1
+        turns[session] = turn
+        if len(turns) > self._max_sessions:
+            del turns[next(iter(turns))]
+        return warm
+
+    def clear(self) -> None:
+        """Forget all, as after a weight change."""
+        self._turns.clear()
+
+
+class SimWorker:
+    """An engine model behind the port ``PolicyWorker``.
+
+    Args:
+        index: Its number in the pool.
+        engine: The model of the GPU.
+        prompts: Prompt sizes by turn.
+        policy: What decides the replies.
+        reply_tokens: Draws the length of a reply.
+        reload_seconds: Draws how long a weight change takes.
+        load_fails: Draws whether a weight change fails.
+        prefix_cache: Whether prompts share their prefix with the session's last one on this engine.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        engine: FluidEngine,
+        *,
+        prompts: PromptModel,
+        policy: Policy,
+        reply_tokens: Callable[[], int],
+        reload_seconds: Callable[[], float],
+        load_fails: Callable[[], bool],
+        prefix_cache: bool,
+    ) -> None:
+        self.index = index
+        self.engine = engine
+        self.version: Version = 0
+        self._loop = asyncio.get_running_loop()
+        self._cold, self._warm = prompts.cold, prompts.warm
+        self._last = prompts.num_turns - 1
+        self._policy = policy
+        self._reply_tokens = reply_tokens
+        self._reload_seconds = reload_seconds
+        self._load_fails = load_fails
+        mean_context = prompts.cold[min(prompts.max_images, self._last)].tokens
+        held = engine.profile.kv_capacity_tokens // mean_context
+        self._cache = PrefixCache(max_sessions=max(1, held)) if prefix_cache else None
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request after its modelled latency."""
+        turn = request.turn
+        warm = self._cache is not None and self._cache.use(request.attempt.id, turn)
+        table = self._warm if warm else self._cold
+        prompt = table[turn if turn < self._last else self._last]
+        version = self.version
+        tokens = self._reply_tokens()
+        future = self._loop.create_future()
+        job = self.engine.submit(
+            prompt.tokens, prompt.cached_tokens, prompt.images, tokens, _answered, payload=future
+        )
+        try:
+            await future
+        except BaseException:
+            self.engine.abort(job)
+            raise
+        return Reply(self._policy.act(request), self.version, version, self.index, prompt.tokens, tokens)
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Take new weights after the modelled time; what happens to running requests is the mode's."""
+        if mode is SyncMode.RESTART:
+            for job in self.engine.abort_all():
+                _fail(job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
+        elif mode is SyncMode.KEEP:
+            self.engine.pause()
+        try:
+            await asyncio.sleep(self._reload_seconds())
+            if self._load_fails():
+                raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
+            self.version = weights.version
+            if self._cache is not None:
+                self._cache.clear()
+        finally:
+            if mode is SyncMode.KEEP:
+                self.engine.resume()
+
+
+def _answered(job: Job) -> None:
+    future = job.payload
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(job: Job, fault: WorkerFault) -> None:
+    future = job.payload
+    if not future.done():
+        future.set_exception(fault)

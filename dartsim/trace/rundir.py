@@ -1,0 +1,161 @@
+"""A run is a directory: what ran, what was measured, and pages to look at it.
+
+    config.toml     the resolved configuration
+    summary.json    figures of the whole run, seed, event hash and configuration
+    series.json     figures by interval of simulated time
+    timeline.json   states of desktops, workers and trainer, in the newest stretch; null if not kept
+    trace.json.gz   the same for ui.perfetto.dev, in full
+    report.html     all of it on one page
+
+Files are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dartsim.errors import ConfigError
+from dartsim.trace.perfetto import perfetto
+from dartsim.trace.series import series
+from dartsim.trace.timeline import timeline
+from dartsim.trace.trace import Trace
+
+CONFIG = "config.toml"
+SUMMARY = "summary.json"
+SERIES = "series.json"
+TIMELINE = "timeline.json"
+TRACE = "trace.json.gz"
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The directory of a finished run; its files are read when first asked for."""
+
+    path: Path
+
+    @cached_property
+    def config_toml(self) -> str:
+        """The resolved configuration, as text."""
+        return _text(self.path, CONFIG)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Figures, seed, event hash, configuration."""
+        return _object(self.path, SUMMARY)
+
+    @cached_property
+    def series(self) -> dict[str, Any]:
+        """Figures by interval."""
+        return _object(self.path, SERIES)
+
+    @cached_property
+    def timeline(self) -> dict[str, Any] | None:
+        """States in the recorded window; None if they were not recorded."""
+        return None if _text(self.path, TIMELINE).strip() == "null" else _object(self.path, TIMELINE)
+
+    @property
+    def report(self) -> Path:
+        """Where its page is."""
+        return self.path / REPORT
+
+    @property
+    def name(self) -> str:
+        """What it is called beside others: its preset, or else its folder's name."""
+        return str(self.summary.get("preset") or self.path.name)
+
+
+def write_run(
+    path: Path,
+    trace: Trace,
+    *,
+    config: Mapping[str, Any],
+    config_toml: str,
+    summary: Mapping[str, Any],
+    meta: Mapping[str, Any],
+) -> RunDir:
+    """Write everything that is known of a run into ``path``, and its report.
+
+    Args:
+        path: A folder, made if needed; files of an earlier run in it are replaced.
+        trace: The closed measurements.
+        config: The resolved configuration as plain values, kept in ``summary.json``.
+        config_toml: The same as TOML.
+        summary: Figures, as ``dartsim.trace.figures.summary`` returns them; ``bias`` may be added (see
+            ``dartsim.trace.report``).
+        meta: ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
+    """
+    # Imported here: the page needs jinja2 and plotly, which nothing else of a run does.
+    from dartsim.trace.report import render_report
+
+    path.mkdir(parents=True, exist_ok=True)
+    write_text(path / CONFIG, config_toml)
+    everything = {**meta, **summary, "config": config}
+    write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
+    write_text(path / SERIES, _compact(series(trace)))
+    write_text(path / TIMELINE, _compact(timeline(trace)))
+    # No time in the header: the same run writes the same bytes.
+    write_bytes(path / TRACE, gzip.compress(_compact(perfetto(trace, meta=meta)).encode(), mtime=0))
+    run = RunDir(path)
+    render_report(run)
+    return run
+
+
+def read_run(path: Path) -> RunDir:
+    """Return the run in a folder.
+
+    Raises:
+        ConfigError: If the folder is not a run's.
+    """
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    missing = [name for name in (CONFIG, SUMMARY, SERIES, TIMELINE) if not (path / name).is_file()]
+    if missing:
+        raise ConfigError(
+            f"{path} is not a finished run: it has no {', '.join(missing)}; "
+            "name a folder that `dartsim run` wrote"
+        )
+    run = RunDir(path)
+    _ = run.summary, run.series, run.timeline
+    return run
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_bytes(data)
+    unfinished.replace(path)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _text(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?"
+        ) from None
+
+
+def _object(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_text(folder, name))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{folder / name} is not JSON ({error}); the run has to be repeated") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{folder / name} holds a {type(value).__name__}, a JSON object is wanted")
+    return value

@@ -1,0 +1,108 @@
+"""``Trainer``: batch, update, publish; again and again.
+
+    next_batch --> update --> trained --> publish --> (wait until settled) --> published
+        ^             |
+        +-- release <-+ (the update failed; wait, then try again)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from dartsim.errors import LearnerFault
+from dartsim.ports import BatchSource, Learner, Publisher
+from dartsim.trace import Trace, TrainerState
+from dartsim.types import Batch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """What is done about failed updates.
+
+    Attributes:
+        first_seconds: Wait after a first failure; doubled with each further one in a row.
+        longest_seconds: Longest wait.
+        max_failures: Failures in a row after which the run ends with the fault; None never gives up.
+    """
+
+    first_seconds: float = 10.0
+    longest_seconds: float = 600.0
+    max_failures: int | None = None
+
+
+class Trainer:
+    """The training loop.
+
+    Invariant: a batch is trained at most once; when its update fails or is cancelled it goes back.
+
+    Args:
+        learner: Turns batches into weights.
+        source: Where batches come from.
+        publisher: Where weights go.
+        trace: Where states are counted.
+        wait_for_sync: Whether the next batch is taken (and counted as published) only when every worker has
+            the new weights: the coupled baseline. DART does not wait.
+        retry: What is done about failures.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        *,
+        source: BatchSource,
+        publisher: Publisher,
+        trace: Trace,
+        wait_for_sync: bool = False,
+        retry: RetryRule | None = None,
+    ) -> None:
+        self._learner = learner
+        self._source = source
+        self._publisher = publisher
+        self._trace = trace
+        self._wait_for_sync = wait_for_sync
+        self._retry = retry or RetryRule()
+        self._track = trace.trainer.tracks[0]
+
+    async def run(self) -> None:
+        """Train until the source has no more batches."""
+        failures = 0
+        while True:
+            self._track.enter(TrainerState.WAIT_DATA)
+            batch = await self._source.next_batch()
+            if batch is None:
+                self._track.enter(TrainerState.OFF)
+                return
+            try:
+                await self._train(batch)
+                failures = 0
+            except LearnerFault as fault:
+                failures += 1
+                await self._after_failure(fault, failures)
+
+    async def _train(self, batch: Batch) -> None:
+        self._track.enter(TrainerState.TRAINING)
+        try:
+            result = await self._learner.update(batch)
+        except BaseException:
+            self._source.release(batch)
+            raise
+        self._source.trained(batch, result)
+        self._publisher.publish(result.weights)
+        if self._wait_for_sync:
+            self._track.enter(TrainerState.WAIT_SYNC)
+            await self._publisher.settled(result.weights.version)
+        self._source.published(result.weights.version)
+
+    async def _after_failure(self, fault: LearnerFault, failures: int) -> None:
+        rule = self._retry
+        self._trace.counts["fault/update"] += 1
+        if rule.max_failures is not None and failures >= rule.max_failures:
+            raise fault
+        wait_seconds = min(rule.first_seconds * 2 ** (failures - 1), rule.longest_seconds)
+        logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
+        self._track.enter(TrainerState.DOWN)
+        await asyncio.sleep(wait_seconds)

@@ -1,0 +1,9 @@
+"""Desktops: the gymnasium GUI interface, task files, the simulated desktop, any of them in the loop's time.
+
+Importing this package registers its environments with gymnasium; what they need is imported when one is made.
+"""
+
+from gymnasium.envs.registration import register, registry
+
+if "dartsim/SimDesktop-v0" not in registry:
+    register(id="dartsim/SimDesktop-v0", entry_point="envs.simulated:SimDesktop", kwargs={"draw": True})

@@ -1,0 +1,262 @@
+"""GuiEnv: a desktop as a gymnasium environment, with a screenshot, an instruction and actions in words.
+
+It says *what* happens and never how long it takes; it is synchronous. Beside gymnasium's ``reset`` and
+``step`` it has the same steps as plain methods without dictionaries (``begin``, ``act``, ``observe``,
+``evaluate``), for adapters that call it many thousand times a second.
+"""
+
+from __future__ import annotations
+
+import string
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+
+from dartsim.errors import ScoreUnavailable
+from dartsim.types import Observation, Task
+
+WAIT = "WAIT"
+"""Action: do nothing for a moment."""
+DONE = "DONE"
+"""Action: the agent declares the task done."""
+FAIL = "FAIL"
+"""Action: the agent declares the task infeasible."""
+
+MAX_ACTION_CHARACTERS = 100_000
+MAX_INSTRUCTION_CHARACTERS = 100_000
+MAX_TREE_CHARACTERS = 100_000_000
+"""A LibreOffice Calc window alone has a million characters of accessibility tree."""
+
+
+def is_infeasible(task: Task) -> bool:
+    """Whether a task cannot be done, so that only FAIL is right (OSWorld's evaluator ``infeasible``)."""
+    evaluator = task.spec.get("evaluator")
+    return evaluator is not None and evaluator.get("func") == "infeasible"
+
+
+class UnicodeText(spaces.Text):
+    """A text space that contains any Unicode string up to a length; it samples short printable ASCII."""
+
+    MAX_SAMPLE = 64
+
+    def __init__(self, max_length: int, *, min_length: int = 0, seed: int | None = None) -> None:
+        super().__init__(max_length, min_length=min_length, charset=string.printable, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``x`` is a string of an allowed length."""
+        return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Return random printable ASCII of up to 64 characters, or what gymnasium's mask asks for."""
+        if mask is None and probability is None:
+            length = self.np_random.integers(self.min_length, min(self.max_length, self.MAX_SAMPLE) + 1)
+            mask = (int(length), None)
+        return str(super().sample(mask, probability))
+
+    def __repr__(self) -> str:
+        return f"UnicodeText({self.min_length}, {self.max_length})"
+
+
+class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
+    """A desktop and a task on it.
+
+    Observations are dictionaries: ``screenshot`` (uint8 [height, width, 3]), ``instruction``, and
+    ``accessibility_tree`` (XML) if asked for. An action is a string: pyautogui code, or ``WAIT``, ``DONE``,
+    ``FAIL``; one that makes no sense changes nothing. The reward is 0 until the episode ends, then its score.
+
+    States: *fresh* until the first ``reset``, *running*, *over* after DONE or FAIL; actions need *running*.
+
+    Subclasses write ``_begin``, ``_act``, ``_observe`` and ``_score``. An array that a subclass keeps and
+    shows again should be read-only: gymnasium's callers get copies of those.
+
+    Args:
+        width: Pixels.
+        height: Pixels.
+        accessibility: Observe the accessibility tree too.
+        task: What ``reset`` without ``options={"task": …}`` begins.
+        score_on_end: Score in the ``step`` that ends the episode. Off for callers that call ``evaluate``.
+        turn_limit: ``truncated`` is set after that many turns; by default turn limits are the caller's.
+        render_mode: ``rgb_array`` or None.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - gymnasium's attribute
+        "render_modes": ["rgb_array"],
+        "render_fps": 1,
+    }
+
+    def __init__(
+        self,
+        *,
+        width: int = 1920,
+        height: int = 1080,
+        accessibility: bool = False,
+        task: Task | None = None,
+        score_on_end: bool = True,
+        turn_limit: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if width < 1 or height < 1:
+            raise ValueError(f"a screen has at least 1 × 1 pixels, got {width} × {height}")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
+        self.width = width
+        self.height = height
+        self.accessibility = accessibility
+        self.score_on_end = score_on_end
+        self.turn_limit = turn_limit
+        self.render_mode = render_mode
+        self.task: Task | None = None
+        self.turns = 0
+        self.last_action: str | None = None
+        self._default_task = task
+        self._running = False
+
+    # Spaces are made when somebody looks: a simulated cluster makes thousands of desktops that nobody asks.
+    @cached_property
+    def observation_space(self) -> spaces.Dict:  # type: ignore[override]
+        """What ``reset`` and ``step`` return first."""
+        shown: dict[str, spaces.Space[Any]] = {
+            "screenshot": spaces.Box(0, 255, (self.height, self.width, 3), np.uint8),
+            "instruction": UnicodeText(MAX_INSTRUCTION_CHARACTERS),
+        }
+        if self.accessibility:
+            shown["accessibility_tree"] = UnicodeText(MAX_TREE_CHARACTERS)
+        return spaces.Dict(shown)
+
+    @cached_property
+    def action_space(self) -> UnicodeText:  # type: ignore[override]
+        """Any string."""
+        return UnicodeText(MAX_ACTION_CHARACTERS)
+
+    # ---- what a desktop is: written by subclasses
+
+    @abstractmethod
+    def _begin(self, task: Task, rng: np.random.Generator) -> None:
+        """Set the desktop up for a task; ``rng`` is this episode's chance."""
+
+    @abstractmethod
+    def _act(self, action: str) -> None:
+        """Carry out an action that is neither DONE nor FAIL; ignore one that makes no sense."""
+
+    @abstractmethod
+    def _observe(self) -> Observation:
+        """Return what the desktop shows now."""
+
+    @abstractmethod
+    def _score(self) -> float:
+        """Return how well a feasible task is done by now, in [0, 1]."""
+
+    # ---- plain calls
+
+    def begin(self, task: Task, seed: int | None = None) -> None:
+        """Begin an episode: ``reset`` without an observation."""
+        super().reset(seed=seed)
+        self._prepare(task)
+        self._begin(task, self.np_random)
+
+    def _prepare(self, task: Task) -> None:
+        """Forget the episode before."""
+        self.task = task
+        self.turns = 0
+        self.last_action = None
+        self._running = True
+
+    def act(self, action: str) -> bool:
+        """Carry out an action and return whether it was the last: ``step`` without an observation.
+
+        Raises:
+            ResetNeeded: If no episode runs.
+        """
+        if not self._running:
+            raise ResetNeeded("the episode is over or has not begun; call reset() first")
+        self.turns += 1
+        self.last_action = action
+        if action in (DONE, FAIL):
+            self._running = False
+            return True
+        self._act(action)
+        return False
+
+    def observe(self) -> Observation:
+        """Return what the desktop shows now."""
+        return self._observe()
+
+    def evaluate(self) -> float:
+        """Return the score of the present state, in [0, 1]; may be called at any time, also twice.
+
+        An infeasible task scores 1 if the last action was FAIL, and 0 otherwise; FAIL on a feasible task
+        scores 0 whatever the state (OSWorld's rules).
+
+        Raises:
+            ResetNeeded: If nothing has begun.
+            ScoreUnavailable: If the evaluator gave no number in [0, 1].
+        """
+        if self.task is None:
+            raise ResetNeeded("there is no task to score yet; call reset() first")
+        failed = self.last_action == FAIL
+        if is_infeasible(self.task):
+            return 1.0 if failed else 0.0
+        if failed:
+            return 0.0
+        score = float(self._score())
+        if not 0.0 <= score <= 1.0:
+            raise ScoreUnavailable(
+                f"task {self.task.id}: the evaluator gave {score}, wanted a number in [0, 1]"
+            )
+        return score
+
+    # ---- gymnasium
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode of ``options["task"]``, or of the constructor's task.
+
+        Raises:
+            ValueError: If there is no task, or another option.
+        """
+        options = dict(options or {})
+        task = options.pop("task", self._default_task)
+        if options:
+            raise ValueError(f"reset knows the option 'task' only, found {', '.join(map(repr, options))}")
+        if not isinstance(task, Task):
+            raise ValueError(f"reset wants options={{'task': Task(…)}}, found {task!r}")
+        super().reset(seed=seed)
+        self._prepare(task)
+        self._begin(task, self.np_random)
+        return self._as_dict(self.observe()), {"task_id": task.id}
+
+    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Carry out an action; see the class for what comes back.
+
+        Raises:
+            ResetNeeded: If no episode runs.
+            ScoreUnavailable: If the episode ended and its evaluator failed.
+        """
+        terminated = self.act(action)
+        truncated = not terminated and self.turn_limit is not None and self.turns >= self.turn_limit
+        if truncated:
+            self._running = False
+        ended = terminated or truncated
+        reward = self.evaluate() if ended and self.score_on_end else 0.0
+        return self._as_dict(self.observe()), reward, terminated, truncated, {"turn": self.turns}
+
+    def render(self) -> Any:
+        """Return the screen as uint8 [height, width, 3], in render mode ``rgb_array``."""
+        return None if self.render_mode is None else _own(self.observe().screenshot)
+
+    def _as_dict(self, observation: Observation) -> dict[str, Any]:
+        shown = {"screenshot": _own(observation.screenshot), "instruction": observation.instruction}
+        if self.accessibility:
+            shown["accessibility_tree"] = observation.accessibility_tree or ""
+        return shown
+
+
+def _own(array: Any) -> Any:
+    """Return an array the receiver may keep and change."""
+    return array if array.flags.writeable else array.copy()

@@ -1,0 +1,92 @@
+"""SimDesktop: a desktop without content, for putting load on a scheduler.
+
+A task needs one decisive action, ``SOLVE_ACTION``; anything else is work without effect. So whoever plays can
+decide beforehand whether and when an attempt succeeds, and the desktop scores it honestly.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dartsim.types import Observation, Task
+from envs.base import GuiEnv
+
+SOLVE_ACTION = "pyautogui.hotkey('ctrl', 's')"
+"""The one action that solves a task of ``SimDesktop``."""
+WORK_ACTION = "pyautogui.click(960, 540)"
+"""An action of the same kind without effect."""
+
+BAR_TURNS = 30
+"""Turns that fill the drawn bar."""
+
+_DEFAULT_TASK = Task(id="simulated", instruction="Save the document.", domain="simulated")
+_BAR = np.array((70, 130, 230), dtype=np.uint8)
+_SOLVED = np.array((60, 180, 90), dtype=np.uint8)
+
+
+class SimDesktop(GuiEnv):
+    """The content-free desktop.
+
+    Args:
+        draw: Show turns as a bar and the task's state as a square; otherwise a constant grey frame, which
+            all desktops of one size share.
+        kwargs: As for ``GuiEnv``.
+    """
+
+    def __init__(self, *, draw: bool = True, task: Task | None = None, **kwargs: Any) -> None:
+        super().__init__(task=task or _DEFAULT_TASK, **kwargs)
+        self.draw = draw
+        self.solved = False
+        self._shown: Observation | None = None
+
+    def begin(self, task: Task, seed: int | None = None) -> None:
+        """Begin an episode; nothing here is left to chance, so no generator is made for it."""
+        self._prepare(task)
+        self._set_up(task)
+
+    def _begin(self, task: Task, rng: np.random.Generator) -> None:
+        self._set_up(task)
+
+    def _set_up(self, task: Task) -> None:
+        self.solved = False
+        if not self.draw:
+            self._shown = Observation(_grey(self.height, self.width), task.instruction, self._tree())
+
+    def _act(self, action: str) -> None:
+        if action == SOLVE_ACTION:
+            self.solved = True
+
+    def _observe(self) -> Observation:
+        if self._shown is not None:
+            return self._shown
+        assert self.task is not None
+        return Observation(self._drawing(self.task), self.task.instruction, self._tree())
+
+    def _score(self) -> float:
+        return 1.0 if self.solved else 0.0
+
+    def _tree(self) -> str | None:
+        return "<desktop-frame/>" if self.accessibility else None
+
+    def _drawing(self, task: Task) -> NDArray[np.uint8]:
+        """Paint the task's colour, a bar of the turns below, and a square above once it is solved."""
+        frame = np.empty((self.height, self.width, 3), dtype=np.uint8)
+        frame[:] = np.frombuffer(zlib.crc32(task.id.encode()).to_bytes(4, "little")[:3], np.uint8) // 2
+        thick = max(1, self.height // 20)
+        length = min(self.turns, BAR_TURNS) * self.width // BAR_TURNS
+        frame[-thick:, :length] = _BAR
+        if self.solved:
+            frame[:thick, :thick] = _SOLVED
+        return frame
+
+
+@lru_cache(maxsize=8)
+def _grey(height: int, width: int) -> NDArray[np.uint8]:
+    frame = np.full((height, width, 3), 128, dtype=np.uint8)
+    frame.setflags(write=False)
+    return frame

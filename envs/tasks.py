@@ -1,0 +1,229 @@
+"""OSWorld's task files: read, checked, and kept whole.
+
+A suite is a folder with list files, ``<list>.json`` = {domain: [task ids]}, and one file a task,
+``examples/<domain>/<task id>.json``. What a file must have is what OSWorld reads from it; every other field,
+known or not, is kept. ``Task.spec`` is the file as it was read, equal to its JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dartsim.errors import TaskFileError
+from dartsim.types import Task
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_SHOWN = 3
+"""Errors and missing files named in a message."""
+
+
+class _Open(BaseModel):
+    """A part of a task file: typed strictly where it is known, open to fields that are not."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+class Step(_Open):
+    """One thing to do on the desktop before an attempt, or before its evaluation."""
+
+    type: NonEmpty
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Getter(_Open):
+    """Where the evaluator finds a value: a file on the desktop, a rule, a download or another of many."""
+
+    type: NonEmpty
+
+
+Options = dict[str, Any]
+
+
+class Evaluator(_Open):
+    """How an attempt is scored.
+
+    ``func`` names one metric or several; with several, ``result``, ``expected`` and ``options`` are lists of
+    the same length. ``conj`` joins several by "and" or "or".
+    """
+
+    func: NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
+    result: Getter | list[Getter | None] | None = None
+    expected: Getter | list[Getter | None] | None = None
+    options: Options | list[Options | None] | None = None
+    conj: Literal["and", "or"] = "and"
+    postconfig: list[Step] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Evaluator:
+        wanted = len(self.func) if isinstance(self.func, list) else None
+        for name in ("result", "expected", "options"):
+            value = getattr(self, name)
+            found = len(value) if isinstance(value, list) else None
+            if value is not None and found != wanted:
+                raise ValueError(f"{name} is {_many(found)}, but func is {_many(wanted)}; they must be alike")
+        return self
+
+
+class TaskFile(_Open):
+    """One task of OSWorld.
+
+    OSWorld itself reads ``id``, ``instruction``, ``config``, ``evaluator`` and ``proxy``; the rest informs.
+    """
+
+    id: NonEmpty
+    instruction: NonEmpty
+    evaluator: Evaluator
+    config: list[Step] = Field(default_factory=list)
+    snapshot: str | None = None
+    source: str | list[str] | None = None
+    trajectory: str | None = None
+    related_apps: list[str] = Field(default_factory=list)
+    proxy: bool = False
+    fixed_ip: bool = False
+    possibility_of_env_change: str | None = None
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSuite:
+    """The tasks of one list file.
+
+    Attributes:
+        name: The list's name.
+        tasks: In the order of the list.
+        missing: ``domain/id`` of what the list names and the folder does not have.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    missing: tuple[str, ...] = ()
+
+
+def load_task(path: Path | str, *, domain: str | None = None) -> Task:
+    """Read one task file.
+
+    Args:
+        path: ``…/<domain>/<task id>.json``.
+        domain: The task's domain; by default the folder's name.
+
+    Raises:
+        TaskFileError: If the file cannot be read, is not JSON, or breaks the schema; it names the fields.
+    """
+    path = Path(path)
+    data = _read_json(path)
+    try:
+        checked = TaskFile.model_validate(data)
+    except ValidationError as exc:
+        raise TaskFileError(f"{path}: {_describe(exc)}") from None
+    if checked.id != path.stem:
+        raise TaskFileError(f"{path}: id is {checked.id!r}, but the file is {path.name!r}; they must agree")
+    return Task(checked.id, checked.instruction, domain or path.resolve().parent.name, data)
+
+
+def load_suite(
+    folder: Path | str, list_name: str = "test_nogdrive", *, missing: Literal["error", "skip"] = "error"
+) -> TaskSuite:
+    """Read the tasks of a list file.
+
+    Args:
+        folder: Holds ``<list_name>.json`` and ``examples/``.
+        list_name: Name of the list, without ``.json``.
+        missing: What to do about a listed task that has no file: an error, or leave it out and report it.
+
+    Raises:
+        TaskFileError: If the list or a task file is bad, a task is listed twice, a name points out of the
+            folder, or a file is missing.
+    """
+    folder = Path(folder)
+    list_path = _inside(folder, f"{_safe(list_name, folder)}.json")
+    tasks: list[Task] = []
+    absent: list[str] = []
+    seen: dict[str, str] = {}
+    for domain, task_id in _listed(list_path):
+        if task_id in seen:
+            raise TaskFileError(
+                f"{list_path}: task {task_id} is listed under {seen[task_id]!r} and again under {domain!r}; "
+                f"ids must be unique"
+            )
+        seen[task_id] = domain
+        path = _inside(folder, "examples", _safe(domain, list_path), f"{_safe(task_id, list_path)}.json")
+        if path.is_file():
+            tasks.append(load_task(path, domain=domain))
+        else:
+            absent.append(f"{domain}/{task_id}")
+    if absent and missing == "error":
+        first = ", ".join(absent[:_SHOWN]) + (", …" if len(absent) > _SHOWN else "")
+        raise TaskFileError(
+            f"{list_path} lists {len(seen)} tasks and {len(absent)} have no file under "
+            f"{folder / 'examples'}: {first}; add the files, choose another list, or load with missing='skip'"
+        )
+    return TaskSuite(list_name, tuple(tasks), tuple(absent))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise TaskFileError(f"{path}: cannot be read: {exc.strerror or exc}") from None
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, or nested beyond all reason
+        raise TaskFileError(f"{path}: is not JSON: {exc}") from None
+
+
+def _listed(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (domain, task id) of a list file."""
+    data = _read_json(path)
+    if not isinstance(data, dict):
+        raise TaskFileError(f"{path}: wanted an object {{domain: [task ids]}}, found {_kind(data)}")
+    for domain, ids in data.items():
+        if not isinstance(ids, list) or not all(isinstance(task_id, str) for task_id in ids):
+            raise TaskFileError(f"{path}: {domain}: wanted a list of task ids, found {_kind(ids)}")
+        for task_id in ids:
+            yield domain, task_id
+
+
+def _safe(name: str, where: Path) -> str:
+    if not _SAFE_NAME.fullmatch(name) or name in (".", ".."):
+        raise TaskFileError(f"{where}: {name!r} is no file name; wanted letters, digits, '_', '-', '.' only")
+    return name
+
+
+def _inside(folder: Path, *parts: str) -> Path:
+    """Return a path below ``folder``, wherever symbolic links on it lead."""
+    path = folder.joinpath(*parts)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise TaskFileError(f"{path}: leads out of {folder}")
+    return path
+
+
+def _describe(error: ValidationError) -> str:
+    """Say of the first errors which field they are about, what was found there and what was wanted."""
+    errors = error.errors(include_url=False, include_context=False)
+    told = []
+    for each in errors[:_SHOWN]:
+        field = ".".join(str(part) for part in each["loc"]) or "the file"
+        found = "nothing" if each["type"] == "missing" else _kind(each["input"])
+        wanted = "field required" if each["type"] == "missing" else each["msg"]
+        told.append(f"{field}: {wanted}; found {found}")
+    more = len(errors) - len(told)
+    return " | ".join(told) + (f" | and {more} more" if more else "")
+
+
+def _kind(value: Any) -> str:
+    """Say what a JSON value is, and show it if it is short."""
+    if isinstance(value, (dict, list)):
+        return f"an object with {len(value)} keys" if isinstance(value, dict) else f"a list of {len(value)}"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+
+
+def _many(length: int | None) -> str:
+    return "a single one" if length is None else f"a list of {length}"

@@ -1,0 +1,250 @@
+"""TimedEnv: any gymnasium GUI environment on the loop's time.
+
+The gymnasium environment says what happens; an ``EnvTiming`` says how long it takes on a quiet host, and the
+host's shared cores, start slots and memory say how much longer here. Content is computed when the latency has
+passed. A call that is cancelled, at whatever moment, gives back the cores and the start slot it had; a start
+that is cancelled also its memory, which a running desktop keeps until ``close``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from dartsim.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.sim.env_profiles import EnvTiming
+from dartsim.sim.host import Host, mib, place
+from dartsim.types import Observation, StepResult, Task
+from envs.base import GuiEnv
+
+logger = logging.getLogger(__name__)
+
+MakeEnv = Callable[[], "gymnasium.Env[Any, str]"]
+
+
+class TimedEnv:
+    """One running desktop on the loop's time; implements ``dartsim.ports.AsyncEnv``.
+
+    States: *ready* (booted, unused), *used* (has begun an attempt), *closed*.
+
+    Args:
+        env: A ``GuiEnv``, called directly, or any other gymnasium environment whose action is a string and
+            whose observation is a screenshot or a dictionary with one; wrappers are respected. One without
+            ``evaluate`` is scored by the reward of its last step.
+        host: Where it runs; its memory has been taken already.
+        pace: How long things take there.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, str], host: Host, pace: Pace) -> None:
+        self.host = host
+        self._desktop = env if isinstance(env, GuiEnv) else _Wrapped(env)
+        self._pace = pace
+        self._cores = host.cores
+        self._used = False
+        self._closed = False
+        self._create_future = asyncio.get_running_loop().create_future
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set the desktop up for ``task`` and return what it shows first; a used one may be booted afresh."""
+        pace = self._pace
+        if self._used and pace.timing.fresh_per_attempt:
+            await self.host.run(pace.teardown(), 0.0)
+            await pace.boot_on(self.host)
+        self._used = True
+        await self.host.run(pace.setup(), pace.boot_cores)
+        if pace.timing.settle_seconds:
+            await asyncio.sleep(pace.timing.settle_seconds)
+        try:
+            self._desktop.begin(task, seed)
+            return self._desktop.observe()
+        except (DartsimError, ResetNeeded):
+            raise
+        except Exception as exc:
+            raise EnvBroken(f"the desktop failed in reset for task {task.id}: {exc!r}") from exc
+
+    async def step(self, action: str) -> StepResult:
+        """Carry out one action and return what the desktop shows then."""
+        pace = self._pace
+        future = self._create_future()
+        job = self._cores.use(pace.step(), pace.step_cores, future)
+        try:
+            await future
+        except BaseException:
+            self._cores.leave(job)
+            raise
+        desktop = self._desktop
+        try:
+            over = desktop.act(action)
+            return StepResult(desktop.observe(), over)
+        except (DartsimError, ResetNeeded):
+            raise
+        except Exception as exc:
+            raise EnvBroken(f"the desktop failed in step {action!r}: {exc!r}") from exc
+
+    async def evaluate(self) -> float:
+        """Return the score of the desktop's present state, in [0, 1]."""
+        pace = self._pace
+        if pace.timing.evaluate_settle_seconds:
+            await asyncio.sleep(pace.timing.evaluate_settle_seconds)
+        await self.host.run(pace.evaluate(), pace.step_cores)
+        try:
+            return self._desktop.evaluate()
+        except (DartsimError, ResetNeeded):
+            raise
+        except Exception as exc:
+            raise ScoreUnavailable(f"the evaluator failed: {exc!r}") from exc
+
+    async def close(self) -> None:
+        """Tear the desktop down and give back its memory, at once if cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.host.run(self._pace.teardown(), 0.0)
+        finally:
+            self.host.memory.give_back(self._pace.memory_mib)
+            try:
+                self._desktop.close()
+            except Exception:
+                logger.warning("a desktop failed in close; its host's memory is free again", exc_info=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A timing profile made ready to be drawn from, for the desktops of one host.
+
+    Demands are whole 1/1024 of a core, which add up exactly.
+    """
+
+    timing: EnvTiming
+    start: Callable[[], float]
+    boot: Callable[[], float]
+    setup: Callable[[], float]
+    step: Callable[[], float]
+    evaluate: Callable[[], float]
+    teardown: Callable[[], float]
+    boot_cores: float
+    step_cores: float
+    memory_mib: int
+
+    @classmethod
+    def of(cls, timing: EnvTiming, rng: np.random.Generator) -> Pace:
+        """Return the pace of a profile; each of its latencies draws from a stream of its own."""
+        streams = rng.spawn(6)
+        return cls(
+            timing,
+            start=timing.start.sampler(streams[0]),
+            boot=timing.boot.sampler(streams[1]),
+            setup=timing.setup.sampler(streams[2]),
+            step=timing.step.sampler(streams[3]),
+            evaluate=timing.evaluate.sampler(streams[4]),
+            teardown=timing.teardown.sampler(streams[5]),
+            boot_cores=round(timing.boot_cores * 1024) / 1024,
+            step_cores=round(timing.step_cores * 1024) / 1024,
+            memory_mib=mib(timing.memory_gib),
+        )
+
+    async def boot_on(self, host: Host) -> None:
+        """Start and boot: the start while holding a start slot, the rest beside others."""
+        async with host.starting():
+            await host.run(self.start(), self.boot_cores)
+        await host.run(self.boot(), self.boot_cores)
+
+
+class TimedProvider:
+    """Starts desktops on hosts; implements ``dartsim.ports.EnvProvider``.
+
+    Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask.
+
+    Args:
+        make_env: Makes one desktop's gymnasium environment.
+        timing: How long things take.
+        hosts: The machines; slots are placed on them in turn, as memory allows.
+        num_envs: Slots.
+        rng: Chance of all latencies.
+
+    Raises:
+        ConfigError: If the desktops do not fit on the hosts.
+    """
+
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        timing: EnvTiming,
+        hosts: Sequence[Host],
+        *,
+        num_envs: int,
+        rng: np.random.Generator,
+    ) -> None:
+        placed = place(num_envs, hosts, timing.memory_gib)
+        paces = [Pace.of(timing, own) for own in rng.spawn(len(hosts))]
+        pace_of = {id(host): pace for host, pace in zip(hosts, paces, strict=True)}
+        self._make_env = make_env
+        self._slots = [(host, pace_of[id(host)]) for host in placed]
+
+    def host_of(self, slot: int) -> Host:
+        """Return the machine a slot's desktops run on."""
+        return self._slots[slot][0]
+
+    async def start(self, slot: int) -> TimedEnv:
+        """Boot a desktop: memory first, then a start slot, then the boot on the shared cores."""
+        host, pace = self._slots[slot]
+        await host.memory.take(pace.memory_mib)
+        try:
+            await pace.boot_on(host)
+            return TimedEnv(self._make_env(), host, pace)
+        except BaseException as exc:
+            host.memory.give_back(pace.memory_mib)
+            if isinstance(exc, Exception) and not isinstance(exc, DartsimError):
+                raise EnvStartFailed(f"desktop of slot {slot} on {host.name} did not start: {exc!r}") from exc
+            raise
+
+
+class _Wrapped:
+    """A gymnasium environment behind its dictionaries, with ``GuiEnv``'s plain calls."""
+
+    def __init__(self, env: gymnasium.Env[Any, str]) -> None:
+        self._env = env
+        self._shown = Observation(None, "")
+        self._reward = 0.0
+        self._evaluate: Callable[[], float] | None = getattr(env.unwrapped, "evaluate", None)
+        if isinstance(env.unwrapped, GuiEnv):
+            env.unwrapped.score_on_end = False  # scoring has a time of its own
+
+    def begin(self, task: Task, seed: int) -> None:
+        observation, _ = self._env.reset(seed=seed, options={"task": task})
+        self._reward = 0.0
+        self._shown = _as_observation(observation, task.instruction)
+
+    def act(self, action: str) -> bool:
+        observation, reward, terminated, truncated, _ = self._env.step(action)
+        self._reward = float(reward)
+        self._shown = _as_observation(observation, self._shown.instruction)
+        return terminated or truncated
+
+    def observe(self) -> Observation:
+        return self._shown
+
+    def evaluate(self) -> float:
+        score = self._reward if self._evaluate is None else float(self._evaluate())
+        if not 0.0 <= score <= 1.0:
+            raise ScoreUnavailable(f"the environment's score is {score}, wanted a number in [0, 1]")
+        return score
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _as_observation(shown: Any, instruction: str) -> Observation:
+    """Read a screenshot, or a dictionary with one; the task's instruction stands in for a missing one."""
+    if not isinstance(shown, dict):
+        return Observation(shown, instruction)
+    tree = shown.get("accessibility_tree")
+    return Observation(shown["screenshot"], shown.get("instruction", instruction), tree)

@@ -1,0 +1,105 @@
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import envs  # noqa: F401 - registers
+from dartsim.types import Task
+from envs.base import DONE, FAIL, WAIT
+from envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
+
+TASK = Task("t", "Save it.")
+
+
+@pytest.mark.parametrize("draw", [False, True])
+@pytest.mark.parametrize("size", [(1, 1), (64, 48), (333, 77)])
+def test_gymnasiums_checker_finds_nothing(draw, size):
+    width, height = size
+    made = gymnasium.make(
+        "dartsim/SimDesktop-v0", draw=draw, width=width, height=height, render_mode="rgb_array"
+    )
+    check_env(made.unwrapped)
+
+
+def test_it_is_registered_and_drawn_by_default():
+    env = gymnasium.make("dartsim/SimDesktop-v0", width=64, height=48, render_mode="rgb_array")
+    check_env(env.unwrapped)
+    assert env.unwrapped.draw
+    observation, _ = env.reset(seed=1)
+    assert observation in env.observation_space
+    assert env.render().shape == (48, 64, 3)
+    env.close()
+
+
+def test_importing_envs_imports_no_environment():
+    code = "import sys, envs; assert 'envs.simulated' not in sys.modules and 'pydantic' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("actions", "score"),
+    [
+        ([SOLVE_ACTION, DONE], 1.0),
+        ([WORK_ACTION, SOLVE_ACTION, WORK_ACTION, WAIT, DONE], 1.0),
+        ([WORK_ACTION, DONE], 0.0),
+        ([DONE], 0.0),
+        ([SOLVE_ACTION, FAIL], 0.0),
+        (["import os; os._exit(1)", DONE], 0.0),
+    ],
+)
+@pytest.mark.parametrize("draw", [False, True])
+def test_done_scores_one_only_after_the_decisive_action(draw, actions, score):
+    env = SimDesktop(draw=draw, width=8, height=8)
+    env.reset(seed=0, options={"task": TASK})
+    *_, last = [env.step(action) for action in actions]
+    assert last[1:4] == (score, True, False)
+    env.begin(TASK, 0)
+    assert [env.act(action) for action in actions] == [False] * (len(actions) - 1) + [True]
+    assert env.evaluate() == score
+
+
+def test_a_new_episode_is_unsolved():
+    env = SimDesktop(draw=False, width=8, height=8)
+    env.begin(TASK, 0)
+    env.act(SOLVE_ACTION)
+    env.begin(TASK, 0)
+    env.act(DONE)
+    assert env.evaluate() == 0.0
+
+
+def test_the_drawing_shows_turns_and_success():
+    env = SimDesktop(width=60, height=40)
+    frames = [env.reset(seed=0)[0]["screenshot"]]
+    frames += [env.step(WORK_ACTION)[0]["screenshot"] for _ in range(3)]
+    bars = [(frame[-1] == (70, 130, 230)).all(axis=1).sum() for frame in frames]
+    assert bars == [0, 2, 4, 6]
+    solved = env.step(SOLVE_ACTION)[0]["screenshot"]
+    assert tuple(solved[0, 0]) == (60, 180, 90)
+    assert tuple(frames[3][0, 0]) != (60, 180, 90)
+
+
+def test_tasks_have_colours_of_their_own():
+    env = SimDesktop(width=4, height=40)
+    colours = {tuple(env.reset(options={"task": Task(str(i), "")})[0]["screenshot"][0, 0]) for i in range(20)}
+    assert len(colours) == 20
+
+
+def test_the_plain_frame_is_shared_and_cannot_be_changed():
+    one, other = SimDesktop(draw=False, width=32, height=16), SimDesktop(draw=False, width=32, height=16)
+    one.begin(TASK)
+    other.begin(TASK)
+    assert one.observe().screenshot is other.observe().screenshot
+    assert one.observe() is one.observe()
+    with pytest.raises(ValueError, match="read-only"):
+        one.observe().screenshot[0] = 1
+    assert isinstance(one.observe().screenshot, np.ndarray)
+
+
+def test_a_tree_is_shown_when_asked_for():
+    env = SimDesktop(draw=False, accessibility=True, width=8, height=8)
+    env.begin(TASK)
+    assert env.observe().accessibility_tree == "<desktop-frame/>"
+    assert SimDesktop(draw=True, width=8, height=8).reset()[0].keys() == {"screenshot", "instruction"}

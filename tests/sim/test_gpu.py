@@ -1,0 +1,74 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from dartsim.sim.gpu import A100_80, H100, H100_FP8, KV_BYTES_PER_TOKEN, PROFILES
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_table_agrees_with_the_formula(profile):
+    for tokens in (1, 2, 63, 64, 65, 300, 4096, 4097, 8192):
+        expected = profile.iteration_seconds(0, tokens, num_seqs=0)
+        assert profile.base_seconds[tokens] == pytest.approx(expected, rel=1e-12)
+    assert len(profile.base_seconds) == profile.token_budget + 1
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_a_larger_iteration_is_never_cheaper(profile):
+    table = profile.base_seconds
+    assert all(a < b for a, b in pairwise(table[1:]))
+
+
+def test_linear_layers_meet_the_profiled_points():
+    assert H100.linear_seconds(1) == 5.6e-3
+    assert H100.linear_seconds(128) == 6.4e-3
+    assert H100.linear_seconds(192) == pytest.approx((6.4e-3 + 9.3e-3) / 2)
+    assert H100.linear_seconds(4096 + 1000) == pytest.approx(83.9e-3 + 20.4e-3)
+    assert A100_80.linear_seconds(4096) == 260e-3
+
+
+def test_single_request_token_time_meets_the_public_benchmark():
+    """Llama-3.1-8B on an H100 at one request: 6.48 ms a token; A100-40 is another card and not compared."""
+    assert H100.iteration_seconds(1, kv_tokens=1_000) == pytest.approx(6.48e-3, rel=0.03)
+
+
+def test_terms_add_up():
+    seconds = H100.iteration_seconds(
+        3, 125, kv_tokens=10_000, prefill_pairs=1_000_000, num_images=2, num_seqs=4
+    )
+    parts = 6.4e-3 + 0.41e-3 + 10_000 * 22.8e-9 + 1e-3 + 84e-3 + 0.3e-3 + 4 * 12e-6
+    assert seconds == pytest.approx(parts)
+    assert H100.iteration_seconds(3, 125) == pytest.approx(H100.iteration_seconds(3, 125, num_seqs=4))
+
+
+def test_cache_capacity_follows_from_the_memory():
+    for profile in (H100, A100_80):
+        free_bytes = 0.9 * 80e9 - 16.6e9 - 6e9
+        assert profile.kv_capacity_tokens == pytest.approx(free_bytes / KV_BYTES_PER_TOKEN, rel=1e-3)
+
+
+def test_fp8_is_derived_from_h100():
+    assert H100_FP8.linear_seconds(700) == pytest.approx(H100.linear_seconds(700) / 2)
+    assert H100_FP8.linear_seconds(8000) == pytest.approx(H100.linear_seconds(8000) / 2)
+    assert H100_FP8.image_seconds == H100.image_seconds
+    assert H100_FP8.kv_capacity_tokens > H100.kv_capacity_tokens
+    assert "not measured" in H100_FP8.source
+
+
+def test_peak_rate_is_the_best_batch_that_fits():
+    crowded = H100.peak_tokens_per_second(14_800)
+    largest = H100.kv_capacity_tokens // 14_800
+    assert crowded == pytest.approx(
+        largest / H100.iteration_seconds(largest, kv_tokens=largest * 14_800), rel=1e-12
+    )
+    assert crowded < H100.peak_tokens_per_second(1_000)
+    with pytest.raises(ValueError, match="context_tokens"):
+        H100.peak_tokens_per_second(0)
+
+
+def test_impossible_profiles_are_refused():
+    with pytest.raises(ValueError, match="rising"):
+        replace(H100, linear=((1, 1.0), (1, 2.0)))
+    with pytest.raises(ValueError, match="room to prefill"):
+        replace(H100, max_num_seqs=8_192)
