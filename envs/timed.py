@@ -60,7 +60,7 @@ class TimedEnv:
         self._used = True
         await self.host.run(pace.setup(), pace.boot_cores)
         if pace.timing.settle_seconds:
-            await asyncio.sleep(pace.timing.settle_seconds)
+            await self.host.idle(pace.timing.settle_seconds)
         try:
             self._desktop.begin(task, seed)
             return self._desktop.observe()
@@ -92,7 +92,7 @@ class TimedEnv:
         """Return the score of the desktop's present state, in [0, 1]."""
         pace = self._pace
         if pace.timing.evaluate_settle_seconds:
-            await asyncio.sleep(pace.timing.evaluate_settle_seconds)
+            await self.host.idle(pace.timing.evaluate_settle_seconds)
         await self.host.run(pace.evaluate(), pace.step_cores)
         try:
             return self._desktop.evaluate()

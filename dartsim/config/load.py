@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -152,6 +152,27 @@ def valid_keys(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> l
             keys += valid_keys(field.annotation, (*path, name))  # type: ignore[arg-type]
         keys.append(".".join((*path, name)))
     return keys
+
+
+class Setting(NamedTuple):
+    """One setting of the schema: its dotted key, its default as TOML, what it means."""
+
+    key: str
+    default: str
+    meaning: str
+
+
+def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> list[Setting]:
+    """Return every setting of the schema, in order."""
+    settings: list[Setting] = []
+    for name, field in model.model_fields.items():
+        if _is_section(field.annotation):
+            settings += describe(field.annotation, (*path, name))  # type: ignore[arg-type]
+        else:
+            default = field.get_default(call_default_factory=True)
+            toml = tomli_w.dumps({"value": NONE if default is None else default}).removeprefix("value = ").strip()
+            settings.append(Setting(".".join((*path, name)), toml or "{}", field.description or ""))
+    return settings
 
 
 def _is_section(annotation: Any) -> bool:

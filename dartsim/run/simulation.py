@@ -36,6 +36,7 @@ from dartsim.sim.surrogate import Actions, AttemptLengths, SurrogatePolicy
 from dartsim.sim.worker import SimWorker
 from dartsim.trace import Trace
 from dartsim.trace.figures import summary
+from dartsim.trace.series import by_label
 from dartsim.types import Task
 from envs.base import DONE
 from envs.generate import generated_tasks
@@ -77,14 +78,14 @@ class Simulated:
         trace: Its measurements, closed.
         report: Event hash and size.
         figures: ``dartsim.trace.figures.summary`` of it.
-        bias: Attempts offered and trajectories trained, by success-rate decile of their task.
+        bias: Attempts offered and trajectories trained, by labels of their task.
         interrupted: Whether it was stopped before its time.
     """
 
     trace: Trace
     report: SimReport
     figures: dict[str, Any]
-    bias: dict[str, dict[str, int]]
+    bias: dict[str, dict[str, dict[str, int]]]
     interrupted: bool
 
 
@@ -228,15 +229,14 @@ def build(found: Models, store: Store) -> System:
     )
 
 
-def bias(found: Models, trace: Trace) -> dict[str, dict[str, int]]:
-    """Count attempts offered and trajectories trained by the success-rate decile of their task."""
-    counted: dict[str, dict[str, int]] = {"offered": {}, "trained": {}}
-    for kind, counts in (("offered", trace.offered), ("trained", trace.trained)):
-        for task in found.tasks:
-            low = min(9, int(found.difficulties[task.id].success_rate * 10)) / 10
-            label = f"{low:.1f}-{low + 0.1:.1f}"
-            counted[kind][label] = counted[kind].get(label, 0) + counts.get(task.id, 0)
-    return {kind: dict(sorted(counts.items())) for kind, counts in counted.items()}
+def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, int]]]:
+    """Count attempts offered and trajectories trained, by domain and by success rate of their task."""
+    counts = {"offered": trace.offered, "trained": trace.trained}
+    domains = {task.id: task.domain for task in found.tasks}
+    tenths = {task.id: min(9, int(found.difficulties[task.id].success_rate * 10)) for task in found.tasks}
+    deciles = {task: f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}" for task, tenth in tenths.items()}
+    by_decile = {"by task success rate": by_label(counts, deciles)}
+    return by_decile if len(set(domains.values())) == 1 else {"by domain": by_label(counts, domains), **by_decile}
 
 
 def _tasks(config: Config) -> Sequence[Task]:

@@ -93,6 +93,15 @@ class Host:
             self.cores.leave(job)
             raise
 
+    async def idle(self, seconds: float) -> None:
+        """Let time pass that needs no cores, on the host's clock; cancelled, it leaves no timer."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.cores.env.call_in(seconds, _complete, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
         """Hold one of the start slots; first come, first served."""
@@ -108,6 +117,11 @@ class Host:
 
     def __repr__(self) -> str:
         return f"<Host {self.name}: {self.cores.cores} cores, {self.memory_gib} GiB>"
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def mib(memory_gib: float) -> int:

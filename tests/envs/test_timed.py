@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import envs  # noqa: F401 - registers
 from dartsim.errors import ConfigError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.sim import simulate
+from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.sim.env_profiles import OSWORLD, EnvTiming
 from dartsim.sim.host import Host
 from dartsim.sim.latency import Constant
@@ -448,3 +449,26 @@ def test_a_cancelled_call_leaves_the_cores_and_the_start_slot_at_that_moment(mom
         assert_free(host)
 
     simulate(main())
+
+
+def test_it_runs_on_a_real_loop_too():
+    async def main():
+        loop = asyncio.get_running_loop()
+        env = BridgeEnvironment(loop, speed=10_000)
+        host = Host(env, cores=2, memory_gib=4)
+        timing = replace(TIMING, settle_seconds=60)
+        provider = TimedProvider(desktop, timing, [host], num_envs=1, rng=np.random.default_rng(0))
+        started = await provider.start(0)
+        await started.reset(TASK, seed=0)
+        await started.step(SOLVE_ACTION)
+        await started.step(DONE)
+        score = await started.evaluate()
+        await started.close()
+        elapsed = env.now
+        assert_free(host)
+        env.close()
+        return score, elapsed
+
+    score, elapsed = asyncio.run(main())
+    assert score == 1.0
+    assert elapsed >= 5 + 2 + 60 + 1 + 3 + 8

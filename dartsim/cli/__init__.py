@@ -1,0 +1,1 @@
+"""The command line: ``dartsim`` and its sub-commands."""

@@ -1,0 +1,64 @@
+"""``dartsim``: the command and its sub-commands.
+
+Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
+130 interrupted (what ran so far is written).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dartsim.cli import compare, inspect, run
+from dartsim.cli.console import errors
+from dartsim.errors import ConfigError, DartsimError, TaskFileError
+
+app = typer.Typer(
+    name="dartsim",
+    help="Decoupled, asynchronous reinforcement learning of GUI agents: try it on a simulated cluster.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Start with: [bold]dartsim compare coupled dart[/bold]",
+)
+app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("report")(inspect.report)
+app.command("presets")(inspect.presets)
+app.command("profiles")(inspect.profiles)
+app.add_typer(inspect.config_app, name="config")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Decoupled, asynchronous reinforcement learning of GUI agents: try it on a simulated cluster."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"dartsim {installed('dartsim')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and turn errors into messages and exit codes."""
+    try:
+        app()
+    except (ConfigError, TaskFileError) as error:
+        errors.print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False)
+        sys.exit(2)
+    except DartsimError as error:
+        errors.print(f"[bold red]{type(error).__name__}:[/bold red] {_plain(error)}", highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        sys.exit(130)
+
+
+def _plain(error: Exception) -> str:
+    """Return an error's text with nothing in it taken for markup."""
+    return str(error).replace("[", r"\[")

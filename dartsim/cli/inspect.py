@@ -1,0 +1,100 @@
+"""Sub-commands that look and do not run: presets, profiles, configuration, report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import out
+from dartsim.cli.options import Overrides
+
+config_app = typer.Typer(help="Show a resolved configuration, or every setting there is.", no_args_is_help=True)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")],
+) -> None:
+    """Draw report.html of a finished run again, and print its figures."""
+    from dartsim.cli.tables import figure_table
+    from dartsim.trace.report import render_report
+    from dartsim.trace.rundir import read_run
+
+    found = read_run(folder)
+    page = render_report(found)
+    out.print(figure_table([(found.name, found.summary)]))
+    out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+
+
+def presets(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the presets: what each is, where it comes from, where it departs from that."""
+    from dartsim.config import presets as known
+
+    abouts = {name: tree.get("about", {}) for name, tree in known().items()}
+    if as_json:
+        typer.echo(json.dumps(abouts, indent=2))
+        return
+    table = Table(show_edge=False, pad_edge=False, header_style="bold", show_lines=True)
+    for column in ("preset", "what", "source", "departures"):
+        table.add_column(column)
+    for name, about in abouts.items():
+        table.add_row(name, about["title"], about["source"], "\n".join(about["departures"]))
+    out.print(table)
+
+
+def profiles() -> None:
+    """List the latency profiles of desktops and the GPU profiles of engines."""
+    from dartsim.sim.env_profiles import PROFILES as ENVS
+    from dartsim.sim.gpu import PROFILES as GPUS
+
+    desktops = Table(title="desktops (cluster.env.profile)", title_justify="left", show_edge=False, pad_edge=False)
+    for column in ("profile", "boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB"):
+        desktops.add_column(column, justify="left" if column == "profile" else "right")
+    for name, env in ENVS.items():
+        boot = env.start.mean + env.boot.mean
+        means = (boot, env.setup.mean, env.step.mean, env.evaluate.mean, env.teardown.mean, env.memory_gib)
+        desktops.add_row(name, *(f"{value:.1f}" for value in means))
+    gpus = Table(title="GPUs (cluster.engine.gpu)", title_justify="left", show_edge=False, pad_edge=False)
+    for column in ("profile", "ms/token alone", "KV tokens", "source"):
+        gpus.add_column(column, justify="left" if column in ("profile", "source") else "right")
+    for name, gpu in GPUS.items():
+        gpus.add_row(name, f"{gpu.iteration_seconds(1) * 1e3:.1f}", f"{gpu.kv_capacity_tokens:,}", gpu.source)
+    out.print(desktops)
+    out.print()
+    out.print(gpus)
+
+
+@config_app.command("show")
+def show(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file.")] = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print the resolved configuration as TOML, ready to be edited and run."""
+    from dartsim.config import load, to_toml
+
+    typer.echo(to_toml(load(config, preset_name=preset, overrides=overrides or [])), nl=False)
+
+
+@config_app.command("schema")
+def schema(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON schema instead of a table.")] = False,
+) -> None:
+    """Print every setting with its default and what it means."""
+    from dartsim.config import Config
+    from dartsim.config.load import describe
+
+    if as_json:
+        typer.echo(json.dumps(Config.model_json_schema(), indent=2))
+        return
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column in ("setting", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for setting in describe():
+        table.add_row(setting.key, setting.default, setting.meaning)
+    out.print(table)

@@ -1,0 +1,79 @@
+"""Progress of simulations: how far simulated time has come, how fast it goes, and the figures so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from dartsim.cli.console import errors
+from dartsim.trace import Trace
+from dartsim.trace.figures import figures
+
+
+class SpeedColumn(ProgressColumn):
+    """Simulated time a second of real time."""
+
+    def render(self, task: Task) -> Text:
+        """Return it as a multiple."""
+        elapsed = task.finished_time if task.finished else task.elapsed
+        if not elapsed or not task.completed:
+            return Text("–", style="dim")
+        return Text(f"{task.completed * 3600.0 / elapsed:,.0f}x", style="cyan")
+
+
+@contextmanager
+def bars(console: Console = errors) -> Iterator[Progress]:
+    """Show one bar for each simulation; nothing where output is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:5.1f} of {task.total:g} simulated h"),
+        SpeedColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[live]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+class Live:
+    """Feeds a bar from a running simulation: a callable for ``on_advance``."""
+
+    def __init__(self, progress: Progress, name: str, hours: float) -> None:
+        self._progress = progress
+        self._task = progress.add_task(name, total=hours, live="")
+        self._trace: Trace | None = None
+        self._shown = 0.0
+
+    def watch(self, trace: Trace) -> None:
+        """Show this trace's figures."""
+        self._trace = trace
+
+    def __call__(self, now: float) -> None:
+        """Move the bar, at most five times a second."""
+        real = time.monotonic()
+        if real - self._shown < 0.2:
+            return
+        self._shown = real
+        self._progress.update(self._task, completed=now / 3600.0, live=self._figures())
+
+    def done(self) -> None:
+        """Fill the bar."""
+        total = self._progress.tasks[self._task].total
+        self._progress.update(self._task, completed=total, live=self._figures())
+
+    def _figures(self) -> str:
+        trace = self._trace
+        if trace is None or len(trace.snapshots) < 2:
+            return ""
+        now = figures(trace.snapshots[0], trace.measure())
+        return (
+            f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
+            f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · "
+            f"staleness <= {trace.staleness_max}"
+        )

@@ -1,0 +1,70 @@
+"""``dartsim run``: one simulated run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Hours, Json, Out, Overrides, new_folder, settings
+from dartsim.cli.progress import Live, bars
+from dartsim.cli.tables import figure_table
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim run\n\n"
+    "dartsim run --preset coupled --hours 8\n\n"
+    "dartsim run my.toml --set rollout.num_envs=80 --set cluster.engine.reload_seconds=20 --seed 3\n\n"
+    "dartsim run --json - | jq .env_utilization"
+)
+
+
+def run(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file; see `dartsim config schema`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    overrides: Overrides = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
+    hours: Hours = None,
+    out_folder: Out = None,
+    json_file: Json = None,
+) -> None:
+    """Simulate one cluster and write its folder: figures, database, metrics, traces, report.html.
+
+    Ctrl-C ends the run where it is and writes the report so far.
+    """
+    from dartsim.config import load
+    from dartsim.run.execute import execute
+
+    resolved = load(config, preset_name=preset, overrides=settings(overrides, hours, seed))
+    path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
+    cpu, wall = time.process_time(), time.perf_counter()
+    with bars() as progress:
+        live = Live(progress, resolved.preset, resolved.run.hours)
+        run_dir, result = execute(resolved, path, on_start=live.watch, on_advance=live)
+        if not result.interrupted:
+            live.done()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    if json_file != "-":
+        out.print(figure_table([(run_dir.name, run_dir.summary)]))
+        out.print(f"surrogate policy: outcomes are drawn, nothing was learned; event hash {result.report.event_hash}")
+        out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
+    if json_file is not None:
+        write_json(_figures(run_dir.summary, path, cpu, wall), json_file)
+    if result.interrupted:
+        errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} simulated hours")
+        raise typer.Exit(130)
+
+
+def _figures(summary: dict[str, Any], path: Path, cpu: float, wall: float) -> dict[str, Any]:
+    """Return the run's figures as one flat object."""
+    plain = {name: value for name, value in summary.items() if not isinstance(value, (dict, list))}
+    return {
+        **plain,
+        "num_updates": summary["total_updates"],
+        "cpu_seconds": round(cpu, 3),
+        "wall_seconds": round(wall, 3),
+        "run_dir": str(path),
+    }

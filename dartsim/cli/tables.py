@@ -1,0 +1,48 @@
+"""Tables of figures for the terminal; labels, units and definitions are those of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from dartsim.trace.styles import FIGURES, figure_text
+
+SHOWN = (
+    "trained_turns_per_minute",
+    "generated_turns_per_minute",
+    "env_utilization",
+    "gpu_utilization",
+    "gpu_utilization_rollout_phase",
+    "trajectories_per_minute",
+    "minutes_per_version",
+    "staleness_mean",
+    "staleness_max",
+    "wasted_share",
+    "mean_reward",
+)
+
+
+def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    """Return a table of figures, one column a run; with two runs, the ratio of the second to the first."""
+    table = Table(title=None, header_style="bold", show_edge=False, pad_edge=False)
+    table.add_column("")
+    for name, _ in columns:
+        table.add_column(name, justify="right")
+    if len(columns) == 2:
+        table.add_column("ratio", justify="right", style="bold")
+    for figure in SHOWN:
+        values = [summary.get(figure) for _, summary in columns]
+        row = [FIGURES[figure].label, *(figure_text(figure, value) for value in values)]
+        if len(columns) == 2:
+            row.append(ratio(values[0], values[1]))
+        table.add_row(*row)
+    return table
+
+
+def ratio(base: float | None, value: float | None) -> str:
+    """Return how many times ``base`` a value is."""
+    if not base or value is None:
+        return "–"
+    return f"{value / base:.2f}x"

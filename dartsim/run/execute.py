@@ -1,0 +1,104 @@
+"""A configuration from beginning to end: simulated, with everything it leaves behind in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+from dartsim.config import Config, to_toml
+from dartsim.curation import MemoryStore
+from dartsim.curation.sql import SqlStore, open_sqlite
+from dartsim.errors import ConfigError
+from dartsim.ports import Store
+from dartsim.run.bounds import bounds
+from dartsim.run.simulation import Simulated, models, run_simulation
+from dartsim.trace import Trace
+from dartsim.trace.metrics import JsonlSink, TensorBoardSink
+from dartsim.trace.rundir import SUMMARY, RunDir, write_run
+
+DATABASE = "run.db"
+METRICS = "metrics.jsonl"
+TENSORBOARD = "tensorboard"
+
+
+def execute(
+    config: Config,
+    path: Path,
+    *,
+    on_start: Callable[[Trace], None] | None = None,
+    on_advance: Callable[[float], None] | None = None,
+    every_seconds: float = 60.0,
+) -> tuple[RunDir, Simulated]:
+    """Simulate a configuration and write its folder.
+
+    Args:
+        config: What to run.
+        path: The run's folder; it must not hold a run yet.
+        on_start: Given the trace before anything happens.
+        on_advance: Called with the virtual time now and then.
+        every_seconds: Virtual seconds between two such calls.
+
+    Raises:
+        ConfigError: If the configuration names what does not exist, or the folder holds a run already.
+    """
+    found = models(config)
+    claim(path)
+    with ExitStack() as stack:
+        store: Store = MemoryStore()
+        if config.curation.store == "sqlite":
+            sql = SqlStore(open_sqlite(path / DATABASE))
+            stack.callback(sql.dispose)
+            store = sql
+        sinks = [
+            stack.enter_context(JsonlSink(path / METRICS)),
+            stack.enter_context(TensorBoardSink(path / TENSORBOARD)),
+        ]
+
+        def start(trace: Trace) -> None:
+            trace.sinks.extend(sinks)
+            if on_start is not None:
+                on_start(trace)
+
+        result = run_simulation(found, store=store, on_start=start, on_advance=on_advance, every_seconds=every_seconds)
+    run = write_run(
+        path,
+        result.trace,
+        config=config.model_dump(mode="json"),
+        config_toml=to_toml(config),
+        summary={**result.figures, "bias": result.bias, **bounds(found, result.figures)},
+        meta=meta(config, result),
+    )
+    return run, result
+
+
+def claim(path: Path) -> None:
+    """Make a run's folder.
+
+    Raises:
+        ConfigError: If it holds a run already, or is no folder.
+    """
+    if (path / SUMMARY).exists():
+        raise ConfigError(f"{path} holds a run already; give another folder with --out, or remove it")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be made a run's folder: {error.strerror}") from None
+    for leftover in (path / DATABASE, path / METRICS):
+        leftover.unlink(missing_ok=True)
+
+
+def meta(config: Config, result: Simulated) -> dict[str, Any]:
+    """Return what identifies a run, apart from its figures."""
+    return {
+        "preset": config.preset,
+        "seed": config.run.seed,
+        "event_hash": result.report.event_hash,
+        "num_events": result.report.num_events,
+        "interrupted": result.interrupted,
+        "surrogate": True,
+        "versions": {"python": python_version(), **{name: version(name) for name in ("dartsim", "simpy", "numpy")}},
+    }
