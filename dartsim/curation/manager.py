@@ -83,11 +83,14 @@ class DataManager:
         """Slots whose gang is open and that wait for room, longest first."""
         self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
         self._busy: set[int] = set()
+        self._running: set[int] = set()
+        """Attempts that were admitted and are not handed over yet."""
         self._filling: OpenGroup | None = None
         self._replace: deque[OpenGroup] = deque()
         self._open: dict[int, OpenGroup] = {}
         self._eligible: list[Group] = []
         self._trainer: asyncio.Future[None] | None = None
+        self._ending = False
         self._closed = False
 
         self.version: Version = 0
@@ -95,7 +98,6 @@ class DataManager:
         self.trainer_version: Version = 0
         """Version that the trainer holds."""
         self.admitted = 0
-        self.running = 0
         self.leased = 0
         self.trained_count = 0
         self.dropped = 0
@@ -110,7 +112,7 @@ class DataManager:
         if slot in self._busy:
             self._busy.remove(slot)
             gang.end()
-        if self._closed:
+        if self._ending:
             return None
         waiter: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
         self._waiters[slot] = waiter
@@ -123,12 +125,26 @@ class DataManager:
         try:
             return await waiter
         except asyncio.CancelledError:
-            self._waiters.pop(slot, None)
             granted = waiter.result() if waiter.done() and not waiter.cancelled() else None
-            if granted is not None:  # cancelled in the very instant in which it was given an attempt
-                now = asyncio.get_running_loop().time()
-                self.finish(Trajectory(granted, (), Ending.CANCELLED, None, "run ended", now, now))
+            if granted is None:
+                self._waiters.pop(slot, None)
+            else:  # cancelled in the very instant in which it was given an attempt
+                self._hand_back(slot, gang, granted)
             raise
+
+    def _hand_back(self, slot: int, gang: Gang, attempt: Attempt) -> None:
+        """Take an attempt back from a slot that never knew of it."""
+        self._busy.remove(slot)
+        gang.end()
+        if gang.open:
+            self._line_up(gang)
+        now = asyncio.get_running_loop().time()
+        self.finish(Trajectory(attempt, (), Ending.CANCELLED, None, "run ended", now, now))
+
+    @property
+    def running(self) -> int:
+        """Attempts that were admitted and are not handed over yet."""
+        return len(self._running)
 
     @property
     def ahead(self) -> int:
@@ -144,6 +160,8 @@ class DataManager:
 
     def _start_what_may(self) -> None:
         """Give attempts to ready slots while there is room; those whose gang has closed wait for it again."""
+        if self._ending:
+            return
         while self._ready and (self._max_ahead is None or self.ahead < self._max_ahead):
             slot = self._ready.popleft()
             gang = self._units.gang(slot)
@@ -177,7 +195,7 @@ class DataManager:
         )
         group.admitted += 1
         self.admitted += 1
-        self.running += 1
+        self._running.add(attempt.id)
         self._trace.attempt_started()
         return attempt
 
@@ -191,8 +209,18 @@ class DataManager:
     # -- results ----------------------------------------------------------------------------------
 
     def finish(self, trajectory: Trajectory) -> None:
-        """Take what an admitted attempt left behind."""
-        self.running -= 1
+        """Take what an admitted attempt left behind.
+
+        Raises:
+            InvariantViolated: If the attempt is not running: never admitted, or handed over before.
+        """
+        try:
+            self._running.remove(trajectory.attempt.id)
+        except KeyError:
+            raise InvariantViolated(
+                f"attempt {trajectory.attempt.id} was handed over, but it is not running: every admitted "
+                "attempt is handed over exactly once"
+            ) from None
         self._store.record(trajectory)
         self._trace.attempt_finished(trajectory)
         group = self._open.get(trajectory.attempt.group)
@@ -202,7 +230,7 @@ class DataManager:
         group.finished += 1
         if trajectory.masked:
             self._drop((trajectory,), Drop.MASKED)
-            if group.replaced < self._max_replacements and not self._closed:
+            if group.replaced < self._max_replacements and not self._ending:
                 group.replaced += 1
                 if group is not self._filling:
                     self._replace.append(group)
@@ -236,15 +264,14 @@ class DataManager:
 
     async def next_batch(self) -> Batch | None:
         """Return a batch, leased to the next update, once there is one; None when the run ends."""
-        while True:
+        while not self._closed:
             self._drop_stale()
             chosen = self._batch_rule.select(self._eligible)
             if chosen:
                 return self._lease(tuple(chosen))
-            if self._closed:
-                return None
             self._trainer = asyncio.get_running_loop().create_future()
             await self._trainer
+        return None
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         """Mark a batch as trained."""
@@ -260,6 +287,9 @@ class DataManager:
         self.leased -= len(batch.trajectories)
         self._store.release(batch)
         self._trace.batch_released(batch)
+        if self._closed:
+            self._drop(batch.trajectories, Drop.UNUSED)
+            return
         self._eligible[:0] = batch.groups
         self._wake_trainer()
 
@@ -283,7 +313,8 @@ class DataManager:
         """Drop what the staleness rule forbids to train on with the trainer's weights."""
         kept: list[Group] = []
         for group in self._eligible:
-            fresh, stale = [], []
+            fresh: list[Trajectory] = []
+            stale: list[Trajectory] = []
             for trajectory in group.trajectories:
                 is_fresh = self._staleness.fresh(trajectory, self.trainer_version)
                 (fresh if is_fresh else stale).append(trajectory)
@@ -303,8 +334,17 @@ class DataManager:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    def end_admission(self) -> None:
+        """Admit nothing more, and send waiting slots home; what runs goes on."""
+        self._ending = True
+        for waiter in self._waiters.values():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
     def close(self) -> None:
-        """End the run: nothing more is admitted, and what is neither leased nor trained is dropped as unused."""
+        """End the run: admit nothing more, and drop as unused what is neither leased nor trained."""
+        self.end_admission()
         self._closed = True
         for group in self._open.values():
             self._drop(tuple(group.usable), Drop.UNUSED)
@@ -312,9 +352,6 @@ class DataManager:
         for eligible in self._eligible:
             self._drop(eligible.trajectories, Drop.UNUSED)
         self._eligible = []
-        for waiter in self._waiters.values():
-            if not waiter.done():
-                waiter.set_result(None)
         self._wake_trainer()
         self._store.close()
 
@@ -334,5 +371,7 @@ class DataManager:
             "trained": self.trained_count,
             "dropped": self.dropped,
         }
-        if sum(places.values()) != self.admitted:
-            raise InvariantViolated(f"{self.admitted} attempts were admitted, but {places} add up to another number")
+        if sum(places.values()) != self.admitted or min(places.values()) < 0:
+            raise InvariantViolated(
+                f"{self.admitted} attempts were admitted, but they are found in these places: {places}"
+            )

@@ -12,7 +12,7 @@ from dartsim.types import Task
 class TaskOrder:
     """Endless epochs over a task list.
 
-    Invariant: between two turns of one task, every other task has its turn.
+    Invariant: every epoch has each task exactly once.
     """
 
     def __init__(self, tasks: Sequence[Task], rng: np.random.Generator) -> None:

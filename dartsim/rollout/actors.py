@@ -54,7 +54,7 @@ class Rollout:
         session = self._service.session(attempt, track)
         try:
             async with self._cluster.lease(slot, attempt) as env:
-                trajectory = await play(attempt, env, session, track, self._limits)
+                trajectory = await play(attempt, env, session, track, self._limits, started=started)
                 self._source.finish(trajectory)
         except EnvStartFailed:
             trajectory = masked(attempt, Ending.BROKEN, "EnvStartFailed", started, loop.time())

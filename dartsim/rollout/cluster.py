@@ -80,9 +80,10 @@ class EnvCluster:
                     return await self._provider.start(slot)
             except (EnvStartFailed, TimeoutError) as fault:
                 self._trace.counts["fault/start"] += 1
-                logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, fault)
+                why = str(fault) or f"not ready after {self._rule.start_seconds:g} s"
+                logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, why)
                 if number == self._rule.tries:
-                    raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {fault}") from fault
+                    raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {why}") from fault
             track.enter(DesktopState.WAIT_START)
             await asyncio.sleep(wait_seconds)
             wait_seconds *= 2

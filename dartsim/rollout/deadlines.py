@@ -79,9 +79,10 @@ class Deadlines:
         return lane
 
     def expire(self, lane: Lane) -> None:
-        """End the attempt because a call of ``lane`` is overdue."""
-        self.expired = lane
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+        """End the attempt because a call of ``lane`` is overdue; the first one to be is the cause."""
+        if self.expired is None:
+            self.expired = lane
+            self._timeout.reschedule(asyncio.get_running_loop().time())
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()

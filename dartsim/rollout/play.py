@@ -35,11 +35,14 @@ class Limits:
     lease_seconds: float = 4 * 3600.0
 
 
-async def play(attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: Limits) -> Trajectory:
+async def play(
+    attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: Limits, *, started: float
+) -> Trajectory:
     """Play an attempt and return what it left behind.
 
     A fault on the way ends the attempt with its cause and without a reward; it is never a reward of 0.
-    Cancelling returns nothing: the caller records that the attempt was cancelled.
+    Cancelling returns nothing: the caller records that the attempt was cancelled. The session is closed with
+    the last turn, however that one ended, so that nobody waits for a turn that will not come.
 
     Args:
         attempt: What to play.
@@ -47,9 +50,8 @@ async def play(attempt: Attempt, env: AsyncEnv, session: Session, track: Track, 
         session: Its session with the inference pool.
         track: The desktop's track.
         limits: Deadlines.
+        started: Loop time at which the attempt was admitted, seconds.
     """
-    loop = asyncio.get_running_loop()
-    started = loop.time()
     turns: list[Turn] = []
     reward: float | None = None
     cause: str | None = None
@@ -57,8 +59,10 @@ async def play(attempt: Attempt, env: AsyncEnv, session: Session, track: Track, 
     try:
         async with deadlines:
             deadlines.lane("lease", limits.lease_seconds).begin()
-            ending = await _turns(attempt, env, session, track, limits, deadlines, turns)
-            session.close()
+            try:
+                ending = await _turns(attempt, env, session, track, limits, deadlines, turns)
+            finally:
+                session.close()
             track.enter(DesktopState.EVALUATING)
             deadlines.lane("evaluate", limits.evaluate_seconds).begin()
             reward = await env.evaluate()
@@ -71,7 +75,8 @@ async def play(attempt: Attempt, env: AsyncEnv, session: Session, track: Track, 
         ending, cause = Ending.WORKER_FAULT, _name(fault)
     except ScoreUnavailable as fault:
         ending, cause = Ending.UNSCORED, _name(fault)
-    return Trajectory(attempt, tuple(turns), ending, reward, cause, started, loop.time())
+    now = asyncio.get_running_loop().time()
+    return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
 
 
 async def _turns(

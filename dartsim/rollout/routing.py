@@ -65,6 +65,18 @@ class Router(ABC):
         self._lowest = level
         return next(iter(buckets[level].values()))
 
+    def other_than(self, faulty: Routed | None) -> Routed:
+        """Return the least loaded worker but the one that just failed a request; that one if no other is up.
+
+        A worker that fails at once is always the least loaded, and would draw every retry to itself.
+        """
+        if faulty is None or not faulty.routable or self.num_routable == 1:
+            return self.least_loaded()
+        self.remove(faulty)
+        other = self.least_loaded()
+        self.add(faulty)
+        return other
+
     def _put(self, worker: Routed) -> None:
         level = worker.in_flight
         buckets = self._buckets

@@ -67,19 +67,20 @@ class PoolSession:
         self._last: Routed | None = None
 
     async def generate(self, request: Request) -> Reply:
-        """Return the reply of one worker; a fault of the worker is retried on another one."""
+        """Return the reply of one worker; after a fault another one is asked, if there is one that is up."""
         service = self._service
         faults = 0
         while True:
             if not service.router.num_routable:
                 await service.wait_until_up(self._track)
-            worker = service.router.pick(self._last)
+            worker = service.router.pick(self._last) if not faults else service.router.other_than(self._last)
             assert isinstance(worker, WorkerSlot)
             service.begin(worker)
             try:
                 reply = await worker.engine.generate(request)
             except WorkerFault as fault:
                 service.count_fault(fault)
+                self._last = worker
                 faults += 1
                 if faults >= service.max_tries:
                     raise
@@ -193,7 +194,9 @@ class RolloutService:
     def stop(self, worker: WorkerSlot) -> None:
         """The worker serves nothing from now on, not even its live requests."""
         worker.track.enter(WorkerState.LOADING)
-        if not self._stopped and not any(w.routable or w.track.state == WorkerState.DRAINING for w in self.workers):
+        if self._stopped:
+            return
+        if not any(w.routable or w.track.state == WorkerState.DRAINING for w in self.workers):
             self._stopped = True
             self.trace.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
 

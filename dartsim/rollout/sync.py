@@ -81,8 +81,6 @@ class WeightSync:
                 async with asyncio.TaskGroup() as slice_tasks:
                     for worker in behind[start : start + size]:
                         slice_tasks.create_task(self._refresh(worker))
-        async with self._settled:
-            self._settled.notify_all()
 
     async def _refresh(self, worker: WorkerSlot) -> None:
         """Take one worker out, load the newest weights, and bring it back."""
@@ -96,6 +94,8 @@ class WeightSync:
         weights = await self._load(worker, mode)
         worker.version = weights.version
         service.bring_up(worker)
+        async with self._settled:
+            self._settled.notify_all()
 
     async def _load(self, worker: WorkerSlot, mode: SyncMode) -> Weights:
         """Load until it works; every try takes what is newest then."""
@@ -105,7 +105,7 @@ class WeightSync:
             try:
                 await worker.engine.load(weights, mode)
             except WorkerFault as fault:
-                logger.warning("worker %d could not load version %d: %s", worker.index, weights.version, fault)
+                logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
                 self._service.trace.counts["fault/load"] += 1
                 worker.track.enter(WorkerState.DOWN)
                 await asyncio.sleep(wait_seconds)

@@ -105,21 +105,39 @@ class System:
 
         Raises:
             InvariantViolated: If an attempt is unaccounted for in the end.
+            LearnerFault: If updates failed too often in a row.
         """
         try:
-            async with asyncio.TaskGroup() as parts:
-                tasks = [
-                    parts.create_task(self.pool.run(), name="weight-sync"),
-                    parts.create_task(self.trainer.run(), name="trainer"),
-                    parts.create_task(self.rollout.run(), name="rollout"),
-                ]
-                await asyncio.sleep(seconds)
-                for task in tasks:
-                    task.cancel()
+            await self._run_parts(seconds)
+        except BaseExceptionGroup as group:
+            raise _only_error(group) from None
         finally:
             self.data.close()
             self.trace.close()
         self.data.check()
+
+    async def _run_parts(self, seconds: float) -> None:
+        async with asyncio.TaskGroup() as parts:
+            tasks = [
+                parts.create_task(self.pool.run(), name="weight-sync"),
+                parts.create_task(self.trainer.run(), name="trainer"),
+                parts.create_task(self.rollout.run(), name="rollout"),
+            ]
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                # Before anything is cancelled: a slot that goes must not make room for another attempt.
+                self.data.end_admission()
+            for task in tasks:
+                task.cancel()
+
+
+def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the one error of nested task groups; the group itself if there are several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _data_manager(config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams) -> DataManager:

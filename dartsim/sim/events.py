@@ -33,10 +33,13 @@ async def wait(event: simpy.Event) -> Any:
     future: asyncio.Future[Any] = loop.create_future()
 
     def deliver(event: simpy.Event) -> None:
+        if not event._ok:
+            event.defused = True
+        if future.done():  # cancelled in this very instant
+            return
         if event._ok:
             future.set_result(event._value)
         else:
-            event.defused = True
             future.set_exception(event._value)
 
     event.callbacks.append(deliver)

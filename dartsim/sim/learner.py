@@ -12,7 +12,7 @@ from dartsim.types import Batch, UpdateResult, Weights
 class SimLearner:
     """A trainer's speed behind the port ``Learner``.
 
-    Source: dart.md 6.2: 240 s + 1.1 s a turn, from 21.2 min between versions, saving included.
+    Source: 21.2 min between the versions of DART's headline run, saving included (docs/cluster-model.md).
 
     Args:
         fixed_seconds: Time of an update apart from its turns.

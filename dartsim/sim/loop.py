@@ -32,7 +32,7 @@ from dartsim.sim.tasks import crashed_tasks, describe_waiting, pending_tasks
 if TYPE_CHECKING:
     import numpy as np
 
-CLEANUP_EVENTS = 10_000_000
+CLEANUP_EVENTS = 1_000_000
 """Events that the cancelled tasks of an ended simulation may use to clean up."""
 
 

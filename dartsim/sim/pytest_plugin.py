@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from dartsim.sim.simulate import simulate
+
 OTHER_PLUGINS = ("asyncio", "anyio", "trio", "curio", "tornasync")
 """Markers of plugins that run ``async def`` tests in their own way."""
 
@@ -54,9 +56,6 @@ def _options(item: pytest.Item) -> dict[str, Any]:
 def _in_virtual_time(test: Callable[..., Any], options: dict[str, Any]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        # Imported here: a plugin is loaded by every run of pytest, also where nothing is simulated.
-        from dartsim.sim.simulate import simulate
-
         simulate(test(*args, **kwargs), **options)
 
     return run

@@ -51,7 +51,7 @@ class AttemptLengths:
     The standard deviations are over all attempts at all tasks; the part that the tasks' length factors explain
     is taken out of what one attempt draws.
 
-    Source: dart.md 6.2; the means were chosen there so that the mix has the measured mean of 14.26 turns.
+    Source: docs/cluster-model.md; the means are chosen so that the mix has the turns measured in DART's headline run.
 
     Attributes:
         success_mean: Turns.
@@ -115,12 +115,15 @@ class SurrogatePolicy:
         length = exp(mu + sigma * _INVERSE_NORMAL(_uniform(attempt.seed, 2))) * difficulty.length_factor
         num_turns = max(1, round(length))
         if success:
-            # The decisive action and the declaration both have to fit.
+            # The decisive action and the declaration both have to fit; of one turn alone, the action.
             num_turns = min(max(2, num_turns), attempt.turn_limit)
         return Plan(num_turns, success)
 
     def act(self, request: Request) -> str:
-        """Work until the plan's last two turns: solve the task (or work on), then declare it done."""
+        """Work until the plan's last two turns: solve the task (or work on), then declare it done.
+
+        Where attempts have one turn only, a success solves the task with it and declares nothing.
+        """
         attempt = request.attempt
         plan = self._plans.get(attempt.id)
         if plan is None:
@@ -128,7 +131,7 @@ class SurrogatePolicy:
         left = plan.num_turns - request.turn
         if left > 2 or (left == 2 and not plan.success):
             return self._actions.work
-        if left == 2:
+        if left == 2 or (plan.success and plan.num_turns == 1):
             return self._actions.solve
         self._plans.pop(attempt.id, None)
         return self._actions.done

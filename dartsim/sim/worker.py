@@ -1,4 +1,7 @@
-"""``SimWorker``: an inference worker in virtual time; how long a reply takes is modelled, what it says is a policy's."""
+"""``SimWorker``: an inference worker in virtual time.
+
+How long a reply takes is modelled; what it says is a policy's.
+"""
 
 from __future__ import annotations
 
@@ -105,16 +108,14 @@ class SimWorker:
                 _fail(job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         elif mode is SyncMode.KEEP:
             self.engine.pause()
-        try:
-            await asyncio.sleep(self._reload_seconds())
-            if self._load_fails():
-                raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
-            self.version = weights.version
-            if self._cache is not None:
-                self._cache.clear()
-        finally:
-            if mode is SyncMode.KEEP:
-                self.engine.resume()
+        await asyncio.sleep(self._reload_seconds())
+        if self._load_fails():
+            # What was kept stays frozen: an engine without weights serves nothing.
+            raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
+        self.version = weights.version
+        if self._cache is not None:
+            self._cache.clear()
+        self.engine.resume()
 
 
 def _answered(job: Job) -> None:

@@ -102,7 +102,8 @@ class Trainer:
         self._trace.counts["fault/update"] += 1
         if rule.max_failures is not None and failures >= rule.max_failures:
             raise fault
-        wait_seconds = min(rule.first_seconds * 2 ** (failures - 1), rule.longest_seconds)
+        doublings = min(failures - 1, 60)  # more would overflow, in a trainer that failed for days
+        wait_seconds = min(rule.first_seconds * 2**doublings, rule.longest_seconds)
         logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
         self._track.enter(TrainerState.DOWN)
         await asyncio.sleep(wait_seconds)

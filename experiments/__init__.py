@@ -1,0 +1,1 @@
+"""Studies of the system: each runs as ``python -m experiments.NAME [--quick] [--seeds N] [--json FILE]``."""

@@ -1,0 +1,124 @@
+"""DART and its coupled baseline: the published efficiency table beside ours, and what else the parameters predict.
+
+    python -m experiments.headline            three seeds, 24 simulated hours each: about three minutes on two cores
+    python -m experiments.headline --quick    the same keys in less than one
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.clusters import Cluster, mean_figures, run_clusters
+from experiments.common import Options, run_experiment
+from experiments.other_runs import other_runs
+
+FIGURES = (
+    "trained_turns_per_minute",
+    "generated_turns_per_minute",
+    "env_utilization",
+    "gpu_utilization",
+    "gpu_utilization_rollout_phase",
+    "trajectories_per_minute",
+    "minutes_per_version",
+)
+
+PUBLISHED: dict[str, dict[str, float]] = {
+    "dart": {
+        "trained_turns_per_minute": 43.6,
+        "generated_turns_per_minute": 188.0,
+        "env_utilization": 0.677,
+        "gpu_utilization": 0.467,
+        "trajectories_per_minute": 13.16,
+        "minutes_per_version": 21.2,
+    },
+    "coupled": {
+        "trained_turns_per_minute": 22.6,
+        "env_utilization": 0.122,
+        "gpu_utilization": 0.296,
+        "minutes_per_version": 40.4,
+    },
+}
+"""Published (DART's project page: turns, utilizations) and counted or derived from its run history (the rest)."""
+
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """Run both presets over the seeds, and the other runs."""
+    hours = 6.0 if options.quick else 24.0
+    seeds = range(options.seeds)
+    clusters = [Cluster(preset, hours, seed) for preset in PUBLISHED for seed in seeds]
+    runs = run_clusters(clusters, options.console, "dart and coupled")
+    by_preset = {
+        preset: [run for cluster, run in zip(clusters, runs, strict=True) if cluster.preset == preset]
+        for preset in PUBLISHED
+    }
+    found = {
+        preset: {
+            **mean_figures(own, FIGURES),
+            "max_staleness": max(run["staleness_max"] for run in own),
+            "event_hashes": [run["event_hash"] for run in own],
+        }
+        for preset, own in by_preset.items()
+    }
+    return {
+        **found,
+        "published": PUBLISHED,
+        "errors": {
+            preset: {name: found[preset][name] / known - 1.0 for name, known in figures.items()}
+            for preset, figures in PUBLISHED.items()
+        },
+        "gpu_definitions": gpu_definitions(by_preset["coupled"]),
+        "other_runs": other_runs(2.0 if options.quick else 12.0, options.console),
+        "config": {preset: Cluster(preset, hours).config.model_dump(mode="json") for preset in PUBLISHED},
+    }
+
+
+def gpu_definitions(coupled: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the baseline's GPU utilization under every definition that could be meant by the published 29.6 %.
+
+    ``all_time`` and ``rollout_phase`` are for dedicated rollout GPUs. On hybrid GPUs, which train as well,
+    ``hybrid_training_counts_full`` counts an update as busy throughout; ``training_share_that_meets_published`` is the
+    share of an update that would have to count for the published figure: a fit, not a prediction.
+    """
+    runs = mean_figures(coupled, ("gpu_utilization", "gpu_utilization_rollout_phase"))
+    training = sum(run["trainer_shares"]["training"] for run in coupled) / len(coupled)
+    return {
+        "all_time": runs["gpu_utilization"],
+        "rollout_phase": runs["gpu_utilization_rollout_phase"],
+        "hybrid_training_counts_full": runs["gpu_utilization"] + training,
+        "training_share_that_meets_published": (PUBLISHED["coupled"]["gpu_utilization"] - runs["gpu_utilization"]) / training,
+    }
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print the figures beside the published ones."""
+    table = Table("", *(f"{p} {c}" for p in PUBLISHED for c in ("published", "here", "error")), show_edge=False)
+    for name in FIGURES:
+        row: list[str] = [name]
+        for preset, published in PUBLISHED.items():
+            known, ours = published.get(name), figures[preset][name]
+            row += ["–", f"{ours:.3g}", "–"] if known is None else [f"{known:g}", f"{ours:.3g}", f"{ours / known - 1:+.1%}"]
+        table.add_row(*row)
+    console.print(table)
+    definitions = Table("GPU utilization of the coupled baseline (published: 29.6 %)", "", show_edge=False)
+    for name, value in figures["gpu_definitions"].items():
+        definitions.add_row(name, f"{value:.1%}")
+    console.print(definitions)
+    others = Table("other runs", "figure", "kind", "known", "predicted", "error", show_edge=False)
+    for entry in figures["other_runs"]:
+        others.add_row(
+            entry["name"],
+            entry["figure"],
+            entry["kind"],
+            f"{entry['measured']:.3g}",
+            f"{entry['predicted']:.3g}",
+            f"{entry['error']:+.0%}",
+        )
+    console.print(others)
+
+
+if __name__ == "__main__":
+    run_experiment("headline", measure, show, about=__doc__.splitlines()[0])

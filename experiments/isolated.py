@@ -1,0 +1,33 @@
+"""Measuring in a process of its own, so that memory and the state of the garbage collector are its own too."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function of a module in a fresh process and return what it returns."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return pool.submit(function, *args, **kwargs).result()
+
+
+def peak_rss_mb() -> float:
+    """Return the most memory that this process has had resident, in megabytes (10**6 bytes)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not getrusage: on Linux it also counts what the process that started this one had.
+        for line in status.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

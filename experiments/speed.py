@@ -1,0 +1,208 @@
+"""The speed benchmark: timers a second, and CPU time a simulated turn of the whole system with everything on.
+
+``python -m experiments.speed``. Every figure of a table comes from one run in which the variants take turns,
+each measurement of a cluster in a process of its own; medians.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dartsim.config import Config, load
+from experiments.common import Figures, Options, run_experiment
+from experiments.isolated import isolated, peak_rss_mb
+from experiments.timers import WAYS, timers_per_second
+
+ENVS_PER_WORKER = 10
+FULL_HOURS = {40: 24.0, 80: 24.0, 200: 6.0, 1_000: 2.0, 5_000: 1.0}
+"""Simulated hours by number of desktops: at least 20 s of CPU time each."""
+QUICK_HOURS = {40: 1.0, 80: 1.0, 200: 0.5, 1_000: 0.15, 5_000: 0.08}
+
+
+def scaled(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory") -> list[str]:
+    """Return the settings that make the ``dart`` preset a cluster of ``num_envs`` desktops.
+
+    All grows in proportion: 10 desktops a worker, half of the workers in a slice of a weight change, hosts of
+    38 / 4 desktops, batches, and a trainer that is faster as its batches are larger. So the control plane
+    has the same work a turn at every size.
+    """
+    num_workers = math.ceil(num_envs / ENVS_PER_WORKER)
+    scale = num_envs / 38
+    return [
+        f"run.hours={hours}",
+        f"run.seed={seed}",
+        f"rollout.num_envs={num_envs}",
+        f"rollout.num_workers={num_workers}",
+        f"rollout.sync.workers_at_a_time={max(1, num_workers // 2)}",
+        f"curation.batch.min_groups={max(1, round(6 * scale))}",
+        f"curation.batch.max_groups={max(1, round(8 * scale))}",
+        f"curation.store={store}",
+        f"cluster.hosts.count={max(1, round(4 * scale))}",
+        f"cluster.learner.turn_seconds={1.1 / scale}",
+    ]
+
+
+def configuration(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory") -> Config:
+    """Return the scaled ``dart`` preset."""
+    return load(preset_name="dart", overrides=scaled(num_envs, hours, seed=seed, store=store))
+
+
+# ---- one measurement, in a process of its own
+
+
+def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
+    """Run the control plane with its measurements over the cluster model."""
+    from dartsim.curation import MemoryStore
+    from dartsim.curation.sql import SqlStore, open_sqlite
+    from dartsim.run.simulation import models, run_simulation
+
+    found = models(configuration(num_envs, hours, seed=seed, store=store))
+    with tempfile.TemporaryDirectory() as folder:
+        keep = MemoryStore() if store == "memory" else SqlStore(open_sqlite(Path(folder) / "run.db"))
+        started = time.process_time()
+        result = run_simulation(found, store=keep)
+        seconds = time.process_time() - started
+        if isinstance(keep, SqlStore):
+            keep.dispose()
+    return _costs(
+        seconds, result.trace.hot.generated_turns, hours, events=result.report.num_events, hash=result.report.event_hash
+    )
+
+
+def bare_simpy(num_envs: int, hours: float, seed: int, timeouts: bool) -> Figures:
+    """Run the same workload as plain SimPy processes."""
+    from dartsim.run.simulation import models
+    from experiments.bare_simpy import BareCluster
+
+    cluster = BareCluster(models(configuration(num_envs, hours, seed=seed)), timeouts=timeouts)
+    started = time.process_time()
+    num_turns = cluster.run()
+    return _costs(time.process_time() - started, num_turns, hours)
+
+
+def _costs(cpu_seconds: float, num_turns: int, hours: float, **more: Any) -> Figures:
+    return {
+        "cpu_us_per_turn": cpu_seconds / num_turns * 1e6,
+        "num_turns": num_turns,
+        "speedup": hours * 3600.0 / cpu_seconds,
+        "peak_rss_mb": peak_rss_mb(),
+        **more,
+    }
+
+
+VARIANTS: dict[str, Callable[[int, float, int], Figures]] = {
+    "full": lambda num_envs, hours, seed: isolated(full_system, num_envs, hours, seed, "memory"),
+    "bare": lambda num_envs, hours, seed: isolated(bare_simpy, num_envs, hours, seed, False),
+    "bare_timeouts": lambda num_envs, hours, seed: isolated(bare_simpy, num_envs, hours, seed, True),
+    "sqlite": lambda num_envs, hours, seed: isolated(full_system, num_envs, hours, seed, "sqlite"),
+}
+
+
+# ---- the benchmark
+
+
+def measure(options: Options) -> Figures:
+    """Measure everything."""
+    hours = QUICK_HOURS if options.quick else FULL_HOURS
+    timers = {"num_tasks": 1_000, "sleeps": 20 if options.quick else 200, "repeats": 3 if options.quick else 5}
+    options.console.print("timers …")
+    rates = isolated(timers_per_second, **timers)
+    turns = [measure_size(num_envs, hours[num_envs], options) for num_envs in hours]
+    return {
+        "timers_per_second": {way: round(median(rates[way])) if way in rates else None for way in WAYS},
+        "turns": turns,
+        "config": {
+            "preset": "dart",
+            "timers": timers,
+            "settings": {str(num_envs): scaled(num_envs, hours[num_envs]) for num_envs in hours},
+        },
+    }
+
+
+def measure_size(num_envs: int, hours: float, options: Options) -> Figures:
+    """Measure a cluster of one size: the variants take turns, one round a seed."""
+    runs: dict[str, list[Figures]] = {name: [] for name in VARIANTS}
+    for seed in range(options.seeds):
+        for name, variant in VARIANTS.items():
+            options.console.print(f"{num_envs} desktops, {hours:g} h, seed {seed}: {name} …")
+            runs[name].append(variant(num_envs, hours, seed))
+
+    def middle(variant: str, key: str) -> float:
+        return float(median(run[key] for run in runs[variant]))
+
+    return {
+        "num_envs": num_envs,
+        "simulated_hours": hours,
+        "num_turns": round(middle("full", "num_turns")),
+        "events_per_turn": round(middle("full", "events") / middle("full", "num_turns"), 2),
+        "cpu_us_per_turn": round(middle("full", "cpu_us_per_turn"), 1),
+        "sqlite_cpu_us_per_turn": round(middle("sqlite", "cpu_us_per_turn"), 1),
+        "bare_simpy_cpu_us_per_turn": round(middle("bare", "cpu_us_per_turn"), 1),
+        "bare_simpy_timeouts_cpu_us_per_turn": round(middle("bare_timeouts", "cpu_us_per_turn"), 1),
+        "bare_simpy_num_turns": round(middle("bare", "num_turns")),
+        "speedup": round(middle("full", "speedup")),
+        "peak_rss_mb": round(middle("full", "peak_rss_mb"), 1),
+        "bare_simpy_peak_rss_mb": round(middle("bare", "peak_rss_mb"), 1),
+        "bare_simpy_timeouts_peak_rss_mb": round(middle("bare_timeouts", "peak_rss_mb"), 1),
+        "spread": {name: _spread([run["cpu_us_per_turn"] for run in runs[name]]) for name in runs},
+        "event_hash": [run["hash"] for run in runs["full"]],
+    }
+
+
+def _spread(values: list[float]) -> list[float]:
+    return [round(min(values), 1), round(max(values), 1)]
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print the tables."""
+    timers = Table(title="1,000 sleeping tasks", title_justify="left")
+    timers.add_column("loop")
+    timers.add_column("timers a CPU second", justify="right")
+    for way, rate in figures["timers_per_second"].items():
+        timers.add_row(way, "not installed" if rate is None else f"{rate:,}")
+    console.print(timers)
+
+    turns = Table(title="CPU microseconds a simulated turn", title_justify="left")
+    for heading in (
+        "desktops",
+        "hours",
+        "dartsim",
+        "with SQLite",
+        "bare SimPy",
+        "… with time-outs",
+        "dartsim / bare",
+        "x real time",
+        "peak MB",
+    ):
+        turns.add_column(heading, justify="right")
+    for row in figures["turns"]:
+        turns.add_row(
+            f"{row['num_envs']:,}",
+            f"{row['simulated_hours']:g}",
+            f"{row['cpu_us_per_turn']:.1f}",
+            f"{row['sqlite_cpu_us_per_turn']:.1f}",
+            f"{row['bare_simpy_cpu_us_per_turn']:.1f}",
+            f"{row['bare_simpy_timeouts_cpu_us_per_turn']:.1f}",
+            f"{row['cpu_us_per_turn'] / row['bare_simpy_cpu_us_per_turn']:.2f}",
+            f"{row['speedup']:,}",
+            f"{row['peak_rss_mb']:.0f}",
+        )
+    console.print(turns)
+
+
+def main() -> None:
+    """Run the benchmark as the command line says."""
+    run_experiment("speed", measure, show, about="Timers a second and CPU time a simulated turn.")
+
+
+if __name__ == "__main__":
+    main()

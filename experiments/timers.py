@@ -1,0 +1,114 @@
+"""Timers a CPU second: many tasks that do nothing but sleep, on every way to run them in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import simpy
+
+from dartsim.sim import simulate
+from experiments.naive_loop import NaiveLoop
+
+Delays = list[list[float]]
+
+
+def delays(num_tasks: int, sleeps: int) -> Delays:
+    """Return the lengths of every task's sleeps, seconds; always the same."""
+    rng = np.random.default_rng(0)
+    drawn: Delays = rng.uniform(0.5, 1.5, (num_tasks, sleeps)).tolist()
+    return drawn
+
+
+async def sleepers(tasks: Delays) -> None:
+    """Let every task sleep its sleeps, on whatever loop runs."""
+
+    async def sleeper(lengths: list[float]) -> None:
+        for seconds in lengths:
+            await asyncio.sleep(seconds)
+
+    async with asyncio.TaskGroup() as group:
+        for lengths in tasks:
+            group.create_task(sleeper(lengths))
+
+
+def on_simloop(tasks: Delays) -> None:
+    """Run on this package's loop."""
+    simulate(sleepers(tasks))
+
+
+def on_simpy(tasks: Delays) -> None:
+    """Run as SimPy processes, without asyncio."""
+
+    def sleeper(env: simpy.Environment, lengths: list[float]) -> Generator[simpy.Event, Any, None]:
+        for seconds in lengths:
+            yield env.timeout(seconds)
+
+    env = simpy.Environment()
+    for lengths in tasks:
+        env.process(sleeper(env, lengths))
+    env.run()
+
+
+def on_naive(tasks: Delays) -> None:
+    """Run on asyncio over SimPy events."""
+    NaiveLoop().run(sleepers(tasks))
+
+
+def on_aiotools(tasks: Delays) -> None:
+    """Run on asyncio with a patched selector and clock."""
+    from aiotools import VirtualClock
+
+    async def main() -> None:
+        with VirtualClock().patch_loop():
+            await sleepers(tasks)
+
+    asyncio.run(main())
+
+
+def on_trio(tasks: Delays) -> None:
+    """Run the same on trio with its mock clock."""
+    import trio
+    from trio.testing import MockClock
+
+    async def sleeper(lengths: list[float]) -> None:
+        for seconds in lengths:
+            await trio.sleep(seconds)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for lengths in tasks:
+                nursery.start_soon(sleeper, lengths)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+WAYS: dict[str, Callable[[Delays], None]] = {
+    "simloop": on_simloop,
+    "simpy": on_simpy,
+    "naive": on_naive,
+    "aiotools": on_aiotools,
+    "trio": on_trio,
+}
+"""By the names of the recorded figures."""
+
+
+def timers_per_second(*, num_tasks: int, sleeps: int, repeats: int) -> dict[str, list[float]]:
+    """Return the rates of every way, one a repeat; the ways take turns.
+
+    A way whose package is not installed is left out.
+    """
+    tasks = delays(num_tasks, sleeps)
+    rates: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        for name, run in WAYS.items():
+            with suppress(ModuleNotFoundError):
+                started = time.process_time()
+                run(tasks)
+                seconds = time.process_time() - started
+                rates.setdefault(name, []).append(num_tasks * sleeps / seconds)
+    return rates

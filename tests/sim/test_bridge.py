@@ -1,0 +1,151 @@
+"""The simulated world on a real loop, beside a real socket. Order and values only: real time is never exact."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import simpy
+
+from dartsim.sim import as_event, wait
+from dartsim.sim.bridge import BridgeEnvironment
+
+
+def run(main, speed=100.0):
+    async def start():
+        world = BridgeEnvironment(asyncio.get_running_loop(), speed=speed)
+        return await main(world)
+
+    return asyncio.run(start())
+
+
+def test_events_and_timers_happen_in_order_at_their_times():
+    async def main(world):
+        log = []
+        start = world.now
+        world.call_in(2, lambda: log.append(("timer", world.now)))
+        world.call_in(1.5, log.append, "never").cancel()
+
+        def process():
+            yield world.timeout(1)
+            log.append(("process", world.now))
+            yield world.timeout(2)
+            log.append(("process", world.now))
+            return "done"
+
+        assert await wait(world.process(process())) == "done"
+        assert await wait(world.timeout(0, "at once")) == "at once"
+        return log, start
+
+    log, start = run(main)
+    assert [name for name, _ in log] == ["process", "timer", "process"]
+    times = [time - start for _, time in log]
+    # Relative to one another they are exact: the world's clock is at each event's own time.
+    assert times[0] >= 1.0
+    assert times[2] - times[0] == pytest.approx(2.0)
+    assert times[1] >= 2.0
+
+
+def test_an_earlier_event_rearms_the_timer():
+    async def main(world):
+        log = []
+        world.call_in(3, log.append, "late")
+        world.call_in(1, log.append, "early")
+        world.call_at(world.now, log.append, "at once")
+        await wait(world.timeout(4))
+        return log
+
+    assert run(main) == ["at once", "early", "late"]
+
+
+def test_the_same_host_model_serves_coroutines():
+    async def main(world):
+        boots, log = simpy.Resource(world, capacity=1), []
+
+        async def boot(name):
+            with boots.request() as request:
+                await wait(request)
+                await wait(world.timeout(1))
+                log.append(name)
+
+        await asyncio.gather(boot("a"), boot("b"), boot("c"))
+        return log
+
+    assert run(main) == ["a", "b", "c"]
+
+
+def test_a_real_socket_works_beside_it():
+    async def main(world):
+        async def answer(reader, writer):
+            request = await reader.readline()
+            await wait(world.timeout(1))  # a simulated engine behind a real socket
+            writer.write(request.upper())
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"click\n")
+            before = world.now
+            reply = await reader.readline()
+            writer.close()
+            await writer.wait_closed()
+        return reply, world.now - before
+
+    reply, seconds = run(main)
+    assert reply == b"CLICK\n"
+    assert seconds >= 1.0
+
+
+def test_a_process_can_wait_for_a_coroutine_on_the_real_loop():
+    async def main(world):
+        def process():
+            return (yield as_event(world, asyncio.sleep(0.001, "slept")))
+
+        return await wait(world.process(process()))
+
+    assert run(main) == "slept"
+
+
+def test_cancelling_a_wait_detaches():
+    async def main(world):
+        event = world.event()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.005):
+                await wait(event)
+        assert event.callbacks == []
+
+    run(main)
+
+
+def test_an_unhandled_failure_goes_to_the_exception_handler_and_the_world_goes_on():
+    async def main(world):
+        seen = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        world.call_in(1, lambda: 1 // 0)
+        world.event().fail(LookupError("lost"))
+        await wait(world.timeout(2))
+        return seen
+
+    assert [type(exc) for exc in run(main)] == [LookupError, ZeroDivisionError]
+
+
+def test_a_closed_world_does_nothing_more():
+    async def main(world):
+        log = []
+        world.call_in(0.5, log.append, "never")
+        world.close()
+        await asyncio.sleep(0.02)
+        return log
+
+    assert run(main) == []
+
+
+def test_speed_must_be_positive():
+    async def main():
+        with pytest.raises(ValueError, match="speed must be positive"):
+            BridgeEnvironment(asyncio.get_running_loop(), speed=0)
+
+    asyncio.run(main())

@@ -1,0 +1,290 @@
+"""SimPy events awaited by coroutines, coroutines yielded by SimPy processes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import simpy
+
+from dartsim.errors import SimulationError
+from dartsim.sim import SimEnvironment, as_event, simulate, wait
+
+
+def world() -> SimEnvironment:
+    return asyncio.get_running_loop().env
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_timeout_is_awaited_for_its_value():
+    assert await wait(world().timeout(3, value="late")) == "late"
+    assert now() == 3.0
+
+
+async def test_a_process_is_awaited_for_its_result():
+    def process():
+        yield world().timeout(1)
+        yield world().timeout(2)
+        return 42
+
+    assert await wait(world().process(process())) == 42
+    assert now() == 3.0
+
+
+async def test_an_event_that_has_happened_is_returned_at_once():
+    event = world().timeout(1, value="past")
+    await asyncio.sleep(2)
+    assert await wait(event) == "past"
+    assert now() == 2.0
+
+
+async def test_an_event_can_be_awaited_by_many():
+    event = world().event()
+    world().call_in(5, event.succeed, "all")
+    assert await asyncio.gather(*(wait(event) for _ in range(3))) == ["all"] * 3
+
+
+async def test_any_of_and_all_of():
+    a, b = world().timeout(1, "a"), world().timeout(2, "b")
+    assert list((await wait(a | b)).values()) == ["a"]
+    assert now() == 1.0
+    assert list((await wait(a & b)).values()) == ["a", "b"]
+    assert now() == 2.0
+
+
+async def test_a_failing_process_raises_where_it_is_awaited():
+    def process():
+        yield world().timeout(1)
+        raise LookupError("broken")
+
+    with pytest.raises(LookupError, match="broken"):
+        await wait(world().process(process()))
+    failed = world().event()
+    failed.fail(LookupError("again"))
+    with pytest.raises(LookupError, match="again"):
+        await wait(failed)
+    with pytest.raises(LookupError, match="again"):
+        await wait(failed)
+
+
+def test_a_failure_nobody_awaits_fails_the_run():
+    async def main():
+        world().event().fail(LookupError("lost"))
+        await asyncio.sleep(1)
+
+    with pytest.raises(LookupError, match="lost"):
+        simulate(main())
+
+
+async def test_a_resource_is_held_by_a_with_block():
+    resource = simpy.Resource(world(), capacity=1)
+    log = []
+
+    async def user(name):
+        with resource.request() as request:
+            await wait(request)
+            await asyncio.sleep(2)
+            log.append((name, now()))
+
+    await asyncio.gather(user("a"), user("b"))
+    assert log == [("a", 2.0), ("b", 4.0)]
+    assert resource.count == 0
+
+
+async def test_cancelling_a_wait_withdraws_the_request():
+    resource = simpy.Resource(world(), capacity=1)
+
+    async def hold(seconds):
+        with resource.request() as request:
+            await wait(request)
+            await asyncio.sleep(seconds)
+
+    holder = asyncio.create_task(hold(10))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await hold(1)
+    assert len(resource.queue) == 0
+    await holder
+    assert (now(), resource.count) == (10.0, 0)
+
+
+async def test_cancelling_in_the_instant_of_the_grant_gives_the_resource_back():
+    resource = simpy.Resource(world(), capacity=1)
+
+    async def hold():
+        with resource.request() as request:
+            await wait(request)
+
+    first = resource.request()
+    waiting = asyncio.create_task(hold())
+    await asyncio.sleep(1)
+    resource.release(first)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (resource.count, len(resource.queue)) == (0, 0)
+
+
+async def test_a_cancelled_wait_leaves_the_event_to_the_others():
+    event = world().event()
+    gone, stays = asyncio.create_task(wait(event)), asyncio.create_task(wait(event))
+    await asyncio.sleep(1)
+    gone.cancel()
+    await asyncio.sleep(1)
+    event.succeed("still")
+    assert await stays == "still"
+    assert gone.cancelled()
+
+
+async def test_cancelling_after_the_event_but_before_waking_up_is_a_cancellation():
+    event = world().event()
+    waiting = asyncio.create_task(wait(event))
+    await asyncio.sleep(1)
+    event.succeed()
+    world().call_in(0, waiting.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_failure_in_the_instant_of_a_cancellation_harms_nobody():
+    event = world().event()
+    waiting = asyncio.create_task(wait(event))
+    await asyncio.sleep(1)
+    event.fail(LookupError("nobody is left to hear this"))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_store_and_container():
+    store, tank = simpy.Store(world()), simpy.Container(world(), capacity=10)
+    world().call_in(3, store.put, "item")
+    assert await wait(store.get()) == "item"
+    assert now() == 3.0
+    world().call_in(2, tank.put, 5)
+    await wait(tank.get(4))
+    assert (now(), tank.level) == (5.0, 1)
+
+
+async def test_a_process_yields_a_coroutine_for_its_result():
+    async def coroutine():
+        await asyncio.sleep(2)
+        return "from asyncio"
+
+    def process():
+        result = yield as_event(world(), coroutine())
+        yield world().timeout(1)
+        return result
+
+    assert await wait(world().process(process())) == "from asyncio"
+    assert now() == 3.0
+
+
+async def test_an_exception_of_a_coroutine_is_thrown_into_the_process():
+    async def coroutine():
+        raise LookupError("inside")
+
+    def process():
+        try:
+            yield as_event(world(), coroutine())
+        except LookupError as exc:
+            return f"caught {exc}"
+
+    assert await wait(world().process(process())) == "caught inside"
+
+
+async def test_a_cancelled_coroutine_is_thrown_into_the_process():
+    events = []
+
+    def process():
+        events.append(as_event(world(), asyncio.sleep(100)))
+        try:
+            yield events[0]
+        except asyncio.CancelledError:
+            return world().now
+
+    waiting = asyncio.ensure_future(wait(world().process(process())))
+    await asyncio.sleep(4)
+    events[0].task.cancel()
+    assert await waiting == 4.0
+
+
+async def test_an_interrupted_process_leaves_its_coroutine_running():
+    log = []
+
+    async def coroutine():
+        await asyncio.sleep(5)
+        log.append(now())
+
+    def process():
+        try:
+            yield as_event(world(), coroutine())
+        except simpy.Interrupt as interrupt:
+            return interrupt.cause
+
+    running = world().process(process())
+    world().call_in(1, running.interrupt, "enough")
+    assert await wait(running) == "enough"
+    assert now() == 1.0
+    await asyncio.sleep(10)
+    assert log == [5.0]
+
+
+async def test_an_interrupt_that_nobody_catches_arrives_at_the_waiter():
+    def process():
+        yield world().timeout(10)
+
+    running = world().process(process())
+    world().call_in(1, running.interrupt, "why")
+    with pytest.raises(simpy.Interrupt) as caught:
+        await wait(running)
+    assert caught.value.cause == "why"
+
+
+def test_a_cancelled_coroutine_that_no_process_expects_fails_the_run():
+    async def main():
+        as_event(world(), asyncio.sleep(10)).task.cancel()
+        await asyncio.sleep(1)
+
+    with pytest.raises(SimulationError, match="nothing waits for it"):
+        simulate(main())
+
+
+async def test_the_end_of_a_run_may_cancel_what_processes_wait_for():
+    def process():
+        yield as_event(world(), asyncio.sleep(100))
+
+    world().process(process())
+    await asyncio.sleep(1)
+
+
+async def test_an_event_of_another_environment_is_refused():
+    with pytest.raises(ValueError, match="does not drive"):
+        await wait(simpy.Environment().timeout(1))
+    with pytest.raises(ValueError, match="that a loop drives"):
+        as_event(SimEnvironment(), asyncio.sleep(1))
+
+
+def test_an_environment_alone_is_plain_simpy_with_timers():
+    env, log = SimEnvironment(), []
+
+    def process():
+        for _ in range(3):
+            yield env.timeout(2)
+            log.append(("process", env.now))
+
+    env.process(process())
+    env.call_in(3, log.append, "timer")
+    env.call_in(1, log.append, "never").cancel()
+    env.run(until=5)
+    assert log == [("process", 2.0), "timer", ("process", 4.0)]
+    assert env.now == 5.0
+    env.run()
+    assert env.now == 6.0
+    assert env.peek() == float("inf")
+    with pytest.raises(simpy.core.EmptySchedule):
+        env.step()

@@ -1,0 +1,376 @@
+"""The loop's own rules: one heap, generations, exact times, clean ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import warnings
+
+import pytest
+
+from dartsim.errors import SimulationError
+from dartsim.sim import SimLoop, simulate
+from dartsim.sim.environment import COMPACT_ABOVE
+
+
+def loop() -> SimLoop:
+    return asyncio.get_running_loop()
+
+
+async def test_sleep_takes_exactly_its_time():
+    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.2)
+    assert loop().time() == 0.1 + 0.2
+    assert isinstance(loop().time(), float)
+
+
+async def test_days_pass_at_once():
+    await asyncio.sleep(30 * 86400)
+    assert loop().time() == 2_592_000.0
+
+
+async def test_whole_numbers_of_seconds_keep_the_clock_a_float():
+    fired = loop().create_future()
+    loop().call_at(5, fired.set_result, None)
+    await fired
+    assert isinstance(loop().time(), float)
+
+
+async def test_timers_of_one_instant_fire_in_the_order_they_were_set():
+    log = []
+    for name in "abc":
+        loop().call_later(1, log.append, name)
+    loop().call_at(1, log.append, "d")
+    await asyncio.sleep(2)
+    assert log == ["a", "b", "c", "d"]
+
+
+async def test_all_due_timers_become_ready_before_any_callback_runs():
+    log = []
+
+    def first():
+        log.append("first timer")
+        loop().call_soon(log.append, "soon after the first")
+
+    loop().call_later(1, first)
+    loop().call_later(1, log.append, "second timer")
+    await asyncio.sleep(2)
+    assert log == ["first timer", "second timer", "soon after the first"]
+
+
+async def test_the_world_settles_before_coroutines_go_on():
+    log = []
+    loop().call_later(1, log.append, "callback")
+    loop().env.call_in(1, log.append, "world timer")
+    loop().env.timeout(1).callbacks.append(lambda _: log.append("SimPy event"))
+    await asyncio.sleep(1)
+    assert log == ["world timer", "SimPy event", "callback"]
+
+
+async def test_world_timers_and_simpy_events_of_one_instant_keep_their_order():
+    log = []
+    loop().env.timeout(1).callbacks.append(lambda _: log.append(1))
+    loop().env.call_at(1, log.append, 2)
+    loop().env.timeout(1).callbacks.append(lambda _: log.append(3))
+    await asyncio.sleep(2)
+    assert log == [1, 2, 3]
+
+
+async def test_a_cancelled_timer_does_not_fire_and_does_not_move_time():
+    log = []
+    loop().call_later(5, log.append, "callback").cancel()
+    timer = loop().env.call_in(7, log.append, "world")
+    timer.cancel()
+    assert timer.cancelled()
+    assert timer.when() == 7.0
+    await asyncio.sleep(1)
+    assert log == []
+    assert loop().time() == 1.0
+    with pytest.raises(ValueError, match="past"):
+        loop().env.call_at(0.5, log.append, "too late")
+    with pytest.raises(ValueError, match="at least 0"):
+        loop().env.call_in(-1, log.append, "too late")
+
+
+async def test_cancelling_a_callback_of_the_same_generation_works():
+    log = []
+    later = loop().call_later(1, log.append, "never")
+    soon = []
+    loop().call_soon(lambda: soon[0].cancel())
+    soon.append(loop().call_soon(log.append, "never"))
+    assert not soon[0].cancelled()
+    loop().call_at(later.when() - 0.5, later.cancel)
+    await asyncio.sleep(2)
+    assert log == []
+    assert later.cancelled()
+
+
+async def test_cancelled_timers_do_not_fill_the_heap():
+    sizes = []
+    for _ in range(2000):
+        async with asyncio.timeout(3600):
+            await asyncio.sleep(1)
+        sizes.append(len(loop().env._queue))
+    assert max(sizes) <= 2 * COMPACT_ABOVE
+
+
+async def test_compaction_keeps_every_live_timer():
+    log = []
+    handles = [loop().call_later(i + 1, log.append, i) for i in range(1000)]
+    for i, handle in enumerate(handles):
+        if i % 7:
+            handle.cancel()
+    assert len(loop().env._queue) < 500
+    await asyncio.sleep(2000)
+    assert log == list(range(0, 1000, 7))
+
+
+async def test_a_handle_runs_in_the_context_it_was_made_in():
+    var = contextvars.ContextVar("var", default="unset")
+    seen = []
+    var.set("outside")
+    loop().call_later(1, lambda: seen.append(var.get()))
+    handle = loop().call_soon(lambda: seen.append(var.get()))
+    assert handle.get_context()[var] == "outside"
+    var.set("changed")
+    await asyncio.sleep(2)
+    assert seen == ["outside", "outside"]
+
+
+def test_an_exception_in_a_callback_fails_the_run():
+    async def main():
+        asyncio.get_running_loop().call_later(1, lambda: 1 // 0)
+        await asyncio.sleep(10)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        simulate(main())
+    assert "nobody caught this: Exception in callback" in caught.value.__notes__[0]
+
+
+def test_an_exception_in_a_task_nobody_awaits_fails_the_run():
+    async def fail():
+        raise LookupError("lost")
+
+    async def main():
+        task = asyncio.create_task(fail())
+        await asyncio.sleep(1)
+        del task
+        await asyncio.sleep(1)
+
+    with pytest.raises(LookupError, match="lost"):
+        simulate(main())
+
+
+def test_several_unhandled_exceptions_are_all_reported():
+    async def main():
+        for exc in (KeyError("a"), IndexError("b")):
+            asyncio.get_running_loop().call_soon(_raise, exc)
+        await asyncio.sleep(1)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        simulate(main())
+    assert [type(exc) for exc in caught.value.exceptions] == [KeyError, IndexError]
+
+
+def _raise(exc):
+    raise exc
+
+
+def test_an_exception_in_the_world_fails_the_run_at_once():
+    async def main():
+        asyncio.get_running_loop().env.call_in(3, lambda: 1 // 0)
+        await asyncio.sleep(10)
+
+    with pytest.raises(ZeroDivisionError):
+        simulate(main())
+
+
+def test_an_exception_handler_sees_what_nobody_caught():
+    seen = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        asyncio.get_running_loop().call_soon(_raise, KeyError("handled"))
+        await asyncio.sleep(1)
+        return "on it went"
+
+    assert simulate(main()) == "on it went"
+    assert [type(exc) for exc in seen] == [KeyError]
+
+
+def test_left_over_tasks_are_cancelled_and_awaited():
+    log = []
+
+    async def worker():
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(2)
+            log.append(asyncio.get_running_loop().time())
+
+    async def main():
+        asyncio.create_task(worker())  # noqa: RUF006
+        await asyncio.sleep(1)
+        return "done"
+
+    assert simulate(main()) == "done"
+    assert log == [3.0]
+
+
+def test_asynchronous_generators_are_closed_at_the_end():
+    log = []
+
+    async def numbers():
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(1)
+            log.append("closed")
+
+    kept = []
+
+    async def main():
+        agen = numbers()
+        kept.append(agen)
+        return await anext(agen)
+
+    assert simulate(main()) == 1
+    assert log == ["closed"]
+
+
+def test_a_dropped_asynchronous_generator_is_closed_by_the_loop():
+    log = []
+
+    async def numbers():
+        try:
+            yield 1
+        finally:
+            log.append(asyncio.get_running_loop().time())
+
+    async def main():
+        async for _ in numbers():
+            break
+        gc.collect()
+        await asyncio.sleep(1)
+
+    simulate(main())
+    assert log == [0.0]
+
+
+def test_an_abort_leaves_no_task_behind():
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(1000))
+            asyncio.get_running_loop().env.call_in(1, lambda: 1 // 0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ZeroDivisionError):
+            simulate(main())
+        gc.collect()
+
+
+def test_an_error_of_the_cleanup_does_not_hide_the_first_error():
+    async def stubborn():
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+
+    async def main():
+        asyncio.create_task(stubborn())  # noqa: RUF006
+        await asyncio.sleep(1)
+        raise LookupError("first")
+
+    with pytest.raises(LookupError, match="first"):
+        simulate(main())
+
+
+def test_a_failure_during_the_final_cancellation_is_reported():
+    async def bad():
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            raise LookupError("while cleaning up") from None
+
+    async def main():
+        asyncio.create_task(bad())  # noqa: RUF006
+        await asyncio.sleep(1)
+
+    with pytest.raises(LookupError, match="while cleaning up"):
+        simulate(main())
+
+
+def test_simulate_wants_a_coroutine():
+    async def main():
+        pass
+
+    with pytest.raises(TypeError, match="if it is an async function, call it"):
+        simulate(main)
+
+
+def test_a_simulation_inside_another_is_refused():
+    async def inner():
+        pass
+
+    async def main():
+        coroutine = inner()
+        try:
+            simulate(coroutine)
+        finally:
+            coroutine.close()
+
+    with pytest.raises(RuntimeError, match="while another loop is running"):
+        simulate(main())
+
+
+def test_a_closed_loop_refuses_work():
+    closed = SimLoop()
+    closed.close()
+    closed.close()
+    for refused in (lambda: closed.call_soon(print), lambda: closed.call_later(1, print), closed.run_forever):
+        with pytest.raises(RuntimeError, match="closed"):
+            refused()
+
+
+def test_stop_ends_run_forever_after_the_present_generation():
+    log = []
+    bare = SimLoop()
+    bare.call_later(1, bare.stop)
+    bare.call_later(1, log.append, "same generation")
+    bare.call_later(2, log.append, "later")
+    bare.run_forever()
+    assert log == ["same generation"]
+    assert bare.time() == 1.0
+    bare.stop()
+    bare.run_forever()
+    assert bare.time() == 1.0
+    bare.close()
+
+
+def test_a_bare_loop_keeps_unhandled_exceptions_and_goes_on():
+    bare = SimLoop()
+    bare.call_soon(_raise, KeyError("kept"))
+    bare.run_until_complete(asyncio.sleep(1))
+    assert [type(exc) for exc in bare.unhandled] == [KeyError]
+    bare.close()
+
+
+def test_a_message_without_exception_becomes_one():
+    async def main():
+        asyncio.get_running_loop().call_exception_handler({"message": "odd"})
+        await asyncio.sleep(1)
+
+    with pytest.raises(SimulationError, match="odd"):
+        simulate(main())
+
+
+def test_debug_mode_is_the_standard_one():
+    bare = SimLoop()
+    assert bare.get_debug() is False
+    bare.set_debug(True)
+    assert bare.get_debug() is True
+    assert bare.create_future()._source_traceback is not None
+    bare.close()

@@ -1,0 +1,279 @@
+"""Nodes: their crashes, and the seeded perturbation between them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.errors import LimitReached, Stalled
+from dartsim.sim import simulate, simulate_reported, wait
+from dartsim.sim.nodes import NODE, Node
+from dartsim.sim.perturb import Perturbation
+
+ORDER_ONLY = Perturbation(latency_share=0.0)
+BOTH_LOOPS = pytest.mark.parametrize("perturb", [None, ORDER_ONLY], ids=["plain", "perturbed"])
+
+
+async def ring_of_nodes(num_nodes=4, num_rounds=3):
+    """Let every node note each of its rounds, all nodes at the same instants."""
+    log = []
+
+    async def work(name):
+        for round_ in range(num_rounds):
+            log.append((name, round_, "a"))
+            await asyncio.sleep(0)
+            log.append((name, round_, "b"))
+            await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as group:
+        for name in range(num_nodes):
+            with Node(str(name)):
+                group.create_task(work(name))
+    return log
+
+
+def of_node(log, name):
+    return [entry for entry in log if entry[0] == name]
+
+
+def test_the_order_between_nodes_varies_with_the_seed_and_repeats_with_it():
+    logs = [tuple(simulate(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)) for seed in range(8)]
+    assert len(set(logs)) > 4
+    assert logs == [tuple(simulate(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)) for seed in range(8)]
+
+
+def test_the_order_on_one_node_never_varies():
+    plain = simulate(ring_of_nodes())
+    for seed in range(5):
+        log = simulate(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)
+        assert sorted(log) == sorted(plain)
+        for name in range(4):
+            assert of_node(log, name) == of_node(plain, name)
+
+
+def test_without_perturbation_the_seed_orders_nothing():
+    assert simulate(ring_of_nodes(), seed=1) == simulate(ring_of_nodes(), seed=2)
+
+
+def test_order_can_be_left_alone():
+    perturb = Perturbation(order=False, latency_share=0.0)
+    assert simulate(ring_of_nodes(), seed=5, perturb=perturb) == simulate(ring_of_nodes())
+
+
+async def _soon_and_timers(steps):
+    log, loop = [], asyncio.get_running_loop()
+
+    def run(index):
+        log.append(index)
+        kind, count = steps[index % len(steps)]
+        for child in range(count):
+            if len(log) + child < 60:
+                if kind == "soon":
+                    loop.call_soon(run, index * 3 + child + 1)
+                else:
+                    loop.call_later(0 if kind == "zero" else 1, run, index * 3 + child + 1)
+
+    with Node("only"):
+        loop.call_soon(run, 0)
+        loop.call_later(1, run, 1)
+        loop.call_later(1, run, 2)
+    await asyncio.sleep(20)
+    return log
+
+
+@given(st.lists(st.tuples(st.sampled_from(["soon", "zero", "later"]), st.integers(0, 2)), min_size=1, max_size=5))
+def test_callbacks_and_timers_of_one_node_keep_asyncios_order(steps):
+    """Generations are kept too: a timer that is due joins after the callbacks of the generation before."""
+    assert simulate(_soon_and_timers(steps), perturb=ORDER_ONLY) == simulate(_soon_and_timers(steps))
+
+
+def test_latencies_are_stretched_in_the_stated_share_and_range():
+    perturb = Perturbation(latency_share=0.25, latency_seconds=(10.0, 20.0))
+
+    async def main():
+        env = asyncio.get_running_loop().env
+        return [env.delay(1.0) for _ in range(4000)]
+
+    delays = simulate(main(), seed=1, perturb=perturb)
+    stretched = [delay for delay in delays if delay != 1.0]
+    assert 0.22 < len(stretched) / len(delays) < 0.28
+    assert 11.0 <= min(stretched) < 11.1
+    assert 20.9 < max(stretched) <= 21.0
+    assert set(simulate(main())) == {1.0}
+
+
+def test_sleeps_are_stretched_on_nodes_and_nowhere_else():
+    perturb = Perturbation(latency_share=1.0, latency_seconds=(5.0, 5.0))
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(1)
+        assert loop.time() == 1.0
+        with Node("slow"):
+            await asyncio.sleep(1)
+            assert loop.time() == 7.0
+            with pytest.raises(TimeoutError):  # deadlines stay exact
+                async with asyncio.timeout(2):
+                    await asyncio.sleep(1)
+        return loop.time()
+
+    assert simulate(main(), perturb=perturb) == 9.0
+
+
+def test_bad_perturbations_are_refused():
+    with pytest.raises(ValueError, match=r"\[0, 1\], got 2"):
+        Perturbation(latency_share=2)
+    with pytest.raises(ValueError, match="range"):
+        Perturbation(latency_seconds=(5.0, 1.0))
+
+
+@BOTH_LOOPS
+def test_the_loops_rules_hold_when_perturbed(perturb):
+    async def stuck():
+        await asyncio.Event().wait()
+
+    async def poll():
+        while True:
+            await asyncio.sleep(0)
+
+    async def endless():
+        while True:
+            await asyncio.sleep(1)
+
+    async def fail():
+        asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+        await asyncio.sleep(1)
+
+    async def world_polls():
+        env = asyncio.get_running_loop().env
+
+        def process():
+            while True:
+                yield env.timeout(0)
+
+        await wait(env.process(process()))
+
+    with pytest.raises(Stalled, match="stuck"):
+        simulate(stuck(), perturb=perturb)
+    with pytest.raises(LimitReached, match="max_events"):
+        simulate(poll(), perturb=perturb, max_events=100)
+    with pytest.raises(LimitReached, match="until"):
+        simulate(endless(), perturb=perturb, until=100)
+    with pytest.raises(Stalled, match="no progress"):
+        simulate(endless(), perturb=perturb, stall_seconds=100)
+    with pytest.raises(ZeroDivisionError):
+        simulate(fail(), perturb=perturb)
+    with pytest.raises(LimitReached, match="max_events"):
+        simulate(world_polls(), perturb=perturb, max_events=100)
+
+
+@BOTH_LOOPS
+def test_a_crashed_node_falls_silent(perturb):
+    log = []
+
+    async def machine():
+        try:
+            while True:
+                await asyncio.sleep(1)
+                log.append(asyncio.get_running_loop().time())
+        finally:
+            log.append("finally")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        with Node("env-17") as node:
+            task = asyncio.create_task(machine())
+            loop.call_later(5, log.append, "timer")
+        await asyncio.sleep(2.5)
+        loop.crash(node)
+        assert not node.alive
+        await asyncio.sleep(10)
+        assert not task.done()
+        assert log == [1.0, 2.0]
+        return repr(node)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert simulate(main(), perturb=perturb) == "<Node env-17 (crashed)>"
+        gc.collect()
+    assert log == [1.0, 2.0, "finally"]  # when everything was over
+
+
+@BOTH_LOOPS
+def test_what_others_send_to_a_crashed_node_is_lost(perturb):
+    async def main():
+        loop, queue, got = asyncio.get_running_loop(), asyncio.Queue(), []
+
+        async def receive():
+            got.append(await queue.get())
+
+        with Node("gone") as node:
+            asyncio.create_task(receive())  # noqa: RUF006
+        with Node("up"):
+            other = asyncio.create_task(asyncio.sleep(3, "alive"))
+        await asyncio.sleep(1)
+        loop.crash(node)
+        queue.put_nowait("message")
+        return await other, got
+
+    assert simulate(main(), perturb=perturb) == ("alive", [])
+
+
+@BOTH_LOOPS
+def test_a_callback_that_is_already_ready_dies_with_its_node(perturb):
+    async def main():
+        loop, log = asyncio.get_running_loop(), []
+        with Node("gone") as node:
+            loop.call_later(1, log.append, "same instant")
+        loop.env.call_at(1, lambda: loop.call_soon(log.append, "other"))
+        loop.env.call_at(1, loop.crash, node)
+        await asyncio.sleep(2)
+        return log
+
+    assert simulate(main(), perturb=perturb) == ["other"]
+
+
+@BOTH_LOOPS
+def test_a_restarted_node_is_a_new_one(perturb):
+    async def main():
+        loop, log = asyncio.get_running_loop(), []
+
+        async def boot(number):
+            await asyncio.sleep(1)
+            log.append((number, NODE.get().name))
+
+        for number in range(2):
+            with Node("env-3") as node:
+                task = asyncio.create_task(boot(number))
+            if number == 0:
+                loop.crash(node)
+        await task
+        return log
+
+    assert simulate(main(), perturb=perturb) == [(1, "env-3")]
+
+
+def test_a_stall_does_not_blame_crashed_nodes():
+    async def main():
+        with Node("gone") as node:
+            task = asyncio.create_task(asyncio.sleep(1), name="dead")
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().crash(node)
+        await task
+
+    with pytest.raises(Stalled, match="1 task waits") as caught:
+        simulate(main())
+    assert "dead" not in str(caught.value)
+    assert "(1 more on crashed nodes)" in str(caught.value)
+
+
+def test_the_hash_of_a_perturbed_run_follows_its_seed():
+    hashes = {simulate_reported(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)[1].event_hash for seed in range(6)}
+    assert len(hashes) > 3
+    again = simulate_reported(ring_of_nodes(), seed=3, perturb=ORDER_ONLY)[1].event_hash
+    assert again in hashes
