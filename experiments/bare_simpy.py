@@ -144,7 +144,9 @@ class BareCluster:
             env.process(self._desktop(host, paces[id(host)], tasks))
         slice_size = config.rollout.sync.workers_at_a_time
         if slice_size == "all" or slice_size >= len(self._gpus):
-            raise ValueError(f"some worker must be up at any time; a slice has {slice_size} of {len(self._gpus)}")
+            raise ValueError(
+                f"some worker must be up at any time; a slice has {slice_size} of {len(self._gpus)}"
+            )
         env.process(self._reloads(slice_size))
         env.run(config.run.hours * 3600.0)
         return self.num_turns

@@ -31,7 +31,12 @@ class Cluster:
     @property
     def config(self) -> Config:
         """The resolved configuration, without timelines and without a database."""
-        own = (f"run.hours={self.hours}", f"run.seed={self.seed}", "trace.max_segments=0", 'curation.store="memory"')
+        own = (
+            f"run.hours={self.hours}",
+            f"run.seed={self.seed}",
+            "trace.max_segments=0",
+            'curation.store="memory"',
+        )
         return load(preset_name=self.preset, overrides=[*self.changes, *own])
 
 

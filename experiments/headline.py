@@ -1,7 +1,7 @@
 """DART and its coupled baseline: the published efficiency table beside ours, and what else the parameters predict.
 
-    python -m experiments.headline            three seeds, 24 simulated hours each: about three minutes on two cores
-    python -m experiments.headline --quick    the same keys in less than one
+python -m experiments.headline            three seeds, 24 simulated hours each: about three minutes on two cores
+python -m experiments.headline --quick    the same keys in less than one
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ PUBLISHED: dict[str, dict[str, float]] = {
     },
 }
 """Published (DART's project page: turns, utilizations) and counted or derived from its run history (the rest)."""
-
 
 
 def measure(options: Options) -> dict[str, Any]:
@@ -89,18 +88,27 @@ def gpu_definitions(coupled: list[dict[str, Any]]) -> dict[str, float]:
         "all_time": runs["gpu_utilization"],
         "rollout_phase": runs["gpu_utilization_rollout_phase"],
         "hybrid_training_counts_full": runs["gpu_utilization"] + training,
-        "training_share_that_meets_published": (PUBLISHED["coupled"]["gpu_utilization"] - runs["gpu_utilization"]) / training,
+        "training_share_that_meets_published": (
+            PUBLISHED["coupled"]["gpu_utilization"] - runs["gpu_utilization"]
+        )
+        / training,
     }
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Print the figures beside the published ones."""
-    table = Table("", *(f"{p} {c}" for p in PUBLISHED for c in ("published", "here", "error")), show_edge=False)
+    table = Table(
+        "", *(f"{p} {c}" for p in PUBLISHED for c in ("published", "here", "error")), show_edge=False
+    )
     for name in FIGURES:
         row: list[str] = [name]
         for preset, published in PUBLISHED.items():
             known, ours = published.get(name), figures[preset][name]
-            row += ["–", f"{ours:.3g}", "–"] if known is None else [f"{known:g}", f"{ours:.3g}", f"{ours / known - 1:+.1%}"]
+            row += (
+                ["–", f"{ours:.3g}", "–"]
+                if known is None
+                else [f"{known:g}", f"{ours:.3g}", f"{ours / known - 1:+.1%}"]
+            )
         table.add_row(*row)
     console.print(table)
     definitions = Table("GPU utilization of the coupled baseline (published: 29.6 %)", "", show_edge=False)

@@ -74,7 +74,11 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
         if isinstance(keep, SqlStore):
             keep.dispose()
     return _costs(
-        seconds, result.trace.hot.generated_turns, hours, events=result.report.num_events, hash=result.report.event_hash
+        seconds,
+        result.trace.hot.generated_turns,
+        hours,
+        events=result.report.num_events,
+        hash=result.report.event_hash,
     )
 
 
@@ -113,7 +117,11 @@ VARIANTS: dict[str, Callable[[int, float, int], Figures]] = {
 def measure(options: Options) -> Figures:
     """Measure everything."""
     hours = QUICK_HOURS if options.quick else FULL_HOURS
-    timers = {"num_tasks": 1_000, "sleeps": 20 if options.quick else 200, "repeats": 3 if options.quick else 5}
+    timers = {
+        "num_tasks": 1_000,
+        "sleeps": 20 if options.quick else 200,
+        "repeats": 3 if options.quick else 5,
+    }
     options.console.print("timers …")
     rates = isolated(timers_per_second, **timers)
     turns = [measure_size(num_envs, hours[num_envs], options) for num_envs in hours]

@@ -63,7 +63,9 @@ class Job:
 
 
 def compare(
-    presets: Annotated[list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET...")],
+    presets: Annotated[
+        list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET...")
+    ],
     overrides: Overrides = None,
     hours: Hours = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each preset, from 0; figures are means.")] = 1,
@@ -84,7 +86,9 @@ def compare(
     first_seed = [run for run in runs if run.summary["seed"] == 0]
     page = render_comparison(first_seed, folder / "comparison.html", published=PUBLISHED)
     if json_file != "-":
-        means = [(name, _mean([r.summary for r in runs if r.name == name])) for name in dict.fromkeys(presets)]
+        means = [
+            (name, _mean([r.summary for r in runs if r.name == name])) for name in dict.fromkeys(presets)
+        ]
         out.print(figure_table(means))
         if seeds > 1:
             out.print(f"means over {seeds} seeds; the page shows seed 0")
@@ -121,7 +125,9 @@ def run_jobs(jobs: Sequence[Job]) -> None:
     num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
     with (
         bars() as progress,
-        ProcessPoolExecutor(num_processes, mp_context=context, initializer=_prepare, initargs=(hours,)) as pool,
+        ProcessPoolExecutor(
+            num_processes, mp_context=context, initializer=_prepare, initargs=(hours,)
+        ) as pool,
     ):
         tasks = [progress.add_task(job.name, total=job.config.run.hours, live="") for job in jobs]
         futures: list[Future[None]] = [pool.submit(_run_job, job) for job in jobs]
@@ -148,7 +154,7 @@ _progress: Any = None
 
 
 def _prepare(hours: Any) -> None:
-    global _progress  # noqa: PLW0603 - a worker process has one parent to report to
+    global _progress  # a worker process has one parent to report to
     _progress = hours
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
@@ -173,4 +179,8 @@ def _mean(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _row(summary: dict[str, Any]) -> dict[str, Any]:
-    return {"preset": summary["preset"], "seed": summary["seed"], **{name: summary[name] for name in COMPARED}}
+    return {
+        "preset": summary["preset"],
+        "seed": summary["seed"],
+        **{name: summary[name] for name in COMPARED},
+    }

@@ -9,13 +9,20 @@ import typer
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."
+    ),
 ]
-Hours = Annotated[float | None, typer.Option("--hours", help="Simulated hours; default: the configuration's.")]
+Hours = Annotated[
+    float | None, typer.Option("--hours", help="Simulated hours; default: the configuration's.")
+]
 Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output.")
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for what is written; default: a new one in runs/.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder for what is written; default: a new one in runs/.")
+]
 
 
 def settings(overrides: list[str] | None, hours: float | None, seed: int | None) -> list[str]:
@@ -29,7 +36,7 @@ def settings(overrides: list[str] | None, hours: float | None, seed: int | None)
 
 
 def new_folder(name: str) -> Path:
-    """Return the first unused folder runs/NAME, runs/NAME-2, …"""
+    """Return the first unused folder of runs/NAME, runs/NAME-2 and so on."""
     base = Path("runs")
     number = 1
     while (path := base / (name if number == 1 else f"{name}-{number}")).exists():

@@ -49,7 +49,9 @@ def run(
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
-        out.print(f"surrogate policy: outcomes are drawn, nothing was learned; event hash {result.report.event_hash}")
+        out.print(
+            f"surrogate policy: outcomes are drawn, nothing was learned; event hash {result.report.event_hash}"
+        )
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         write_json(_figures(run_dir.summary, path, cpu, wall), json_file)

@@ -3,6 +3,18 @@
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.events import as_event, wait
 from dartsim.sim.loop import SimLoop
+from dartsim.sim.nodes import Node
+from dartsim.sim.perturb import Perturbation
 from dartsim.sim.simulate import SimReport, simulate, simulate_reported
 
-__all__ = ["SimEnvironment", "SimLoop", "SimReport", "as_event", "simulate", "simulate_reported", "wait"]
+__all__ = [
+    "Node",
+    "Perturbation",
+    "SimEnvironment",
+    "SimLoop",
+    "SimReport",
+    "as_event",
+    "simulate",
+    "simulate_reported",
+    "wait",
+]

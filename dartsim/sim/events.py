@@ -79,7 +79,5 @@ def as_event(env: SimEnvironment, coroutine: Coroutine[Any, Any, Any]) -> Corout
     """Start ``coroutine`` as a task and return an event for a SimPy process to yield."""
     if env.loop is None:
         coroutine.close()
-        raise ValueError(
-            "as_event wants an environment that a loop drives: SimLoop.env or a BridgeEnvironment"
-        )
+        raise ValueError("as_event wants an environment that a loop drives: SimLoop.env or a BridgeEnvironment")
     return CoroutineEvent(env, env.loop.create_task(coroutine))

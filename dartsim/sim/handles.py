@@ -51,9 +51,7 @@ class LaterHandle(_TimerHandle):
 
     __slots__ = ("_call", "_context", "_env", "_when")
 
-    def __init__(
-        self, call: tuple[Any, ...] | None, context: Context, when: float, env: SimEnvironment
-    ) -> None:
+    def __init__(self, call: tuple[Any, ...] | None, context: Context, when: float, env: SimEnvironment) -> None:
         """Hold ``call`` (a function and its arguments) until ``when``, to be run in ``context``."""
         self._call = call
         self._context = context

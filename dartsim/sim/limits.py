@@ -64,9 +64,7 @@ class Limits:
         watchdog = self.last_progress + self._stall_seconds
         if when > self._until <= watchdog:
             loop.env._now = self._until
-            raise LimitReached(
-                f"the main task had not ended at the virtual-time limit until={self._until:g} s"
-            )
+            raise LimitReached(f"the main task had not ended at the virtual-time limit until={self._until:g} s")
         if when > watchdog:
             loop.env._now = watchdog
             raise Stalled(

@@ -32,7 +32,7 @@ from dartsim.sim.tasks import crashed_tasks, describe_waiting, pending_tasks
 if TYPE_CHECKING:
     import numpy as np
 
-CLEANUP_EVENTS = 1_000_000
+CLEANUP_EVENTS = 300_000
 """Events that the cancelled tasks of an ended simulation may use to clean up."""
 
 
@@ -130,6 +130,9 @@ class SimLoop(LoopServices):
         now, alarm, max_events = env._now, limits.alarm, limits.max_events
         num_events, digest = self._num_events, self._digest
         item: Any = None
+        call: Any = None
+        callbacks: Any = None
+        callback: Any = None
         try:
             while True:
                 while queue:
@@ -165,6 +168,7 @@ class SimLoop(LoopServices):
                         callbacks, item.callbacks = item.callbacks, None
                         for callback in callbacks:
                             callback(item)
+                        callbacks = callback = None
                         if not item._ok and not hasattr(item, "_defused"):
                             self._world_failed(item)
                     if num_events > max_events:
@@ -186,6 +190,7 @@ class SimLoop(LoopServices):
                         raise
                     except BaseException as exc:
                         self._callback_failed(exc, item)
+                item = call = None  # what has run is dropped now, not when the next thing happens
                 if self._stopping:
                     break
                 if num_events > max_events:

@@ -46,9 +46,7 @@ class Perturbation:
         if not 0 <= self.latency_share <= 1:
             raise ValueError(f"latency_share must lie in [0, 1], got {self.latency_share}")
         if not 0 <= low <= high:
-            raise ValueError(
-                f"latency_seconds must be a range (low, high) from 0 up, got {self.latency_seconds}"
-            )
+            raise ValueError(f"latency_seconds must be a range (low, high) from 0 up, got {self.latency_seconds}")
 
 
 class _PerturbedEnvironment(SimEnvironment):

@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """The actions of a desktop that the surrogate uses: one without effect, the decisive one, the last one."""
+    """The actions of a desktop that it uses: one without effect, the decisive one, the last one."""
 
     work: str
     solve: str
@@ -48,10 +48,11 @@ class Policy(Protocol):
 class AttemptLengths:
     """Turns of an attempt: lognormal about its task's mean, which differs for success and failure.
 
-    The standard deviations are over all attempts at all tasks; the part that the tasks' length factors explain
-    is taken out of what one attempt draws.
+    The standard deviations are over all attempts at all tasks; the part that the tasks' length factors
+    explain is taken out of what one attempt draws.
 
-    Source: docs/cluster-model.md; the means are chosen so that the mix has the turns measured in DART's headline run.
+    Source: docs/cluster-model.md; the means are chosen so that the mix has the turns measured in DART's
+    headline run.
 
     Attributes:
         success_mean: Turns.
@@ -71,8 +72,9 @@ class AttemptLengths:
         for mean, sd in ((self.success_mean, self.success_sd), (self.failure_mean, self.failure_sd)):
             if sd / mean < self.task_sd:
                 raise ConfigError(
-                    f"attempts of sd {sd:g} about a mean of {mean:g} turns vary less than their tasks alone, whose "
-                    f"length factors have sd {self.task_sd:g}; raise the sd, or lower surrogate.task_length_sd"
+                    f"attempts of sd {sd:g} about a mean of {mean:g} turns vary less than their tasks alone, "
+                    f"whose length factors have sd {self.task_sd:g}; raise the sd, or lower "
+                    "surrogate.task_length_sd"
                 )
 
     def log_parameters(self, *, success: bool) -> tuple[float, float]:

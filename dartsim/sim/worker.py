@@ -105,7 +105,9 @@ class SimWorker:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""
         if mode is SyncMode.RESTART:
             for job in self.engine.abort_all():
-                _fail(job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
+                _fail(
+                    job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}")
+                )
         elif mode is SyncMode.KEEP:
             self.engine.pause()
         await asyncio.sleep(self._reload_seconds())

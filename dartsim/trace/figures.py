@@ -69,7 +69,7 @@ def figures(
         "gpu_peak_share": tokens / peak_tokens_per_second if peak_tokens_per_second else None,
         "rollout_share": rollout_share,
         "turns_per_trajectory": count("trajectory_turns") / trajectories if trajectories else None,
-        "mean_reward": count("reward") / count("rewarded") if count("rewarded") else None,
+        "mean_reward": mean_reward(first, last),
         "wasted_share": 1.0 - count("trained_turns") / generated if generated else None,
         "desktop_shares": {state.name.lower(): desktops[state] for state in DesktopState},
         "worker_shares": {state.name.lower(): workers[state] for state in WorkerState},
@@ -87,6 +87,22 @@ def staleness(trace: Trace) -> dict[str, Any]:
         "staleness_mean": sum(k * n for k, n in by_oldest.items()) / total if total else 0.0,
         "staleness_max": trace.staleness_max,
         "staleness_histogram": {str(k): by_oldest[k] for k in sorted(by_oldest)},
+    }
+
+
+def mean_reward(first: Snapshot, last: Snapshot) -> float | None:
+    """Return the mean reward of the attempts that ended between two snapshots; None if none has one."""
+    rewarded = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)
+    return (last.counts.get("reward", 0) - first.counts.get("reward", 0)) / rewarded if rewarded else None
+
+
+def success_rates(snapshots: Sequence[Snapshot]) -> dict[str, float | None]:
+    """Return the mean reward of attempts in the first and in the last fifth of the run."""
+    early = after_warmup(snapshots, 0.2)
+    late = next(s for s in reversed(snapshots) if s.time <= 0.8 * snapshots[-1].time)
+    return {
+        "success_rate_initial": mean_reward(snapshots[0], early),
+        "success_rate_final": mean_reward(late, snapshots[-1]),
     }
 
 
@@ -109,6 +125,7 @@ def summary(
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
         **staleness(trace),
+        **success_rates(trace.snapshots),
         "attempts": int(last.counts.get("attempts", 0)),
         "endings": counted(last, "ending"),
         "dropped": counted(last, "dropped"),

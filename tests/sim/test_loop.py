@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import warnings
+import weakref
 
 import pytest
 
@@ -124,6 +125,24 @@ async def test_compaction_keeps_every_live_timer():
     assert len(loop().env._queue) < 500
     await asyncio.sleep(2000)
     assert log == list(range(0, 1000, 7))
+
+
+async def test_what_has_run_is_dropped_at_once():
+    class Payload:
+        pass
+
+    def make(hand_over):
+        payload = Payload()
+        hand_over(lambda payload: None, payload)
+        return weakref.ref(payload)
+
+    env = loop().env
+    made = [make(loop().call_soon), make(lambda *call: loop().call_later(1, *call))]
+    made += [make(lambda *call: env.call_in(1, *call)), make(lambda fn, value: env.timeout(1, value))]
+    alive = []
+    env.call_in(5, lambda: alive.extend(ref() for ref in made))
+    await asyncio.sleep(10)
+    assert alive == [None] * 4
 
 
 async def test_a_handle_runs_in_the_context_it_was_made_in():

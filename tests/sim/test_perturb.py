@@ -138,11 +138,11 @@ def test_the_loops_rules_hold_when_perturbed(perturb):
         await asyncio.Event().wait()
 
     async def poll():
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     async def endless():
-        while True:
+        while True:  # noqa: ASYNC110
             await asyncio.sleep(1)
 
     async def fail():

@@ -1,0 +1,146 @@
+"""Writes the tables of the pages from the recorded figures: what docs quote is what was recorded.
+
+    python -m experiments.pages
+
+A page holds a pair of comments ``<!-- figures: NAME -->`` and ``<!-- end -->`` around each such table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.common import recorded
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/experiments.md", "docs/speed.md")
+MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+LABELS = {
+    "trained_turns_per_minute": ("trained turns/min", 1.0, ".1f"),
+    "generated_turns_per_minute": ("generated turns/min", 1.0, ".1f"),
+    "env_utilization": ("environment utilization, %", 100.0, ".1f"),
+    "gpu_utilization": ("GPU utilization (rollout), %", 100.0, ".1f"),
+    "trajectories_per_minute": ("trajectories/min", 1.0, ".2f"),
+    "minutes_per_version": ("minutes per version", 1.0, ".1f"),
+}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def efficiency() -> str:
+    """The paper's three figures, coupled against DART, published and simulated."""
+    figures = recorded("headline")
+    rows = []
+    for name in ("trained_turns_per_minute", "env_utilization", "gpu_utilization"):
+        label, scale, form = LABELS[name]
+        row = [label]
+        for source in (figures["published"], figures):
+            coupled, dart = source["coupled"][name], source["dart"][name]
+            row += [f"{coupled * scale:{form}}", f"{dart * scale:{form}}", f"{dart / coupled:.2f}x"]
+        rows.append(row)
+    head = ["", "coupled, published", "DART, published", "ratio", "coupled, here", "DART, here", "ratio"]
+    return table(head, rows)
+
+
+def headline() -> str:
+    """Every published figure beside ours."""
+    figures = recorded("headline")
+    rows = []
+    for name, (label, scale, form) in LABELS.items():
+        row = [label]
+        for preset in ("dart", "coupled"):
+            known, ours = figures["published"][preset].get(name), figures[preset][name]
+            if known is None:
+                row += ["–", f"{ours * scale:{form}}", "–"]
+            else:
+                row += [f"{known * scale:{form}}", f"{ours * scale:{form}}", f"{ours / known - 1:+.1%}"]
+        rows.append(row)
+    return table(["", "DART, published", "here", "error", "coupled, published", "here", "error"], rows)
+
+
+def gpu_definitions() -> str:
+    """The baseline's GPU utilization under each possible definition."""
+    words = {
+        "all_time": "dedicated rollout GPUs, all the time",
+        "rollout_phase": "dedicated rollout GPUs, while attempts run",
+        "hybrid_training_counts_full": "hybrid GPUs, an update counted as busy throughout",
+        "training_share_that_meets_published": "share of an update that would have to count for 29.6 %, on hybrid GPUs",
+    }
+    definitions = recorded("headline")["gpu_definitions"]
+    return table(["definition", "value"], [[text, f"{definitions[name]:.1%}"] for name, text in words.items()])
+
+
+def _other_runs(kind: str) -> str:
+    entries = [entry for entry in recorded("headline")["other_runs"] if entry["kind"] == kind]
+    rows = [
+        [
+            entry["name"],
+            entry["figure"].replace("_", " "),
+            f"{entry['measured']:.3g}",
+            f"{entry['predicted']:.3g}",
+            f"{entry['error']:+.0%}",
+        ]
+        for entry in entries
+    ]
+    return table(["run", "figure", kind, "predicted", "error"], rows)
+
+
+def measured_runs() -> str:
+    """Other measured runs, predicted by the same parameters."""
+    return _other_runs("measured")
+
+
+def prototype_runs() -> str:
+    """Figures of an independent earlier model, predicted by the same parameters."""
+    return _other_runs("prototype")
+
+
+def provenance() -> str:
+    """What the recorded headline was run with."""
+    figures = recorded("headline")
+    commit, versions = figures["commit"], figures["versions"]
+    seeds = ", ".join(str(seed) for seed in figures["seeds"])
+    packages = ", ".join(f"{name} {versions[name]}" for name in ("simpy", "numpy") if name in versions)
+    return (
+        f"Recorded with seeds {seeds}, {figures['config']['dart']['run']['hours']:g} simulated hours each, at commit "
+        f"`{(commit['id'] or 'none')[:12]}`{' with changes' if commit['dirty'] else ''}, "
+        f"{figures['machine']['python']}, {packages}.\n"
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "efficiency": efficiency,
+    "headline": headline,
+    "gpu-definitions": gpu_definitions,
+    "measured-runs": measured_runs,
+    "prototype-runs": prototype_runs,
+    "provenance": provenance,
+}
+
+
+def render(text: str) -> str:
+    """Return a page with all its marked tables written anew."""
+
+    def replace(match: re.Match[str]) -> str:
+        made: Any = TABLES[match["name"]]()
+        return f"{match[1]}{made}{match[3]}"
+
+    return MARKED.sub(replace, text)
+
+
+def main() -> None:
+    """Write all pages."""
+    for name in PAGES:
+        page = ROOT / name
+        page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The command line, as a user types it: results, files, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dartsim.cli import app
+from dartsim.config import load, valid_keys
+
+SMALL = ("--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
+
+COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    return int(ended.value.code or 0)
+
+
+def test_a_run_leaves_its_folder_and_its_figures(monkeypatch, capsys, tmp_path):
+    assert dartsim(monkeypatch, "run", *SMALL, "--json", "figures.json") == 0
+    figures = json.loads(Path("figures.json").read_text())
+    wanted = {
+        "success_rate_initial",
+        "success_rate_final",
+        "cpu_seconds",
+        "wall_seconds",
+        "num_updates",
+        "simulated_hours",
+        "env_utilization",
+        "gpu_utilization",
+        "trained_turns_per_minute",
+        "event_hash",
+        "run_dir",
+    }
+    assert wanted <= set(figures)
+    assert 0.5 <= figures["simulated_hours"] < 0.51  # the last desktops are torn down in the end
+    folder = Path(figures["run_dir"])
+    written = {path.name for path in folder.iterdir()}
+    assert written >= {
+        "config.toml",
+        "summary.json",
+        "series.json",
+        "timeline.json",
+        "trace.json.gz",
+        "report.html",
+        "metrics.jsonl",
+        "run.db",
+        "tensorboard",
+    }
+    printed = capsys.readouterr().out
+    assert "Environment utilization" in printed
+    assert "nothing was learned" in printed
+    assert "report.html" in printed
+
+
+def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(monkeypatch):
+    hashes = []
+    for number, arguments in enumerate((SMALL, SMALL, (*SMALL, "--seed", "1"))):
+        assert dartsim(monkeypatch, "run", *arguments, "--out", f"run{number}", "--json", "f.json") == 0
+        hashes.append(json.loads(Path("f.json").read_text())["event_hash"])
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert dartsim(monkeypatch, "run", "run0/config.toml", "--json", "f.json") == 0
+    assert json.loads(Path("f.json").read_text())["event_hash"] == hashes[0]
+
+
+def test_json_to_standard_output_is_nothing_but_json(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "run", *SMALL, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["preset"] == "dart"
+
+
+def test_a_comparison_shows_one_table_and_one_page(monkeypatch, capsys):
+    arguments = ("compare", "coupled", "dart", *SMALL, "--out", "both", "--json", "rows.json")
+    assert dartsim(monkeypatch, *arguments) == 0
+    rows = json.loads(Path("rows.json").read_text())
+    assert [row["preset"] for row in rows] == ["coupled", "dart"]
+    assert set(rows[0]) == {
+        "preset",
+        "seed",
+        "trained_turns_per_minute",
+        "generated_turns_per_minute",
+        "env_utilization",
+        "gpu_utilization",
+        "staleness_mean",
+        "staleness_max",
+        "wasted_share",
+        "bound_trained_turns_per_minute",
+    }
+    assert Path("both/comparison.html").stat().st_size > 100_000
+    assert "ratio" in capsys.readouterr().out
+    assert dartsim(monkeypatch, *arguments) == 2
+    assert "both exists already" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_drawn_again(monkeypatch):
+    dartsim(monkeypatch, "run", *SMALL, "--out", "here")
+    Path("here/report.html").unlink()
+    assert dartsim(monkeypatch, "report", "here") == 0
+    assert Path("here/report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "--set", "rollout.num_env=80"), "did you mean 'rollout.num_envs'"),
+        (("run", "--set", "cluster.engine.reload_minutes=5"), "did you mean 'cluster.engine.reload_seconds'"),
+        (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
+        (("run", "--set", "curation.max_ahead=8"), "the trainer would wait for ever"),
+        (("run", "--set", "cluster.engine.gpu=h200"), "known: h100"),
+        (("run", "--set", "cluster.hosts.memory_gib=4.0"), "do not fit"),
+        (("run", "--preset", "dartt"), "did you mean 'dart'"),
+        (("run", "missing.toml"), "there is no configuration file missing.toml"),
+        (("run", "--set", "rollout.num_envs"), "section.key=value"),
+        (("compare", "coupled", "drat"), "did you mean 'dart'"),
+        (("report", "nowhere"), "nowhere is not a folder"),
+        (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_starts(monkeypatch, capsys, arguments, said):
+    assert dartsim(monkeypatch, *arguments) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not Path("runs").exists()
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "run", *SMALL, "--out", "here") == 0
+    assert dartsim(monkeypatch, "run", *SMALL, "--out", "here") == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_the_shown_configuration_can_be_run(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "config", "show", "--preset", "coupled", "--set", "rollout.num_envs=8") == 0
+    Path("shown.toml").write_text(capsys.readouterr().out)
+    assert load(Path("shown.toml")) == load(preset_name="coupled", overrides=["rollout.num_envs=8"])
+
+
+def test_the_schema_shows_every_setting(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert dartsim(monkeypatch, "config", "schema", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Config"
+    from dartsim.config.load import describe
+
+    leaves = {setting.key for setting in describe()}
+    assert leaves <= set(valid_keys())
+    assert all(setting.meaning for setting in describe())
+
+
+def test_presets_say_where_they_come_from(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "presets", "--json") == 0
+    presets = json.loads(capsys.readouterr().out)
+    assert {"coupled", "dart"} <= set(presets)
+    assert all(about["title"] and about["source"] and about["departures"] for about in presets.values())
+
+
+def test_profiles_are_listed(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "profiles") == 0
+    printed = capsys.readouterr().out
+    assert "osworld" in printed
+    assert "h100_fp8" in printed
+
+
+def test_ctrl_c_ends_cleanly_with_a_report_so_far(tmp_path):
+    process = subprocess.Popen(
+        [*COMMAND, "run", "--hours", "2000", "--out", "cut"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    started = tmp_path / "cut" / "metrics.jsonl"
+    while not (started.exists() and started.stat().st_size):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "interrupted after" in said
+    summary = json.loads((tmp_path / "cut" / "summary.json").read_text())
+    assert summary["interrupted"] is True
+    assert 0 < summary["simulated_hours"] < 2000
+    assert (tmp_path / "cut" / "report.html").is_file()
+
+
+def test_help_shows_examples(monkeypatch, capsys):
+    for command in ("run", "compare"):
+        assert dartsim(monkeypatch, command, "--help") == 0
+        assert "Examples:" in capsys.readouterr().out

@@ -1,0 +1,64 @@
+"""The simulated learner: how long an update takes, and when it fails."""
+
+import asyncio
+
+import pytest
+
+from dartsim.checks import check_learner, sample_batch, sample_trajectory
+from dartsim.errors import InvariantViolated, LearnerFault
+from dartsim.sim.learner import SimLearner
+from dartsim.types import UpdateResult, Weights
+
+BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
+
+
+def learner(*, fails=lambda: False, outage=lambda: 0.0):
+    return SimLearner(fixed_seconds=240.0, turn_seconds=1.5, fails=fails, outage_seconds=outage)
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def test_an_update_takes_a_fixed_time_and_a_time_a_turn():
+    result = await learner().update(BATCH)
+    assert now() == 240.0 + 10 * 1.5
+    assert result.weights == Weights(4)
+    assert result.metrics == {"update_seconds": 255.0}
+
+
+async def test_an_update_fails_half_way():
+    with pytest.raises(LearnerFault, match="update 4 failed"):
+        await learner(fails=lambda: True).update(BATCH)
+    assert now() == 255.0 / 2
+
+
+async def test_an_outage_comes_before_the_update():
+    outages = iter([3600.0, 0.0])
+    trainer = learner(outage=lambda: next(outages))
+    result = await trainer.update(BATCH)
+    assert now() == 3600.0 + 255.0
+    assert result.metrics["update_seconds"] == 255.0
+    await trainer.update(BATCH)
+    assert now() == 3600.0 + 2 * 255.0
+
+
+async def test_the_simulated_learner_conforms():
+    await check_learner(learner())
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "returned None"),
+        (UpdateResult(Weights(2)), "update 1 made version 2"),
+        (UpdateResult(Weights(1), {"loss": "high"}), "the metric loss is 'high'"),
+    ],
+)
+async def test_a_learner_that_answers_something_else_does_not_conform(result, message):
+    class Wrong:
+        async def update(self, batch):
+            return result
+
+    with pytest.raises(InvariantViolated, match=message):
+        await check_learner(Wrong())

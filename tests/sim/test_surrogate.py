@@ -1,0 +1,133 @@
+"""The surrogate policy: what is drawn depends on the attempt alone and has the distribution it should."""
+
+from statistics import fmean, pstdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.errors import ConfigError
+from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.sim.surrogate import Actions, AttemptLengths, SurrogatePolicy, _uniform
+from dartsim.types import Attempt, Request, Task
+
+ACTIONS = Actions("work", "solve", "done")
+
+
+def policy(success_rate=0.5, length_factor=1.0, *, lengths=None, max_plans=1000):
+    difficulties = {"t": TaskDifficulty(success_rate, length_factor)}
+    return SurrogatePolicy(
+        difficulties, lengths=lengths or AttemptLengths(), actions=ACTIONS, max_plans=max_plans
+    )
+
+
+def attempt(number=0, *, turn_limit=30, seed=None, version=0):
+    seed = number if seed is None else seed
+    return Attempt(number, Task("t", ""), 0, 0, seed=seed, turn_limit=turn_limit, version=version)
+
+
+def acted(surrogate, attempt):
+    """The actions of an attempt, played as ``play`` does."""
+    actions = []
+    for turn in range(attempt.turn_limit):
+        actions.append(surrogate.act(Request(attempt, turn, None, [])))
+        if actions[-1] == "done":
+            break
+    return actions
+
+
+SEEDS = st.integers(0, 2**63 - 1)
+
+
+@given(SEEDS, st.integers(1, 40), st.floats(0, 1), st.floats(0.2, 5.0))
+def test_what_is_planned_is_what_is_done(seed, turn_limit, success_rate, length_factor):
+    surrogate = policy(success_rate, length_factor)
+    tried = attempt(seed=seed, turn_limit=turn_limit)
+    plan = surrogate.plan(tried)
+    actions = acted(surrogate, tried)
+    assert actions.count("solve") == plan.success
+    assert len(actions) == min(plan.num_turns, turn_limit)
+    if plan.success:
+        assert plan.num_turns <= turn_limit
+        assert actions[-2:] == (["solve", "done"] if turn_limit > 1 else ["solve"])
+    else:
+        assert (actions[-1] == "done") == (plan.num_turns <= turn_limit)
+    assert set(actions[:-2]) <= {"work"}
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_certain_success_and_certain_failure_are_certain(seed, turn_limit):
+    tried = attempt(seed=seed, turn_limit=turn_limit)
+    assert "solve" in acted(policy(1.0), tried)
+    assert "solve" not in acted(policy(0.0), tried)
+
+
+@given(SEEDS, st.integers(0, 1000), st.integers(0, 50))
+def test_a_plan_depends_on_the_seed_and_the_task_alone(seed, number, version):
+    surrogate = policy()
+    one = surrogate.plan(attempt(0, seed=seed))
+    surrogate.plan(attempt(1, seed=seed + 1))
+    assert surrogate.plan(attempt(number, seed=seed, version=version)) == one
+    assert policy().plan(attempt(seed=seed)) == one
+
+
+def test_a_plan_that_was_forgotten_is_drawn_again_to_the_same_result():
+    attempts = [attempt(number) for number in range(8)]
+    remembering, forgetful = policy(), policy(max_plans=1)
+    for turn in range(30):  # in turns, so that each forgets the others' plans
+        asked = [Request(each, turn, None, []) for each in attempts]
+        assert [forgetful.act(r) for r in asked] == [remembering.act(r) for r in asked]
+
+
+def test_plans_are_kept_for_live_attempts_only():
+    surrogate = policy(max_plans=5)
+    for number in range(100):
+        acted(surrogate, attempt(number))
+    assert len(surrogate._plans) <= 5
+    ended = policy()
+    acted(ended, attempt(0, turn_limit=1000))
+    assert ended._plans == {}
+
+
+def test_outcomes_and_lengths_have_the_distribution_they_are_given():
+    lengths = AttemptLengths(
+        success_mean=12.0, success_sd=5.0, failure_mean=20.0, failure_sd=9.0, task_sd=0.0
+    )
+    surrogate = policy(0.7, lengths=lengths)
+    plans = [surrogate.plan(attempt(n, seed=n * 7919, turn_limit=10**6)) for n in range(20_000)]
+    assert fmean(plan.success for plan in plans) == pytest.approx(0.7, abs=0.01)
+    for success, mean, sd in ((True, 12.0, 5.0), (False, 20.0, 9.0)):
+        drawn = [plan.num_turns for plan in plans if plan.success is success]
+        assert fmean(drawn) == pytest.approx(mean, rel=0.02)
+        assert pstdev(drawn) == pytest.approx(sd, rel=0.05)
+
+
+def test_a_task_s_length_factor_scales_its_attempts():
+    lengths = AttemptLengths(task_sd=0.0)
+    short, long = policy(0.0, 1.0, lengths=lengths), policy(0.0, 3.0, lengths=lengths)
+    seeds = range(2000)
+    ratio = fmean(long.plan(attempt(seed=s)).num_turns for s in seeds) / fmean(
+        short.plan(attempt(seed=s)).num_turns for s in seeds
+    )
+    assert ratio == pytest.approx(3.0, rel=0.01)
+
+
+def test_what_tasks_explain_is_taken_out_of_what_an_attempt_draws():
+    alone = AttemptLengths(task_sd=0.0).log_parameters(success=True)[1]
+    beside = AttemptLengths(task_sd=0.35).log_parameters(success=True)[1]
+    assert beside < alone
+
+
+def test_attempts_cannot_vary_less_than_their_tasks():
+    with pytest.raises(ConfigError, match="lower surrogate.task_length_sd"):
+        AttemptLengths(success_mean=10.0, success_sd=2.0, task_sd=0.35)
+
+
+def test_uniform_draws_are_uniform_and_unlike_for_neighbouring_seeds():
+    draws = [_uniform(seed, number) for seed in range(5000) for number in (1, 2)]
+    assert 0.0 < min(draws) < max(draws) < 1.0
+    assert fmean(draws) == pytest.approx(0.5, abs=0.01)
+    tenths = [sum(int(d * 10) == tenth for d in draws) for tenth in range(10)]
+    assert max(tenths) - min(tenths) < 200
+    pairs = [(_uniform(seed, 1) - 0.5) * (_uniform(seed, 2) - 0.5) for seed in range(5000)]
+    assert abs(fmean(pairs)) < 0.005

@@ -1,0 +1,232 @@
+"""``SimWorker``: replies after the engine's time, prefix hits, and the three ways to change weights."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from dartsim.checks import check_policy_worker
+from dartsim.errors import InvariantViolated, WorkerFault, WorkerRestarted
+from dartsim.ports import SyncMode
+from dartsim.sim.engine import FluidEngine
+from dartsim.sim.gpu import H100
+from dartsim.sim.prompts import PromptModel, ReplyModel
+from dartsim.sim.worker import PrefixCache, SimWorker
+from dartsim.types import Attempt, Observation, Request, Task, Weights
+
+PROMPTS = PromptModel()
+TASK = Task("t", "")
+RELOAD = 50.0
+
+
+class Echo:
+    """A policy that says which turn it was asked for."""
+
+    def act(self, request):
+        return f"turn {request.turn}"
+
+
+def worker(*, load_fails=(), prefix_cache=True, tokens=104):
+    loop = asyncio.get_running_loop()
+    fails = iter(load_fails)
+    return SimWorker(
+        3,
+        FluidEngine(loop.env, H100),
+        prompts=PROMPTS,
+        policy=Echo(),
+        reply_tokens=lambda: tokens,
+        reload_seconds=lambda: RELOAD,
+        load_fails=lambda: next(fails, False),
+        prefix_cache=prefix_cache,
+    )
+
+
+def request(turn=0, session=0):
+    attempt = Attempt(session, TASK, 0, session, seed=0, turn_limit=1000, version=0)
+    return Request(attempt, turn, Observation(None, ""), [])
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+def start(coroutine):
+    return asyncio.get_running_loop().create_task(coroutine)
+
+
+async def alone(prompt, tokens=104):
+    """The time an engine takes for one prompt that it meets alone."""
+    engine = FluidEngine(asyncio.get_running_loop().env, H100)
+    done = asyncio.get_running_loop().create_future()
+    begin = now()
+    engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, lambda job: done.set_result(None))
+    await done
+    return now() - begin
+
+
+async def timed(coroutine):
+    begin = now()
+    result = await coroutine
+    return result, now() - begin
+
+
+async def test_a_reply_takes_the_engine_s_time_and_says_who_made_it():
+    reply, seconds = await timed(worker().generate(request(turn=2)))
+    assert seconds == pytest.approx(await alone(PROMPTS.cold[2]), abs=1e-12)
+    assert (reply.action, reply.version, reply.oldest_version, reply.worker) == ("turn 2", 0, 0, 3)
+    assert (reply.prompt_tokens, reply.response_tokens) == (PROMPTS.cold[2].tokens, 104)
+
+
+async def test_turns_past_the_prompt_tables_are_like_the_last_of_them():
+    reply = await worker().generate(request(turn=5000))
+    assert reply.prompt_tokens == PROMPTS.cold[-1].tokens
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+async def test_the_turn_after_one_that_the_worker_served_finds_its_prefix(prefix_cache):
+    engine = worker(prefix_cache=prefix_cache)
+    seconds = [(await timed(engine.generate(request(turn))))[1] for turn in (0, 1, 2)]
+    tables = [PROMPTS.cold, PROMPTS.warm if prefix_cache else PROMPTS.cold]
+    wanted = [await alone(tables[turn > 0][turn]) for turn in (0, 1, 2)]
+    assert seconds == pytest.approx(wanted, abs=1e-9)
+
+
+async def test_sessions_do_not_share_prefixes_and_skipped_turns_break_them():
+    engine = worker()
+    await engine.generate(request(0, session=1))
+    for asked in (request(1, session=2), request(2, session=1)):
+        _, seconds = await timed(engine.generate(asked))
+        assert seconds == pytest.approx(await alone(PROMPTS.cold[asked.turn]), abs=1e-9)
+
+
+async def test_new_weights_make_every_prefix_cold():
+    engine = worker()
+    await engine.generate(request(0))
+    await engine.load(Weights(1), SyncMode.DRAIN)
+    _, seconds = await timed(engine.generate(request(1)))
+    assert seconds == pytest.approx(await alone(PROMPTS.cold[1]), abs=1e-9)
+
+
+def test_a_prefix_cache_forgets_the_session_that_was_used_longest_ago():
+    cache = PrefixCache(max_sessions=2)
+    assert not cache.use(1, 0)
+    assert not cache.use(2, 0)
+    assert cache.use(1, 1)
+    assert not cache.use(3, 0)  # 2 is forgotten
+    assert cache.use(1, 2)
+    assert not cache.use(2, 1)  # 3 is forgotten
+    assert not cache.use(1, 2)  # the same turn again: what is held is not the turn before
+    cache.clear()
+    assert not cache.use(1, 3)
+
+
+async def test_a_cancelled_request_leaves_the_engine():
+    engine = worker()
+    asking = start(engine.generate(request()))
+    await asyncio.sleep(0.1)
+    assert engine.engine.busy
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert (engine.engine.busy, engine.engine.kv_tokens) == (False, 0)
+
+
+async def test_a_change_of_weights_takes_its_time():
+    engine = worker()
+    await engine.load(Weights(7), SyncMode.DRAIN)
+    assert (now(), engine.version) == (RELOAD, 7)
+    assert (await engine.generate(request())).version == 7
+
+
+async def test_a_restart_kills_what_runs_at_once():
+    engine = worker()
+    live = [start(engine.generate(request(session=session))) for session in range(3)]
+    await asyncio.sleep(0.1)
+    loading = start(engine.load(Weights(1), SyncMode.RESTART))
+    await asyncio.wait(live)
+    assert now() == 0.1
+    assert [type(task.exception()) for task in live] == [WorkerRestarted] * 3
+    assert not engine.engine.busy
+    await loading
+    assert (now(), (await engine.generate(request())).version) == (0.1 + RELOAD, 1)
+
+
+async def test_a_request_that_is_cancelled_as_it_is_killed_is_cancelled():
+    engine = worker()
+    asking = start(engine.generate(request()))
+    await asyncio.sleep(0.1)
+    loading = start(engine.load(Weights(1), SyncMode.RESTART))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await loading
+    assert asking.cancelled()
+
+
+async def test_kept_requests_are_frozen_while_weights_load_and_go_on_under_the_new_ones():
+    engine = worker()
+    asking = start(timed(engine.generate(request())))
+    await asyncio.sleep(0.25)
+    await engine.load(Weights(1), SyncMode.KEEP)
+    reply, seconds = await asking
+    assert seconds == pytest.approx(await alone(PROMPTS.cold[0]) + RELOAD, abs=1e-9)
+    assert (reply.oldest_version, reply.version) == (0, 1)
+
+
+@pytest.mark.parametrize("mode", list(SyncMode))
+async def test_a_load_that_fails_takes_its_time_and_leaves_the_old_version(mode):
+    engine = worker(load_fails=[True])
+    with pytest.raises(WorkerFault, match="worker 3 could not load version 1"):
+        await engine.load(Weights(1), mode)
+    assert (now(), engine.version) == (RELOAD, 0)
+    await engine.load(Weights(1), mode)
+    assert (await engine.generate(request())).version == 1
+
+
+async def test_after_a_load_that_failed_an_engine_serves_nothing_until_one_works():
+    engine = worker(load_fails=[True])
+    asking = start(timed(engine.generate(request())))
+    await asyncio.sleep(0.25)
+    with pytest.raises(WorkerFault):
+        await engine.load(Weights(1), SyncMode.KEEP)
+    await asyncio.sleep(1000.0)
+    assert not asking.done()
+    await engine.load(Weights(1), SyncMode.KEEP)
+    reply, seconds = await asking
+    assert seconds == pytest.approx(await alone(PROMPTS.cold[0]) + 2 * RELOAD + 1000.0, abs=1e-9)
+    assert (reply.oldest_version, reply.version) == (0, 1)
+
+
+async def test_the_simulated_worker_conforms():
+    await check_policy_worker(worker())
+
+
+async def test_replies_have_drawn_lengths():
+    drawn = ReplyModel().sampler(np.random.default_rng(0))
+    engine = worker()
+    engine._reply_tokens = drawn
+    replies = [await engine.generate(request(turn)) for turn in range(20)]
+    assert len({reply.response_tokens for reply in replies}) > 5
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("forgets its version", "generated by versions 0 to 0, while versions 1 to 1 were served"),
+        ("kills in keep mode", "a keep weight change killed a request"),
+    ],
+)
+async def test_a_worker_that_breaks_its_promise_does_not_conform(broken, message):
+    class Broken:
+        def __init__(self):
+            self.inner = worker()
+
+        async def generate(self, request):
+            return await self.inner.generate(request)
+
+        async def load(self, weights, mode):
+            kill = broken == "kills in keep mode" and mode is SyncMode.KEEP
+            await self.inner.load(weights, SyncMode.RESTART if kill else mode)
+            if broken == "forgets its version":
+                self.inner.version = 0
+
+    with pytest.raises(InvariantViolated, match=message):
+        await check_policy_worker(Broken())
