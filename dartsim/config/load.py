@@ -37,7 +37,9 @@ def preset(name: str) -> Tree:
     """
     known = presets()
     if name not in known:
-        raise ConfigError(f"there is no preset {name!r}{_nearest(name, known)}; there are: {', '.join(known)}")
+        raise ConfigError(
+            f"there is no preset {name!r}{_nearest(name, known)}; there are: {', '.join(known)}"
+        )
     return {key: value for key, value in known[name].items() if key != "about"}
 
 
@@ -56,14 +58,15 @@ def load(
             that cannot work.
     """
     own = _read(file) if file else {}
+    own.pop("about", None)  # of a preset's file that was copied
+    for override in overrides:
+        own = merge(own, parse_override(override))
     name = preset_name or own.get("preset", "dart")
     if not isinstance(name, str):
-        raise ConfigError(f"preset must be a name in quotes, got {name!r}")
-    tree = merge(preset(name), own)
-    for override in overrides:
-        tree = merge(tree, parse_override(override))
-    tree["preset"] = name
-    return from_tree(tree)
+        raise ConfigError(
+            f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}"
+        )
+    return from_tree({**merge(preset(name), own), "preset": name})
 
 
 def from_tree(tree: Mapping[str, Any]) -> Config:
@@ -79,8 +82,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
-        lines = [f"  - {_place(item['loc'])}: {item['msg']}; got {item['input']!r}" for item in error.errors()]
-        raise ConfigError("the configuration has wrong values:\n" + "\n".join(lines)) from None
+        raise ConfigError("the configuration has wrong values:\n" + "\n".join(_wrong_values(error))) from None
     return check(config)
 
 
@@ -127,6 +129,8 @@ def _read(file: Path) -> Tree:
         return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {file}") from None
+    except OSError as error:
+        raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
 
@@ -170,8 +174,9 @@ def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> lis
             settings += describe(field.annotation, (*path, name))  # type: ignore[arg-type]
         else:
             default = field.get_default(call_default_factory=True)
-            toml = tomli_w.dumps({"value": NONE if default is None else default}).removeprefix("value = ").strip()
-            settings.append(Setting(".".join((*path, name)), toml or "{}", field.description or ""))
+            toml = tomli_w.dumps({"value": NONE if default is None else default})
+            toml = "{}" if default == {} else toml.removeprefix("value = ").strip()
+            settings.append(Setting(".".join((*path, name)), toml, field.description or ""))
     return settings
 
 
@@ -180,16 +185,41 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest name, by the whole dotted key or by its last part alone."""
+    """Return a hint at the nearest name: one of the same last part, a like one, or one of a like last part."""
     known = list(known)
     last = name.rsplit(".", 1)[-1]
     by_last = {key.rsplit(".", 1)[-1]: key for key in known}
-    close = get_close_matches(name, known, 1, 0.75) or [by_last[k] for k in get_close_matches(last, by_last, 1, 0.5)]
+    close = (
+        get_close_matches(name, [key for key in known if key.endswith("." + last)], 1, 0.0)
+        or get_close_matches(name, known, 1, 0.75)
+        or [by_last[key] for key in get_close_matches(last, by_last, 1, 0.5)]
+    )
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location if not str(part).startswith(("constrained", "literal", "function")))
+def _wrong_values(error: ValidationError) -> list[str]:
+    """Return one sentence for each wrong value: what was found, what was wanted, what the setting means."""
+    found: dict[str, Any] = {}
+    wanted: dict[str, list[str]] = {}
+    for item in error.errors():
+        key = _key(item["loc"])
+        found[key] = NONE if item["input"] is None else item["input"]
+        what = item["msg"].removeprefix("Input should be ")
+        wanted.setdefault(key, []).append("a table" if item["type"] == "model_type" else what)
+    meanings = {setting.key: setting.meaning for setting in describe()}
+    return [
+        f"  - {key} = {found[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()
+        for key, whats in wanted.items()
+    ]
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    """Return the dotted key of a place in the tree; pydantic adds the members of a union after it."""
+    known = valid_keys()
+    parts = [str(part) for part in location]
+    while parts and ".".join(parts) not in known:
+        parts.pop()
+    return ".".join(parts)
 
 
 def _replace(tree: Any, old: Any, new: Any) -> Any:

@@ -15,18 +15,23 @@ def broken_rules(config: Config) -> Iterator[str]:
     if batch.min_groups > batch.max_groups:
         yield (
             f"curation.batch.min_groups = {batch.min_groups} is more than curation.batch.max_groups = "
-            f"{batch.max_groups}: no batch could ever be large enough. Lower the first or raise the second."
+            f"{batch.max_groups}: no batch could be large enough. Lower the first or raise the second."
         )
-    if attempts.least > attempts.most:
+    if attempts.rule == "by_success" and attempts.least > attempts.most:
         yield (
-            f"curation.attempts.least = {attempts.least} is more than curation.attempts.most = {attempts.most}. "
-            "Lower the first."
+            f"curation.attempts.least = {attempts.least} is more than curation.attempts.most = "
+            f"{attempts.most}. Lower the first."
         )
     smallest = attempts.least if attempts.rule == "by_success" else attempts.most
     if curation.groups.min_size > smallest:
         yield (
-            f"curation.groups.min_size = {curation.groups.min_size} is more than the {smallest} attempts a task can "
-            "get: such groups would always be dropped. Lower it, or raise curation.attempts."
+            f"curation.groups.min_size = {curation.groups.min_size} is more than the {smallest} attempts a "
+            "task can get: such groups would always be dropped. Lower it, or raise curation.attempts."
+        )
+    if curation.groups.drop_solved and curation.groups.max_mean_reward == 0.0:
+        yield (
+            "curation.groups.max_mean_reward = 0.0 makes every group count as solved, and drop_solved drops "
+            "them all: nothing would be trained. Raise it, or set curation.groups.drop_solved = false."
         )
     wanted = batch.min_groups * attempts.most
     if curation.max_ahead is not None and curation.max_ahead < wanted:
@@ -40,19 +45,26 @@ def broken_rules(config: Config) -> Iterator[str]:
         admits = (bound + 1) * batch.max_groups * attempts.most
         if curation.max_ahead > admits:
             yield (
-                f"curation.max_ahead = {curation.max_ahead} attempts is more than the staleness bound {bound} can "
-                f"use: {bound} + 1 batches of {batch.max_groups} x {attempts.most} are {admits}; the rest would be "
-                f"dropped as stale. Set curation.max_ahead to at most {admits}, or raise curation.staleness.bound."
+                f"curation.max_ahead = {curation.max_ahead} attempts is more than the staleness bound "
+                f"{bound} can use: {bound} + 1 batches of {batch.max_groups} x {attempts.most} are {admits}; "
+                f"the rest would be dropped as stale. Set curation.max_ahead to at most {admits}, or raise "
+                "curation.staleness.bound."
             )
     if rollout.lock_step and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
         yield (
-            "rollout.lock_step asks all desktops' turns at once, so weights cannot change under it worker by worker. "
-            'Set rollout.sync.workers_at_a_time = "all" or trainer.wait_for_sync = true.'
+            "rollout.lock_step asks all desktops' turns at once, so weights cannot change under it worker by "
+            'worker. Set rollout.sync.workers_at_a_time = "all" or trainer.wait_for_sync = true.'
+        )
+    trainer = config.trainer
+    if trainer.retry_longest_seconds < trainer.retry_seconds:
+        yield (
+            f"trainer.retry_longest_seconds = {trainer.retry_longest_seconds:g} is shorter than the first "
+            f"wait, trainer.retry_seconds = {trainer.retry_seconds:g}. Raise the first or lower the second."
         )
     if config.tasks.source == "osworld" and config.tasks.folder is None:
-        yield 'tasks.source = "osworld" needs tasks.folder, the folder that holds test_all.json and examples/.'
+        yield 'tasks.source = "osworld" needs tasks.folder, the folder of test_all.json and examples/.'
     if config.tasks.source == "generated" and config.tasks.folder is not None:
-        yield 'tasks.folder is given but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
+        yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
 
 def check(config: Config) -> Config:

@@ -1,4 +1,4 @@
-"""Curation: which attempts start, which groups are worth training, what a batch is, and what became of all."""
+"""Curation: which attempts start, which groups are worth training, what a batch is, what became of all."""
 
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
 from dartsim.curation.batches import BatchRule

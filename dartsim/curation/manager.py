@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 
 from dartsim.curation.attempts import AttemptsRule
 from dartsim.curation.batches import BatchRule
@@ -46,7 +45,7 @@ class DataManager:
         trace: Where they are counted.
         turn_limit: Most turns of an attempt.
         max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
-        max_replacements: Masked attempts of one group that are tried again.
+        max_replacements: Masked attempts of one group that are tried again; cancelled ones always are.
         seed: Seeds of attempts are derived from it.
     """
 
@@ -89,6 +88,8 @@ class DataManager:
         self._replace: deque[OpenGroup] = deque()
         self._open: dict[int, OpenGroup] = {}
         self._eligible: list[Group] = []
+        self._num_fresh = 0
+        """Groups at the head of the eligible ones that are known to be fresh for the trainer's weights."""
         self._trainer: asyncio.Future[None] | None = None
         self._ending = False
         self._closed = False
@@ -128,6 +129,9 @@ class DataManager:
             granted = waiter.result() if waiter.done() and not waiter.cancelled() else None
             if granted is None:
                 self._waiters.pop(slot, None)
+                for line in (self._ready, gang.waiting):
+                    if slot in line:
+                        line.remove(slot)
             else:  # cancelled in the very instant in which it was given an attempt
                 self._hand_back(slot, gang, granted)
             raise
@@ -230,7 +234,7 @@ class DataManager:
         group.finished += 1
         if trajectory.masked:
             self._drop((trajectory,), Drop.MASKED)
-            if group.replaced < self._max_replacements and not self._ending:
+            if group.replaced < self._max_replacements or trajectory.ending is Ending.CANCELLED:
                 group.replaced += 1
                 if group is not self._filling:
                     self._replace.append(group)
@@ -254,7 +258,7 @@ class DataManager:
         self._eligible.append(Group(group.id, group.task, usable, asyncio.get_running_loop().time()))
         self._wake_trainer()
 
-    def _drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+    def _drop(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
         if trajectories:
             self.dropped += len(trajectories)
             self._store.drop(trajectories, reason)
@@ -279,6 +283,7 @@ class DataManager:
         self.leased -= num
         self.trained_count += num
         self.trainer_version = result.weights.version
+        self._num_fresh = 0
         self._store.trained(batch, result.weights.version)
         self._trace.update_finished(batch, result.metrics)
 
@@ -291,6 +296,7 @@ class DataManager:
             self._drop(batch.trajectories, Drop.UNUSED)
             return
         self._eligible[:0] = batch.groups
+        self._num_fresh = 0
         self._wake_trainer()
 
     def published(self, version: Version) -> None:
@@ -303,6 +309,7 @@ class DataManager:
     def _lease(self, groups: tuple[Group, ...]) -> Batch:
         taken = {group.id for group in groups}
         self._eligible = [group for group in self._eligible if group.id not in taken]
+        self._num_fresh = len(self._eligible)  # next_batch has just seen to it
         batch = Batch(self.trainer_version + 1, self.trainer_version, groups)
         self.leased += len(batch.trajectories)
         self._store.lease(batch)
@@ -310,9 +317,15 @@ class DataManager:
         return batch
 
     def _drop_stale(self) -> None:
-        """Drop what the staleness rule forbids to train on with the trainer's weights."""
-        kept: list[Group] = []
-        for group in self._eligible:
+        """Drop what the staleness rule forbids to train on with the trainer's weights.
+
+        A group is looked at once a version: every group that becomes eligible leads here, and looking at all
+        of them each time would cost O(desktops) turns a group.
+        """
+        kept = self._eligible
+        unknown = kept[self._num_fresh :]
+        del kept[self._num_fresh :]
+        for group in unknown:
             fresh: list[Trajectory] = []
             stale: list[Trajectory] = []
             for trajectory in group.trajectories:
@@ -321,11 +334,11 @@ class DataManager:
             if not stale:
                 kept.append(group)
             elif self._group_rule.reason_to_drop(fresh) is None:
-                self._drop(stale, Drop.STALE)
+                self._drop(tuple(stale), Drop.STALE)
                 kept.append(Group(group.id, group.task, tuple(fresh), group.ready))
             else:
                 self._drop(group.trajectories, Drop.STALE)
-        self._eligible = kept
+        self._num_fresh = len(kept)
         self._start_what_may()
 
     def _wake_trainer(self) -> None:
@@ -352,6 +365,7 @@ class DataManager:
         for eligible in self._eligible:
             self._drop(eligible.trajectories, Drop.UNUSED)
         self._eligible = []
+        self._num_fresh = 0
         self._wake_trainer()
         self._store.close()
 

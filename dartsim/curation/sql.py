@@ -1,7 +1,7 @@
 """The SQL store: what became of every trajectory, as rows that outlive the run.
 
-Rows are written in transactions of many, at the latest when a batch changes state. The layout is SQLAlchemy's, so that
-any database it speaks to will do; a run keeps SQLite beside its other files.
+Rows are written in transactions of many, at the latest when a batch is leased, released or trained. The
+layout is SQLAlchemy's, so that any database it speaks to will do; a run keeps SQLite beside its other files.
 """
 
 from __future__ import annotations
@@ -10,10 +10,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Float, Integer, MetaData, String, Table, bindparam, create_engine, event, insert, update
+from sqlalchemy import (
+    Column,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.engine import Engine
 
-from dartsim.curation.store import TrajectoryState
+from dartsim.curation.store import MemoryStore, TrajectoryState
 from dartsim.types import Batch, Drop, Trajectory, Version
 
 METADATA = MetaData()
@@ -60,17 +73,21 @@ def open_sqlite(path: Path) -> Engine:
 
 
 class SqlStore:
-    """Trajectories and updates as rows.
+    """Trajectories and updates as rows, with the transitions of ``MemoryStore`` and no others.
 
     Args:
         engine: The database; its tables are made if they are missing.
         max_pending: Changes collected before they are written as one transaction.
+
+    Raises:
+        InvariantViolated: On any other transition; nothing of it is written.
     """
 
     def __init__(self, engine: Engine, *, max_pending: int = 2_000) -> None:
         METADATA.create_all(engine)
         self._engine = engine
         self._max_pending = max_pending
+        self._states = MemoryStore(_live(engine))
         self._rows: dict[int, dict[str, Any]] = {}
         """New trajectories, not written yet."""
         self._changes: dict[int, dict[str, Any]] = {}
@@ -79,6 +96,7 @@ class SqlStore:
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt."""
+        self._states.record(trajectory)
         attempt = trajectory.attempt
         self._rows[attempt.id] = {
             "attempt": attempt.id,
@@ -96,20 +114,23 @@ class SqlStore:
             "reason": None,
             "update": None,
         }
-        if len(self._rows) + len(self._changes) >= self._max_pending:
-            self.flush()
+        self._flush_if_many()
 
     def lease(self, batch: Batch) -> None:
         """Mark as leased."""
+        self._states.lease(batch)
         self._change(batch.trajectories, TrajectoryState.LEASED, update=batch.update)
         self.flush()
 
     def release(self, batch: Batch) -> None:
         """Mark as recorded again."""
+        self._states.release(batch)
         self._change(batch.trajectories, TrajectoryState.RECORDED)
+        self.flush()
 
     def trained(self, batch: Batch, version: Version) -> None:
         """Mark as trained, and keep the update."""
+        self._states.trained(batch, version)
         self._change(batch.trajectories, TrajectoryState.TRAINED, update=batch.update)
         self._updates.append(
             {
@@ -123,7 +144,9 @@ class SqlStore:
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
         """Mark as dropped."""
+        self._states.drop(trajectories, reason)
         self._change(trajectories, TrajectoryState.DROPPED, reason=reason.value)
+        self._flush_if_many()
 
     def close(self) -> None:
         """Write what is pending."""
@@ -136,8 +159,8 @@ class SqlStore:
 
     def flush(self) -> None:
         """Write what is pending, as one transaction."""
-        key = bindparam("key")
-        values = {name: bindparam(f"new_{name}") for name in ("state", "reason", "update")}
+        key = bindparam("key", type_=Integer)
+        values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in ("state", "reason", "update")}
         with self._engine.begin() as connection:
             if self._rows:
                 connection.execute(insert(TRAJECTORIES), list(self._rows.values()))
@@ -149,6 +172,10 @@ class SqlStore:
         self._rows.clear()
         self._changes.clear()
         self._updates.clear()
+
+    def _flush_if_many(self) -> None:
+        if len(self._rows) + len(self._changes) >= self._max_pending:
+            self.flush()
 
     def _change(
         self,
@@ -170,3 +197,11 @@ class SqlStore:
                     "new_reason": reason,
                     "new_update": update,
                 }
+
+
+def _live(engine: Engine) -> dict[int, TrajectoryState]:
+    """Return the states of trajectories that may still change, as an earlier run left them."""
+    states = [TrajectoryState.RECORDED.value, TrajectoryState.LEASED.value]
+    query = select(TRAJECTORIES.c.attempt, TRAJECTORIES.c.state).where(TRAJECTORIES.c.state.in_(states))
+    with engine.connect() as connection:
+        return {attempt: TrajectoryState(state) for attempt, state in connection.execute(query)}

@@ -11,8 +11,9 @@ Only trajectories that may still change are kept, so that memory does not grow w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 
 from dartsim.errors import InvariantViolated
 from dartsim.types import Batch, Drop, Trajectory, Version
@@ -30,13 +31,17 @@ class TrajectoryState(StrEnum):
 class MemoryStore:
     """A store of states that keeps no trajectory.
 
+    Args:
+        live: States of trajectories that were stored before and may still change.
+
     Raises:
-        InvariantViolated: On any transition that the diagram does not have, such as training twice.
+        InvariantViolated: On any transition that the diagram does not have, such as training twice; then
+            nothing has changed.
     """
 
-    def __init__(self) -> None:
-        self._live: dict[int, TrajectoryState] = {}
-        self.counts: Counter[TrajectoryState] = Counter()
+    def __init__(self, live: Mapping[int, TrajectoryState] = MappingProxyType({})) -> None:
+        self._live = dict(live)
+        self.counts: Counter[TrajectoryState] = Counter(self._live.values())
         self.reasons: Counter[Drop] = Counter()
 
     def record(self, trajectory: Trajectory) -> None:
@@ -67,15 +72,24 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing is pending."""
 
-    def _move(self, trajectories: Iterable[Trajectory], old: TrajectoryState, new: TrajectoryState) -> None:
-        for trajectory in trajectories:
-            attempt = trajectory.attempt.id
-            found = self._live.get(attempt)
+    def _move(self, trajectories: Sequence[Trajectory], old: TrajectoryState, new: TrajectoryState) -> None:
+        live = self._live
+        attempts = [trajectory.attempt.id for trajectory in trajectories]
+        if len(set(attempts)) < len(attempts):
+            raise InvariantViolated(
+                f"an attempt is named twice among those to become {new.value}: {attempts}"
+            )
+        for attempt in attempts:
+            found = live.get(attempt)
             if found is not old:
-                raise InvariantViolated(f"attempt {attempt} is {found or 'not live'}, wanted {old} before {new}")
+                state = "not live" if found is None else found.value
+                raise InvariantViolated(
+                    f"attempt {attempt} is {state}, and only a {old.value} one can become {new.value}"
+                )
+        for attempt in attempts:
             if new in (TrajectoryState.TRAINED, TrajectoryState.DROPPED):
-                del self._live[attempt]
+                del live[attempt]
             else:
-                self._live[attempt] = new
-            self.counts[old] -= 1
-            self.counts[new] += 1
+                live[attempt] = new
+        self.counts[old] -= len(attempts)
+        self.counts[new] += len(attempts)

@@ -1,4 +1,4 @@
-"""Rollout: desktops lent to attempts, an inference pool with live weight changes, and the play of an attempt."""
+"""Rollout: desktops lent to attempts, an inference pool with live weight changes, the play of an attempt."""
 
 from dartsim.rollout.actors import Rollout
 from dartsim.rollout.cluster import EnvCluster, StartRule

@@ -90,7 +90,7 @@ class Deadlines:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         for lane in self._lanes:
             lane.stop()
-        return await self._timeout.__aexit__(kind, error, traceback)
+        await self._timeout.__aexit__(kind, error, traceback)

@@ -63,7 +63,9 @@ def execute(
             if on_start is not None:
                 on_start(trace)
 
-        result = run_simulation(found, store=store, on_start=start, on_advance=on_advance, every_seconds=every_seconds)
+        result = run_simulation(
+            found, store=store, on_start=start, on_advance=on_advance, every_seconds=every_seconds
+        )
     run = write_run(
         path,
         result.trace,
@@ -100,5 +102,8 @@ def meta(config: Config, result: Simulated) -> dict[str, Any]:
         "num_events": result.report.num_events,
         "interrupted": result.interrupted,
         "surrogate": True,
-        "versions": {"python": python_version(), **{name: version(name) for name in ("dartsim", "simpy", "numpy")}},
+        "versions": {
+            "python": python_version(),
+            **{name: version(name) for name in ("dartsim", "simpy", "numpy")},
+        },
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from dartsim.config import Config
 from dartsim.curation import MemoryStore
 from dartsim.errors import ConfigError
-from dartsim.ports import Store
+from dartsim.ports import EnvProvider, Store
 from dartsim.rng import Streams
 from dartsim.rollout import Service
 from dartsim.run.system import System
@@ -43,6 +44,9 @@ from envs.generate import generated_tasks
 from envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from envs.tasks import load_suite
 from envs.timed import TimedProvider
+
+COLLECTIONS = (50_000, 20, 100)
+"""Thresholds of the garbage collector's generations during a run; Python's are (700, 10, 10)."""
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""
@@ -139,7 +143,9 @@ def env_timing(config: Config) -> EnvTiming:
     """
     env = config.cluster.env
     if env.profile not in ENV_PROFILES:
-        raise ConfigError(f"cluster.env.profile = {env.profile!r} is unknown; known: {', '.join(ENV_PROFILES)}")
+        raise ConfigError(
+            f"cluster.env.profile = {env.profile!r} is unknown; known: {', '.join(ENV_PROFILES)}"
+        )
     changes: dict[str, Any] = {}
     for name, spec in env.latency.items():
         if name in LATENCIES:
@@ -187,15 +193,38 @@ def run_simulation(
         except asyncio.CancelledError:
             interrupted = True
 
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), _rare_collections():
         simulate(
-            main(), seed=config.run.seed, on_advance=on_advance, every_seconds=every_seconds, on_end=reports.append
+            main(),
+            seed=config.run.seed,
+            on_advance=on_advance,
+            every_seconds=every_seconds,
+            on_end=reports.append,
         )
     trace = traces[0]
     figures = summary(
         trace, warmup_share=config.run.warmup_share, peak_tokens_per_second=found.peak_tokens_per_second
     )
     return Simulated(trace, reports[0], figures, bias(found, trace), interrupted)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for cyclic garbage rarely, and not among what existed before.
+
+    A run makes little of it (a few objects an attempt) and keeps many objects for long (trajectories that wait
+    for their update), which the default thresholds look through again and again: 10 % of the time with 80
+    desktops, 30 % with 5,000.
+    """
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        if not frozen:  # else somebody wants it so
+            gc.unfreeze()
 
 
 def build(found: Models, store: Store) -> System:
@@ -214,7 +243,7 @@ def build(found: Models, store: Store) -> System:
     hop_seconds = config.cluster.engine.overhead_seconds
 
     def way(pool: Service) -> Service:
-        return HopService(pool, hop_seconds) if hop_seconds else pool
+        return HopService(pool, loop.env, hop_seconds) if hop_seconds else pool
 
     return System(
         config,
@@ -236,7 +265,11 @@ def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, int]]]:
     tenths = {task.id: min(9, int(found.difficulties[task.id].success_rate * 10)) for task in found.tasks}
     deciles = {task: f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}" for task, tenth in tenths.items()}
     by_decile = {"by task success rate": by_label(counts, deciles)}
-    return by_decile if len(set(domains.values())) == 1 else {"by domain": by_label(counts, domains), **by_decile}
+    return (
+        by_decile
+        if len(set(domains.values())) == 1
+        else {"by domain": by_label(counts, domains), **by_decile}
+    )
 
 
 def _tasks(config: Config) -> Sequence[Task]:
@@ -247,7 +280,7 @@ def _tasks(config: Config) -> Sequence[Task]:
     return load_suite(Path(tasks.folder), tasks.list_name, missing=tasks.missing).tasks
 
 
-def _provider(found: Models, env: SimEnvironment, streams: Streams) -> FaultyProvider:
+def _provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvider:
     config = found.config
     hosts, faults = config.cluster.hosts, config.cluster.faults
     machines = [
@@ -260,16 +293,18 @@ def _provider(found: Models, env: SimEnvironment, streams: Streams) -> FaultyPro
         )
         for number in range(hosts.count)
     ]
-    inner = TimedProvider(
+    provider = TimedProvider(
         lambda: SimDesktop(draw=False),
         found.timing,
         machines,
         num_envs=config.rollout.num_envs,
         rng=streams.rng("desktops/latency"),
     )
+    if not (faults.start_failure_share or faults.step_failure_share or faults.score_failure_share):
+        return provider  # nothing to add, and a layer around every step costs
     rng = streams.rng("desktops/faults")
     return FaultyProvider(
-        inner,
+        provider,
         start_fails=chance(faults.start_failure_share, rng),
         breaks=chance(faults.step_failure_share, rng),
         unscored=chance(faults.score_failure_share, rng),

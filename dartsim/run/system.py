@@ -140,7 +140,9 @@ def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _data_manager(config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams) -> DataManager:
+def _data_manager(
+    config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams
+) -> DataManager:
     curation, rollout = config.curation, config.rollout
     groups, staleness = curation.groups, curation.staleness
     return DataManager(

@@ -81,6 +81,7 @@ class SharedCores:
         "_lag",
         "_number",
         "_rate",
+        "_ring_timer",
         "_since",
         "_timer",
         "_virtual",
@@ -104,6 +105,7 @@ class SharedCores:
         self._virtual = 0.0  # contended: virtual time = _virtual + (now - _since) * rate
         self._since = 0.0
         self._timer: Timer | None = None
+        self._ring_timer = self._ring  # bound once
         self._armed = math.inf
         self._done_core_seconds = 0.0
 
@@ -172,23 +174,28 @@ class SharedCores:
         heap = self._heap
         demand = self.demand
         finished = []
+        free, lag, due = self._rate == 1.0, self._lag, now
         while heap:
             job = heap[0]
-            future = job[_FUTURE]
+            finish, _, cores, seconds, future = job
             if future is not None:
-                if self._due(job[_FINISH], now) > now:
+                due = finish + lag if free else self._due(finish, now)
+                if due > now:
                     break
                 job[_FUTURE] = None
                 self.num_jobs -= 1
-                demand -= job[_DEMAND]
-                self._done_core_seconds += job[_SECONDS] * job[_DEMAND]
+                demand -= cores
+                self._done_core_seconds += seconds * cores
                 finished.append(future)
             heappop(heap)
-        if self._rate == 1.0 and heap:
+        if free and heap:
             self.demand = demand
+            # What _arm would do: the first job left is a live one, and nothing is armed.
+            self._armed = due
+            self._timer = self.env.call_at(due, self._ring_timer)
         else:
             self._set_demand(now, demand)
-        self._arm(now)
+            self._arm(now)
         for future in finished:
             if not future.done():
                 future.set_result(None)
@@ -232,7 +239,7 @@ class SharedCores:
                 if timer is not None:
                     timer.cancel()
                 self._armed = due if due > now else now
-                self._timer = self.env.call_at(self._armed, self._ring)
+                self._timer = self.env.call_at(self._armed, self._ring_timer)
         elif timer is not None:
             timer.cancel()
             self._timer = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dartsim.rollout import Service, Session
+from dartsim.sim.environment import SimEnvironment
 from dartsim.trace import Track
 from dartsim.types import Attempt, Reply, Request
 
@@ -12,15 +13,25 @@ from dartsim.types import Attempt, Reply, Request
 class HopSession:
     """A session whose requests are some time on their way before they reach the pool."""
 
-    __slots__ = ("_inner", "_seconds")
+    __slots__ = ("_create_future", "_env", "_inner", "_seconds")
 
-    def __init__(self, inner: Session, seconds: float) -> None:
+    def __init__(self, inner: Session, env: SimEnvironment, seconds: float) -> None:
         self._inner = inner
+        self._env = env
         self._seconds = seconds
+        self._create_future = asyncio.get_running_loop().create_future
 
     async def generate(self, request: Request) -> Reply:
         """Travel, then ask."""
-        await asyncio.sleep(self._seconds)
+        # A timer of the world: half the price of asyncio.sleep, and a perturbed world may stretch it.
+        env = self._env
+        arrival = self._create_future()
+        timer = env.call_in(env.delay(self._seconds), _arrived, arrival)
+        try:
+            await arrival
+        except BaseException:
+            timer.cancel()
+            raise
         return await self._inner.generate(request)
 
     def close(self) -> None:
@@ -31,10 +42,16 @@ class HopSession:
 class HopService:
     """A service behind a way of ``seconds``, the same both ways together for every request."""
 
-    def __init__(self, inner: Service, seconds: float) -> None:
+    def __init__(self, inner: Service, env: SimEnvironment, seconds: float) -> None:
         self._inner = inner
+        self._env = env
         self._seconds = seconds
 
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open a session."""
-        return HopSession(self._inner.session(attempt, track), self._seconds)
+        return HopSession(self._inner.session(attempt, track), self._env, self._seconds)
+
+
+def _arrived(arrival: asyncio.Future[None]) -> None:
+    if not arrival.done():
+        arrival.set_result(None)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import simpy
 
@@ -32,7 +31,8 @@ class Memory(simpy.Container):
 
     async def take(self, mib: int) -> None:
         """Wait for ``mib`` and take it; cancelled, it takes nothing."""
-        if mib == 0:
+        if mib <= self._level and not self.get_queue:
+            self._level -= mib  # nobody waits: the same at once, without an event
             return
         get = self.get(mib)
         try:
@@ -43,8 +43,10 @@ class Memory(simpy.Container):
 
     def give_back(self, mib: int) -> None:
         """Return what was taken."""
-        if mib:
+        if self.get_queue or self._level + mib > self.capacity:
             self.put(mib)
+        else:
+            self._level += mib
 
     def _withdraw(self, get: simpy.resources.container.ContainerGet, mib: int) -> None:
         if get.triggered:
@@ -52,6 +54,34 @@ class Memory(simpy.Container):
         else:
             get.cancel()
             self._trigger_get(None)  # a smaller request may have waited behind this one
+
+
+class StartSlot:
+    """One of a host's start slots, held for an ``async with`` block; first come, first served."""
+
+    __slots__ = ("_request", "_starts")
+
+    def __init__(self, starts: simpy.Resource) -> None:
+        self._starts = starts
+
+    async def __aenter__(self) -> None:
+        self._request = request = self._starts.request()
+        if not request.triggered:
+            try:
+                await wait(request)
+            except BaseException:
+                self._give_back()
+                raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Release the slot, or leave the queue."""
+        if self._request.triggered:
+            self._starts.release(self._request)
+        else:
+            self._request.cancel()
 
 
 class Host:
@@ -102,12 +132,9 @@ class Host:
         finally:
             timer.cancel()
 
-    @asynccontextmanager
-    async def starting(self) -> AsyncIterator[None]:
-        """Hold one of the start slots; first come, first served."""
-        with self.starts.request() as slot:
-            await wait(slot)
-            yield
+    def starting(self) -> StartSlot:
+        """Return one of the start slots, to be held by ``async with``."""
+        return StartSlot(self.starts)
 
     def fits(self, memory_gib: float) -> int | None:
         """Return how many desktops of a size fit in all; None for no limit."""

@@ -55,7 +55,8 @@ def known_from(population: Population) -> float:
     if not segments or len(segments) < (segments.maxlen or 0):
         return -math.inf
     # Segments are kept in the order in which they ended: what was dropped ended before the first one kept.
-    return segments[0].end
+    _, _, _, end = segments[0]
+    return end
 
 
 def recorded_window(trace: Trace) -> Window | None:

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
 
 Clock = Callable[[], float]
 
+Segment = tuple[int, int, float, float]
+"""One part's stay in one state: (track, state, start, end), times in seconds of loop time.
 
-class Segment(NamedTuple):
-    """One part's stay in one state, ``start`` to ``end`` in seconds of loop time."""
-
-    track: int
-    state: int
-    start: float
-    end: float
+A plain tuple, because several are made a turn and a named one costs four times as much to make.
+"""
 
 
 class Track:
@@ -42,8 +38,9 @@ class Track:
         if now > since:
             old = self.state
             population.totals[old] += now - since
-            if population.segments is not None:
-                population.segments.append(Segment(self.index, old, since, now))
+            segments = population.segments
+            if segments is not None:
+                segments.append((self.index, old, since, now))
             self.since = now
         self.state = state
 

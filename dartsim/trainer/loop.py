@@ -1,8 +1,8 @@
 """``Trainer``: batch, update, publish; again and again.
 
-    next_batch --> update --> trained --> publish --> (wait until settled) --> published
-        ^             |
-        +-- release <-+ (the update failed; wait, then try again)
+next_batch --> update --> trained --> publish --> (wait until settled) --> published
+    ^             |
+    +-- release <-+ (the update failed; wait, then try again)
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,29 @@ def test_the_index_names_every_page():
     pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
     assert pages == set(links(DOCS / "README.md")) & pages
     assert pages
+
+
+EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def examples() -> list[tuple[str, str]]:
+    """Return every Python example of the pages with a name for it."""
+    found = []
+    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        blocks = EXAMPLE.findall(page.read_text(encoding="utf-8"))
+        found += [(f"{page.name}-{number}", code) for number, code in enumerate(blocks)]
+    return found
+
+
+@pytest.mark.parametrize("code", [code for _, code in examples()], ids=[name for name, _ in examples()])
+def test_every_example_runs(code: str):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_pages_quote_the_recorded_figures():
+    from experiments.pages import PAGES, render
+
+    for name in PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert text == render(text), f"{name} is out of date; run `python -m experiments.pages`"

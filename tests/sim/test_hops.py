@@ -1,8 +1,13 @@
 """The way between desktops and pool."""
 
 import asyncio
+from math import inf
 
 from dartsim.sim.hops import HopService
+
+
+def service(inner):
+    return HopService(inner, asyncio.get_running_loop().env, 1.5)
 
 
 class Inner:
@@ -25,7 +30,7 @@ class Inner:
 
 async def test_a_request_is_on_its_way_before_the_pool_sees_it():
     inner = Inner()
-    session = HopService(inner, 1.5).session("attempt", "track")
+    session = service(inner).session("attempt", "track")
     assert await session.generate("request") == "reply"
     assert inner.asked == [(1.5, "request")]
     assert asyncio.get_running_loop().time() == 4.5
@@ -34,7 +39,7 @@ async def test_a_request_is_on_its_way_before_the_pool_sees_it():
 
 async def test_a_request_that_is_cancelled_on_its_way_never_arrives():
     inner = Inner()
-    session = HopService(inner, 1.5).session(None, None)
+    session = service(inner).session(None, None)
     asking = asyncio.get_running_loop().create_task(session.generate("request"))
     await asyncio.sleep(1.0)
     asking.cancel()
@@ -43,7 +48,15 @@ async def test_a_request_that_is_cancelled_on_its_way_never_arrives():
     assert inner.asked == []
 
 
+async def test_a_request_that_is_cancelled_leaves_no_timer():
+    asking = asyncio.get_running_loop().create_task(service(Inner()).session(None, None).generate("request"))
+    await asyncio.sleep(1.0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asyncio.get_running_loop().env.peek() == inf
+
+
 async def test_closing_closes_the_session_behind():
     inner = Inner()
-    HopService(inner, 1.5).session(None, None).close()
+    service(inner).session(None, None).close()
     assert inner.closed == 1

@@ -1,0 +1,290 @@
+"""Reading a configuration: what wins, what is refused and how it is said, and that it can be written and read."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.config import Config, from_tree, load, merge, preset, presets, to_toml, valid_keys
+from dartsim.config.load import describe, parse_override
+from dartsim.errors import ConfigError
+
+
+def refused(*overrides, file=None):
+    with pytest.raises(ConfigError) as error:
+        load(file, overrides=overrides)
+    return str(error.value)
+
+
+# -- what wins ------------------------------------------------------------------------------------
+
+
+def test_the_default_is_the_preset_dart():
+    config = load()
+    assert config.preset == "dart"
+    assert (config.rollout.num_envs, config.rollout.sync.mode) == (38, "restart")
+
+
+def test_a_file_goes_before_its_preset_and_an_override_before_the_file(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "coupled"\n[rollout]\nnum_envs = 50\nnum_workers = 3\n')
+    config = load(file, overrides=["rollout.num_workers=2"])
+    assert config.preset == "coupled"
+    assert (config.rollout.num_envs, config.rollout.num_workers, config.rollout.lock_step) == (50, 2, True)
+
+
+def test_a_preset_that_is_asked_for_replaces_the_file_s(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "coupled"\n')
+    assert load(file, preset_name="dart").preset == "dart"
+    assert not load(file, preset_name="dart").rollout.lock_step
+
+
+def test_a_preset_can_be_an_override():
+    config = load(overrides=["preset=coupled"])
+    assert (config.preset, config.rollout.lock_step) == ("coupled", True)
+
+
+def test_later_overrides_win_and_others_of_the_same_table_stay():
+    config = load(overrides=["run.hours=3", "run.seed=5", "run.hours=4"])
+    assert (config.run.hours, config.run.seed) == (4.0, 5)
+
+
+def test_a_table_can_be_an_override():
+    config = load(overrides=["cluster.env.latency={ step = 1.0 }", "cluster.env.latency.boot=2.0"])
+    assert config.cluster.env.latency == {"step": 1.0, "boot": 2.0}
+
+
+def test_a_copied_preset_file_can_be_run(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text('[about]\ntitle = "mine"\n[run]\nseed = 9\n')
+    assert load(file).run.seed == 9
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_loads_and_says_what_it_is(name):
+    config = load(preset_name=name)
+    assert config.preset == name
+    about = presets()[name]["about"]
+    assert about["title"]
+    assert about["source"]
+    assert "about" not in preset(name)
+
+
+def test_the_published_presets_are_there():
+    assert {"coupled", "dart"} <= set(presets())
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("a.b=1", {"a": {"b": 1}}),
+        ("a = 1.5", {"a": 1.5}),
+        (" a . b = true ", {"a": {"b": True}}),
+        ("a=word", {"a": "word"}),
+        ('a="quoted word"', {"a": "quoted word"}),
+        ("a=/some/path=x", {"a": "/some/path=x"}),
+        ("a=[1, 2]", {"a": [1, 2]}),
+        ("a=", {"a": ""}),
+        ("a=none", {"a": "none"}),
+    ],
+)
+def test_an_override_is_read_as_toml_or_as_a_word(text, tree):
+    assert parse_override(text) == tree
+
+
+@pytest.mark.parametrize("text", ["run.hours", "=3", "a..b=3", ".a=3", ""])
+def test_an_override_without_a_key_or_a_value_is_refused(text):
+    assert refused(text) == f"an override is written section.key=value, got {text!r}"
+
+
+def test_none_switches_a_setting_off_that_can_be_off():
+    overrides = ["curation.staleness.bound=none", "surrogate.mean_success=none"]
+    config = load(overrides=overrides)
+    assert (config.curation.staleness.bound, config.surrogate.mean_success) == (None, None)
+
+
+def test_none_is_wrong_where_a_value_is_needed():
+    message = refused("run.hours=none")
+    assert message.endswith("  - run.hours = 'none': wanted a valid number. Simulated hours.")
+
+
+def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
+    assert load(overrides=["run.hours=3"]).run.hours == 3.0
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("rollout.num_envs=30.0", "rollout.num_envs = 30.0: wanted a valid integer"),
+        ("rollout.num_envs=true", "rollout.num_envs = True: wanted a valid integer"),
+        ("rollout.num_envs=0", "rollout.num_envs = 0: wanted greater than or equal to 1"),
+        ("run.hours=24h", "run.hours = '24h': wanted a valid number. Simulated hours."),
+        ("run.hours=0", "run.hours = 0: wanted greater than 0"),
+        ("run.hours=inf", "run.hours = inf: wanted a finite number"),
+        ("run.hours=nan", "run.hours = nan: wanted a finite number"),
+        ("run.seed=-1", "run.seed = -1: wanted greater than or equal to 0"),
+        ("run.hours.minutes=3", "run.hours = {'minutes': 3}: wanted a valid number"),
+        ("run=3", "run = 3: wanted a table"),
+        ("rollout.lock_step=1", "rollout.lock_step = 1: wanted a valid boolean"),
+        ("rollout.sync.mode=drian", "rollout.sync.mode = 'drian': wanted 'drain', 'keep' or 'restart'"),
+        ("rollout.sync.workers_at_a_time=two", "= 'two': wanted a valid integer or 'all'"),
+        ("rollout.limits.step_seconds=0", "rollout.limits.step_seconds = 0: wanted greater than 0"),
+        ("cluster.faults.step_failure_share=2.0", "= 2.0: wanted less than or equal to 1"),
+        ("curation.staleness.bound=-1", "curation.staleness.bound = -1: wanted greater than or equal to 0"),
+        ("tasks.folder=3", "tasks.folder = 3: wanted a valid string"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_was_wanted(override, wanted):
+    message = refused(override)
+    assert message.startswith("the configuration has wrong values:\n  - ")
+    assert wanted in message
+    assert message.count("\n") == 1
+
+
+def test_all_wrong_values_are_named_at_once():
+    assert refused("run.hours=x", "rollout.num_envs=x").count("\n  - ") == 2
+
+
+def test_the_preset_must_be_a_name():
+    assert "preset must be the name of a preset, got 3; there are: coupled, dart" in refused("preset=3")
+
+
+# -- unknown keys ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "nearest"),
+    [
+        ("cluster.engine.reload_minutes=5", "cluster.engine.reload_seconds"),
+        ("cluster.engine.reload_second=5", "cluster.engine.reload_seconds"),
+        ("rollot.num_envs=3", "rollout"),
+        ("num_envs=3", "rollout.num_envs"),
+        ("rollout.seed=3", "run.seed"),
+        ("curation.max_staleness=3", None),
+        ("completely.different=3", None),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_valid_one(override, nearest):
+    message = refused(override)
+    assert message.startswith("unknown key '")
+    if nearest is not None:
+        assert message.endswith(f"did you mean {nearest!r}?")
+
+
+def test_every_unknown_key_is_named():
+    assert refused("run.x=1", "rollout.y=2").count("unknown key") == 2
+
+
+def test_a_preset_that_does_not_exist_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="there is no preset 'cuopled'; did you mean 'coupled'"):
+        load(preset_name="cuopled")
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="there is no configuration file .*nowhere.toml"):
+        load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("content", [b"[run\nhours = 3", b"\xff\xfe"])
+def test_a_file_that_is_no_toml_is_named(tmp_path, content):
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="bad.toml is not TOML"):
+        load(file)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path)
+
+
+# -- the schema -----------------------------------------------------------------------------------
+
+
+def test_every_setting_has_a_meaning_and_a_default_that_is_valid_toml():
+    settings = describe()
+    assert len(settings) > 60
+    for setting in settings:
+        assert setting.meaning, setting.key
+        assert "value" in tomllib.loads(f"value = {setting.default}")
+
+
+def test_valid_keys_are_sections_and_settings():
+    keys = valid_keys()
+    assert {"run", "run.hours", "cluster.engine.reload_seconds", "rollout.sync"} <= set(keys)
+    assert {setting.key for setting in describe()} <= set(keys)
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_configuration_does_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        load().run.seed = 3
+
+
+def test_merging_changes_neither_tree():
+    base, over = {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}, "e": 4}
+    assert merge(base, over) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
+    assert (base, over) == ({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}, "e": 4})
+    assert merge({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+
+
+# -- there and back -------------------------------------------------------------------------------
+
+SECONDS = st.floats(0.001, 1e6)
+TREES = st.fixed_dictionaries(
+    {},
+    optional={
+        "run.hours": st.floats(0.001, 1e4),
+        "run.seed": st.integers(0, 2**62),
+        "tasks.count": st.integers(1, 10**6),
+        "surrogate.mean_success": st.one_of(st.none(), st.floats(0, 1)),
+        "rollout.num_envs": st.integers(1, 10**5),
+        "rollout.unit": st.sampled_from(["rollout", "task", "batch"]),
+        "rollout.sync.workers_at_a_time": st.one_of(st.just("all"), st.integers(1, 100)),
+        "rollout.sync.mode": st.sampled_from(["drain", "keep", "restart"]),
+        "rollout.limits.step_seconds": SECONDS,
+        "curation.staleness.bound": st.one_of(st.none(), st.integers(0, 9)),
+        "curation.attempts.max_replacements": st.integers(0, 5),
+        "trainer.max_failures": st.one_of(st.none(), st.integers(1, 9)),
+        "cluster.faults.outage_every_hours": st.one_of(st.none(), st.floats(0.1, 100.0)),
+        "cluster.env.latency": st.dictionaries(
+            st.sampled_from(["boot", "step"]),
+            st.one_of(SECONDS, st.fixed_dictionaries({"lognormal": st.lists(SECONDS, min_size=2, max_size=2)})),
+        ),
+        "cluster.engine.gpu": st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=8).filter(
+            lambda text: text != "none"
+        ),
+    },
+)
+
+
+@given(TREES)
+def test_what_is_written_is_read_back_equal(tmp_path_factory, settings):
+    tree = preset("dart")
+    for key, value in settings.items():
+        path = key.split(".")
+        for part in reversed(path):
+            value = {part: value}
+        tree = merge(tree, value)
+    config = from_tree(tree)
+    file = tmp_path_factory.getbasetemp() / "there-and-back.toml"
+    file.write_text(to_toml(config), "utf-8")
+    assert load(file) == config
+    assert to_toml(load(file)) == to_toml(config)
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_is_written_and_read_back_equal(tmp_path, name):
+    config = load(preset_name=name)
+    file = tmp_path / "resolved.toml"
+    file.write_text(to_toml(config))
+    assert load(file) == config
+    assert isinstance(config, Config)

@@ -1,0 +1,103 @@
+"""Combinations that could never work are refused, all of them at once, saying which setting to change."""
+
+import pytest
+
+from dartsim.config import from_tree, load, preset
+from dartsim.config.load import merge, parse_override
+from dartsim.config.rules import broken_rules, check
+from dartsim.config.schema import Config
+from dartsim.errors import ConfigError
+
+BROKEN = [
+    (["curation.batch.min_groups=9"], "no batch could be large enough", ["min_groups = 9", "max_groups = 8"]),
+    (
+        ["curation.attempts.rule=by_success", "curation.attempts.least=9"],
+        "curation.attempts.least = 9 is more than curation.attempts.most = 8",
+        ["Lower the first"],
+    ),
+    (
+        ["curation.groups.min_size=9"],
+        "curation.groups.min_size = 9 is more than the 8 attempts",
+        ["always be dropped"],
+    ),
+    (
+        ["curation.groups.min_size=3", "curation.attempts.rule=by_success"],
+        "curation.groups.min_size = 3 is more than the 2 attempts",
+        ["raise curation.attempts"],
+    ),
+    (
+        ["curation.groups.max_mean_reward=0.0"],
+        "makes every group count as solved",
+        ["curation.groups.drop_solved = false"],
+    ),
+    (
+        ["curation.max_ahead=47"],
+        "a batch needs 48 attempts",
+        ["curation.max_ahead = 47", "at least 48", "wait for ever"],
+    ),
+    (
+        ["curation.max_ahead=129"],
+        "more than the staleness bound 1 can use",
+        ["1 + 1 batches of 8 x 8 are 128", "at most 128", "dropped as stale"],
+    ),
+    (
+        ["rollout.lock_step=true"],
+        "weights cannot change under it worker by worker",
+        ['workers_at_a_time = "all"', "trainer.wait_for_sync = true"],
+    ),
+    (
+        ["trainer.retry_seconds=601.0"],
+        "trainer.retry_longest_seconds = 600 is shorter than the first wait",
+        ["trainer.retry_seconds = 601"],
+    ),
+    (["tasks.source=osworld"], 'tasks.source = "osworld" needs tasks.folder', ["test_all.json"]),
+    (["tasks.folder=x"], "tasks.folder is given", ['Set tasks.source = "osworld"']),
+]
+
+
+@pytest.mark.parametrize(("overrides", "found", "more"), BROKEN, ids=[found for _, found, _ in BROKEN])
+def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
+    with pytest.raises(ConfigError) as refused:
+        load(overrides=overrides)
+    message = str(refused.value)
+    assert message.startswith("the configuration cannot work:\n  - ")
+    assert message.count("\n") == 1
+    for text in (found, *more):
+        assert text in message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["curation.batch.min_groups=8"],
+        ["curation.attempts.least=9"],  # unused by the rule "fixed"
+        ["curation.groups.min_size=8"],
+        ["curation.groups.min_size=2", "curation.attempts.rule=by_success"],
+        ["curation.groups.max_mean_reward=0.0", "curation.groups.drop_solved=false"],
+        ["curation.max_ahead=48"],
+        ["curation.max_ahead=128"],
+        ["curation.max_ahead=129", "curation.staleness.bound=2"],
+        ["curation.max_ahead=100000", "curation.staleness.bound=none"],
+        ["rollout.lock_step=true", "trainer.wait_for_sync=true"],
+        ["rollout.lock_step=true", "rollout.sync.workers_at_a_time=all"],
+        ["trainer.retry_seconds=600.0"],
+        ["tasks.source=osworld", "tasks.folder=x"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_just_possible_is_not(overrides):
+    load(overrides=overrides)
+
+
+def test_all_broken_rules_are_named_at_once():
+    with pytest.raises(ConfigError) as refused:
+        load(overrides=["curation.batch.min_groups=9", "tasks.folder=x"])
+    assert str(refused.value).count("\n  - ") == 2
+
+
+def test_a_configuration_that_breaks_no_rule_is_returned():
+    config = from_tree(preset("dart"))
+    assert check(config) is config
+    assert list(broken_rules(config)) == []
+    tree = merge(preset("dart"), parse_override("curation.batch.min_groups=9"))
+    assert len(list(broken_rules(Config.model_validate(tree)))) == 1

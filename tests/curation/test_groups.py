@@ -1,0 +1,62 @@
+"""Which groups are worth training on."""
+
+from dataclasses import replace
+
+import pytest
+
+from dartsim.curation import GroupRule
+from dartsim.curation.groups import OpenGroup
+from dartsim.types import Drop
+
+RULE = GroupRule()
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reason"),
+    [
+        ([], Drop.TOO_SMALL),
+        ([1.0], Drop.TOO_SMALL),
+        ([0.0, 0.0], Drop.ALL_FAILED),
+        ([1.0, 1.0], Drop.ALL_SOLVED),
+        ([0.5, 0.5], Drop.NO_SIGNAL),
+        ([0.0, 1.0], None),
+        ([0.25, 0.5], None),
+    ],
+)
+def test_a_group_without_signal_is_dropped_for_a_reason(made, rewards, reason):
+    assert RULE.reason_to_drop([made.trajectory(n, reward) for n, reward in enumerate(rewards)]) == reason
+
+
+@pytest.mark.parametrize(
+    ("change", "rewards"),
+    [
+        ({"min_size": 1}, [0.5]),
+        ({"drop_all_failed": False}, [0.0, 0.0]),
+        ({"drop_solved": False}, [1.0, 1.0]),
+        ({"drop_equal": False}, [0.5, 0.5]),
+    ],
+)
+def test_each_filter_can_be_switched_off(made, change, rewards):
+    trajectories = [made.trajectory(n, reward) for n, reward in enumerate(rewards)]
+    assert RULE.reason_to_drop(trajectories) is not None
+    assert replace(RULE, **change).reason_to_drop(trajectories) is None
+
+
+def test_where_a_group_counts_as_solved_can_be_lowered(made):
+    trajectories = [made.trajectory(n, reward) for n, reward in enumerate([1.0, 1.0, 1.0, 0.0])]
+    assert replace(RULE, max_mean_reward=0.75).reason_to_drop(trajectories) == Drop.ALL_SOLVED
+    assert replace(RULE, max_mean_reward=0.76).reason_to_drop(trajectories) is None
+
+
+def test_masked_trajectories_do_not_count(made):
+    trajectories = [made.trajectory(0, 1.0), made.trajectory(1, None)]
+    assert RULE.reason_to_drop(trajectories) == Drop.TOO_SMALL
+
+
+def test_an_open_group_is_complete_when_all_it_planned_has_ended(made):
+    group = OpenGroup(0, made.TASKS[0], size=2)
+    assert (group.planned, group.complete) == (2, False)
+    group.finished = 2
+    assert group.complete
+    group.replaced = 1
+    assert (group.planned, group.complete) == (3, False)

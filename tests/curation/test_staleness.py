@@ -1,0 +1,27 @@
+"""How old a trajectory may be."""
+
+import pytest
+
+from dartsim.curation import StalenessRule
+
+
+@pytest.mark.parametrize(
+    ("bound", "measured_by", "fresh_until"),
+    [(0, "oldest", 2), (1, "oldest", 3), (0, "newest", 4), (1, "newest", 5)],
+)
+def test_a_trajectory_is_fresh_up_to_the_bound(made, bound, measured_by, fresh_until):
+    trajectory = made.trajectory(versions=[3, (2, 4), 4])
+    rule = StalenessRule(bound=bound, measured_by=measured_by)
+    fresh = [version for version in range(4, 9) if rule.fresh(trajectory, version)]
+    assert fresh == list(range(4, fresh_until + 1))
+
+
+def test_without_a_bound_everything_is_fresh(made):
+    assert StalenessRule(bound=None).fresh(made.trajectory(versions=[0]), 1000)
+
+
+def test_what_has_no_turns_is_as_old_as_its_admission(made):
+    trajectory = made.trajectory(versions=[], version=3)
+    rule = StalenessRule(bound=1)
+    assert rule.fresh(trajectory, 4)
+    assert not rule.fresh(trajectory, 5)

@@ -1,0 +1,33 @@
+"""The order of tasks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.curation import TaskOrder
+from dartsim.types import Task
+
+
+@given(st.integers(1, 12), st.integers(0, 2**32))
+def test_every_epoch_has_each_task_once(count, seed):
+    tasks = [Task(str(number), "") for number in range(count)]
+    order = TaskOrder(tasks, np.random.default_rng(seed))
+    for epoch in range(3):
+        drawn = [order.next().id for _ in range(count)]
+        assert sorted(drawn) == sorted(task.id for task in tasks)
+        assert order.epoch == epoch
+
+
+def test_the_seed_decides_the_order():
+    tasks = [Task(str(number), "") for number in range(20)]
+    one, same, other = (TaskOrder(tasks, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    first = [one.next().id for _ in range(40)]
+    assert first == [same.next().id for _ in range(40)]
+    assert first != [other.next().id for _ in range(40)]
+    assert first[:20] != first[20:]
+
+
+def test_an_order_needs_a_task():
+    with pytest.raises(ValueError, match="at least one task, got none"):
+        TaskOrder([], np.random.default_rng(0))

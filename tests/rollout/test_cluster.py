@@ -1,0 +1,146 @@
+"""``EnvCluster``: leases are exclusive, starts are retried, and no desktop is left behind."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.errors import EnvStartFailed, InvariantViolated
+from dartsim.rollout import EnvCluster, StartRule
+from dartsim.sim import simulate
+
+FAILED = EnvStartFailed("no display")
+
+
+def make(fakes, provider, *, num_envs=1, **rule):
+    trace = fakes.trace(num_envs)
+    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), trace=trace)
+    return cluster, trace
+
+
+async def test_a_lease_lends_a_started_desktop_and_closes_it(fakes):
+    provider = fakes.Provider()
+    cluster, trace = make(fakes, provider)
+    attempt = fakes.attempt()
+    async with cluster.lease(0, attempt) as desktop:
+        assert fakes.now() == 2.0
+        assert desktop is provider.desktops[0]
+        assert cluster.leases == {0: attempt}
+        await asyncio.sleep(5.0)
+    assert fakes.now() == 8.0
+    assert desktop.closed_at == 8.0
+    assert cluster.leases == {}
+    assert fakes.spent(trace.desktops) == {"STARTING": 7.0, "CLOSING": 1.0}
+
+
+async def test_a_lease_is_exclusive(fakes):
+    provider = fakes.Provider()
+    cluster, _ = make(fakes, provider, num_envs=2)
+    async with cluster.lease(0, fakes.attempt(7)):
+        with pytest.raises(InvariantViolated, match="slot 0 serves attempt 7 and was asked to serve attempt 8"):
+            async with cluster.lease(0, fakes.attempt(8)):
+                pytest.fail("the slot was lent twice")
+        async with cluster.lease(1, fakes.attempt(8)):
+            assert provider.live == 2
+    async with cluster.lease(0, fakes.attempt(8)):
+        assert provider.live == 1
+
+
+async def test_every_attempt_has_a_fresh_desktop(fakes):
+    provider = fakes.Provider()
+    cluster, _ = make(fakes, provider)
+    for number in range(3):
+        async with cluster.lease(0, fakes.attempt(number)):
+            pass
+    assert len(provider.desktops) == 3
+    assert provider.live == 0
+
+
+async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
+    provider = fakes.Provider([(2.0, FAILED), (3.0, FAILED), (4.0, None)])
+    cluster, trace = make(fakes, provider, tries=3, backoff_seconds=5.0)
+    async with cluster.lease(0, fakes.attempt()):
+        assert fakes.now() == 2.0 + 5.0 + 3.0 + 10.0 + 4.0
+        assert fakes.spent(trace.desktops) == {"STARTING": 9.0, "WAIT_START": 15.0}
+    assert trace.counts["fault/start"] == 2
+
+
+async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(fakes):
+    provider = fakes.Provider([(2.0, FAILED)] * 3)
+    cluster, trace = make(fakes, provider, tries=3, backoff_seconds=5.0)
+    with pytest.raises(EnvStartFailed, match="slot 0: 3 starts failed, the last one: no display"):
+        async with cluster.lease(0, fakes.attempt()):
+            pytest.fail("there is no desktop to lend")
+    assert fakes.now() == 2.0 + 5.0 + 2.0 + 10.0 + 2.0
+    assert (provider.num_starts, trace.counts["fault/start"]) == (3, 3)
+    assert cluster.leases == {}
+    async with cluster.lease(0, fakes.attempt(1)) as desktop:
+        assert desktop.closed_at is None
+
+
+async def test_a_start_that_takes_too_long_is_abandoned(fakes):
+    provider = fakes.Provider([(1e9, None), (2.0, None)])
+    cluster, trace = make(fakes, provider, start_seconds=600.0, backoff_seconds=5.0)
+    async with cluster.lease(0, fakes.attempt()):
+        assert fakes.now() == 600.0 + 5.0 + 2.0
+        assert provider.live == 1
+    assert trace.counts["fault/start"] == 1
+
+
+async def test_the_last_start_that_takes_too_long_says_so(fakes):
+    cluster, _ = make(fakes, fakes.Provider([(1e9, None)]), tries=1, start_seconds=600.0)
+    with pytest.raises(EnvStartFailed, match="1 starts failed, the last one: not ready after 600 s"):
+        async with cluster.lease(0, fakes.attempt()):
+            pytest.fail("there is no desktop to lend")
+    assert fakes.now() == 600.0
+
+
+async def test_a_tear_down_that_takes_too_long_is_counted_and_left(fakes):
+    cluster, trace = make(fakes, fakes.Provider(close=1e9), close_seconds=120.0)
+    async with cluster.lease(0, fakes.attempt()):
+        pass
+    assert fakes.now() == 2.0 + 120.0
+    assert trace.counts["fault/close"] == 1
+    assert cluster.leases == {}
+
+
+async def test_a_desktop_is_closed_when_its_attempt_raises(fakes):
+    provider = fakes.Provider()
+    cluster, trace = make(fakes, provider)
+    with pytest.raises(RuntimeError, match="boom"):
+        async with cluster.lease(0, fakes.attempt()):
+            raise RuntimeError("boom")
+    assert provider.desktops[0].closed_at == 3.0
+    assert cluster.leases == {}
+    assert "fault/close" not in trace.counts
+
+
+# A start that fails until 2, a wait until 7, a start until 9, a body until 19, a tear-down until 20.
+@given(moment=st.one_of(st.sampled_from([0.0, 2.0, 7.0, 9.0, 19.0, 20.0]), st.floats(0.0, 21.0)), late=st.booleans())
+def test_whenever_a_lease_is_cancelled_no_desktop_is_left_and_the_slot_is_free(fakes, moment, late):
+    async def main():
+        provider = fakes.Provider([(2.0, FAILED)])
+        cluster, _ = make(fakes, provider, backoff_seconds=5.0)
+
+        async def serve():
+            async with cluster.lease(0, fakes.attempt()):
+                await asyncio.sleep(10.0)
+
+        loop = asyncio.get_running_loop()
+        if late:  # after what is due at the same moment, instead of before it
+            task = loop.create_task(serve())
+            await asyncio.sleep(0)
+            loop.call_at(moment, task.cancel)
+        else:
+            loop.call_at(moment, lambda: task.cancel())
+            task = loop.create_task(serve())
+        await asyncio.wait([task])
+        assert task.cancelled() or fakes.now() >= 20.0
+        assert provider.live == 0
+        assert cluster.leases == {}
+        async with cluster.lease(0, fakes.attempt(1)) as desktop:
+            assert desktop.closed_at is None
+        assert provider.live == 0
+
+    simulate(main())

@@ -1,0 +1,184 @@
+"""Deadlines: exact, without false alarms, and cheap."""
+
+import asyncio
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.rollout.deadlines import Deadlines
+from dartsim.sim import simulate
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def call(lane, seconds):
+    lane.begin()
+    await asyncio.sleep(seconds)
+    lane.end()
+
+
+async def expired(body):
+    """Run ``body(deadlines)`` until a deadline ends it, and return the deadlines."""
+    deadlines = Deadlines()
+
+    async def main():
+        async with deadlines:
+            await body(deadlines)
+
+    with pytest.raises(TimeoutError):
+        await main()
+    return deadlines
+
+
+async def test_a_call_that_takes_too_long_expires_when_it_is_due():
+    deadlines = await expired(lambda deadlines: call(deadlines.lane("step", 10.0), 11.0))
+    assert now() == 10.0
+    assert deadlines.expired.label == "step"
+
+
+async def test_a_call_that_comes_back_in_time_does_not():
+    async with Deadlines() as deadlines:
+        await call(deadlines.lane("step", 10.0), 9.0)
+        await asyncio.sleep(100.0)
+    assert deadlines.expired is None
+
+
+async def test_each_call_has_its_whole_limit():
+    async def body(deadlines):
+        step = deadlines.lane("step", 10.0)
+        await call(step, 4.0)
+        await asyncio.sleep(2.0)
+        await call(step, 1e9)
+
+    await expired(body)
+    assert now() == 6.0 + 10.0
+
+
+async def test_time_between_calls_does_not_count():
+    async with Deadlines() as deadlines:
+        step = deadlines.lane("step", 10.0)
+        for _ in range(20):
+            await call(step, 9.5)
+            await asyncio.sleep(9.5)
+    assert now() == 20 * 19.0
+
+
+async def test_lanes_do_not_disturb_each_other():
+    async def body(deadlines):
+        deadlines.lane("lease", 50.0).begin()
+        step = deadlines.lane("step", 10.0)
+        for _ in range(100):
+            await call(step, 7.0)
+
+    deadlines = await expired(body)
+    assert now() == 50.0
+    assert deadlines.expired.label == "lease"
+
+
+async def test_a_stopped_lane_never_expires():
+    async with Deadlines() as deadlines:
+        setup = deadlines.lane("setup", 10.0)
+        setup.begin()
+        setup.stop()
+        await asyncio.sleep(100.0)
+
+
+async def test_the_first_lane_to_expire_is_the_cause_even_if_clean_up_outlasts_another():
+    async def slow_to_go(deadlines):
+        deadlines.lane("step", 10.0).begin()
+        deadlines.lane("lease", 20.0).begin()
+        try:
+            await asyncio.sleep(1e9)
+        except asyncio.CancelledError:
+            await asyncio.sleep(30.0)
+            raise
+
+    deadlines = await expired(slow_to_go)
+    assert now() == 40.0
+    assert deadlines.expired.label == "step"
+
+
+async def test_two_lanes_that_expire_at_once_are_one_time_out():
+    async def body(deadlines):
+        deadlines.lane("a", 10.0).begin()
+        deadlines.lane("b", 10.0).begin()
+        await asyncio.sleep(1e9)
+
+    deadlines = await expired(body)
+    assert deadlines.expired.label == "a"
+
+
+async def test_cancelling_from_outside_is_no_time_out():
+    async def main():
+        async with Deadlines() as deadlines:
+            await call(deadlines.lane("step", 10.0), 1e9)
+
+    task = asyncio.get_running_loop().create_task(main())
+    await asyncio.sleep(5.0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert now() == 5.0
+
+
+async def test_an_error_of_a_call_comes_through():
+    async def main():
+        async with Deadlines() as deadlines:
+            deadlines.lane("step", 10.0).begin()
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await main()
+
+
+async def test_no_timer_is_left():
+    loop = asyncio.get_running_loop()
+    async with Deadlines() as deadlines:
+        for limit in (10.0, 20.0, 30.0):
+            await call(deadlines.lane("step", limit), 1.0)
+    assert loop.env.peek() == inf
+
+
+async def test_a_lane_arms_a_timer_a_limit_and_not_a_call():
+    loop = asyncio.get_running_loop()
+    armed = []
+    call_at = loop.call_at
+
+    def counting(when, *args, **options):
+        armed.append(when)
+        return call_at(when, *args, **options)
+
+    loop.call_at = counting
+    async with Deadlines() as deadlines:
+        step = deadlines.lane("step", 100.0)
+        for _ in range(1000):
+            await call(step, 1.0)
+    assert len(armed) <= 1000 / 100.0 + 2
+
+
+# Durations are whole and the limit is not, so that no call ends in the very instant it is due.
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12), st.sampled_from([2.5, 7.5, 10.5]))
+def test_the_first_call_longer_than_the_limit_expires_and_no_other(calls, limit):
+    async def main():
+        try:
+            async with Deadlines() as deadlines:
+                lane = deadlines.lane("step", limit)
+                for gap, seconds in calls:
+                    await asyncio.sleep(gap)
+                    await call(lane, seconds)
+        except TimeoutError:
+            return now()
+        return None
+
+    wanted, time = None, 0.0
+    for gap, seconds in calls:
+        time += gap
+        if seconds > limit:
+            wanted = time + limit
+            break
+        time += seconds
+    assert simulate(main()) == wanted

@@ -1,0 +1,132 @@
+"""Routing rules, against a search over all workers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.rollout import LeastInFlight, SessionAffine
+from dartsim.rollout.routing import Routed
+
+
+def workers(router, count):
+    found = [Routed(index) for index in range(count)]
+    for worker in found:
+        router.add(worker)
+    return found
+
+
+def load(router, worker, requests):
+    for _ in range(requests):
+        router.begin(worker)
+
+
+def test_the_least_loaded_worker_is_picked():
+    router = LeastInFlight()
+    first, second, third = workers(router, 3)
+    load(router, first, 2)
+    load(router, second, 1)
+    load(router, third, 3)
+    assert router.pick(None) is second
+    assert router.pick(first) is second
+
+
+def test_equally_loaded_workers_take_turns():
+    router = LeastInFlight()
+    workers(router, 3)
+    picked = []
+    for _ in range(6):
+        worker = router.pick(None)
+        picked.append(worker.index)
+        router.begin(worker)
+        router.end(worker)
+    assert picked == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_worker_that_is_down_is_never_picked_and_keeps_its_count():
+    router = LeastInFlight()
+    first, second = workers(router, 2)
+    load(router, first, 2)
+    router.remove(first)
+    load(router, second, 5)
+    assert router.pick(first) is second
+    assert (router.num_routable, first.routable) == (1, False)
+    router.end(first)
+    router.add(first)
+    assert router.pick(None) is first
+    assert (router.num_routable, first.in_flight) == (2, 1)
+
+
+def test_a_session_stays_with_its_worker_unless_that_is_overloaded():
+    router = SessionAffine(max_excess=2)
+    first, second = workers(router, 2)
+    load(router, first, 2)
+    assert router.pick(first) is first
+    router.begin(first)
+    assert router.pick(first) is second
+    assert router.pick(None) is second
+    router.begin(second)
+    assert router.pick(first) is first
+
+
+def test_a_session_leaves_a_worker_that_is_down():
+    router = SessionAffine()
+    first, second = workers(router, 2)
+    router.remove(first)
+    assert router.pick(first) is second
+
+
+@pytest.mark.parametrize("rule", [LeastInFlight, SessionAffine])
+def test_after_a_fault_another_worker_is_asked(rule):
+    router = rule()
+    first, second, third = workers(router, 3)
+    load(router, second, 4)
+    load(router, third, 3)
+    assert router.other_than(first) is third
+    assert first.routable
+    assert (router.num_routable, [w.in_flight for w in (first, second, third)]) == (3, [0, 4, 3])
+    assert router.pick(None) is first
+
+
+def test_after_a_fault_the_same_worker_is_asked_if_no_other_is_up():
+    router = LeastInFlight()
+    first, second = workers(router, 2)
+    router.remove(second)
+    assert router.other_than(first) is first
+    router.add(second)
+    router.remove(first)
+    assert router.other_than(first) is second
+    assert router.other_than(None) is second
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["begin", "end", "add", "remove", "pick", "other"]), st.integers(0, 5)),
+    max_size=60,
+)
+
+
+@given(OPERATIONS, st.sampled_from([None, 0, 1, 3]))
+def test_a_router_agrees_with_a_search_over_all_workers(operations, max_excess):
+    router = LeastInFlight() if max_excess is None else SessionAffine(max_excess)
+    everyone = workers(router, 4)
+    for operation, number in operations:
+        worker = everyone[number % 4]
+        up = [each for each in everyone if each.routable]
+        if operation == "begin":
+            router.begin(worker)
+        elif operation == "end" and worker.in_flight:
+            router.end(worker)
+        elif operation == "add" and not worker.routable:
+            router.add(worker)
+        elif operation == "remove" and worker.routable:
+            router.remove(worker)
+        elif operation == "pick" and up:
+            last = None if number == 5 else worker
+            picked, least = router.pick(last), min(each.in_flight for each in up)
+            assert picked.routable
+            stays = max_excess is not None and last in up and last.in_flight - least <= max_excess
+            assert picked is last if stays else picked.in_flight == least
+        elif operation == "other" and up:
+            others = [each for each in up if each is not worker] or up
+            assert router.other_than(worker) in others
+            assert router.other_than(worker).in_flight == min(each.in_flight for each in others)
+        assert router.num_routable == sum(each.routable for each in everyone)

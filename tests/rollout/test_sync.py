@@ -1,0 +1,240 @@
+"""Weight synchronisation: every worker ends on the newest weights, a slice at a time, whatever fails."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.ports import SyncMode
+from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
+from dartsim.sim import simulate
+from dartsim.trace import DesktopState
+from dartsim.types import Request, Weights
+
+
+class Watched(LeastInFlight):
+    """A router that writes down how many workers take requests after every change."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = []
+
+    def remove(self, worker):
+        super().remove(worker)
+        self.numbers.append(self.num_routable)
+
+
+def service_of(fakes, engines, *, clients=0, **plan):
+    trace = fakes.trace(max(clients, 1), len(engines))
+    service = RolloutService(
+        engines, weights=Weights(0), router=Watched(), plan=SyncPlan(**plan), trace=trace, max_tries=1000
+    )
+    syncing = asyncio.get_running_loop().create_task(service.run())
+    return service, syncing
+
+
+def loads(engines):
+    return [engine.loads for engine in engines]
+
+
+async def test_a_rolling_change_visits_slices_in_turn(fakes):
+    engines = fakes.engines(5)
+    service, _ = service_of(fakes, engines, workers_at_a_time=2)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert fakes.now() == 30.0
+    first, second, third = (0.0, 10.0, 1), (10.0, 20.0, 1), (20.0, 30.0, 1)
+    assert loads(engines) == [[first], [first], [second], [second], [third]]
+    assert min(service.router.numbers) == 3
+    assert [worker.version for worker in service.workers] == [1] * 5
+    assert service.trace.counts["syncs"] == 1
+
+
+async def test_all_workers_can_change_at_once(fakes):
+    engines = fakes.engines(3)
+    service, _ = service_of(fakes, engines, workers_at_a_time=None)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert fakes.now() == 10.0
+    assert loads(engines) == [[(0.0, 10.0, 1)]] * 3
+    assert fakes.spent(service.trace.workers) == {"LOADING": 30.0}
+
+
+async def test_a_newer_publication_supersedes_a_change_under_way(fakes):
+    """Two updates a second apart: what had not begun loads the newer one, the other worker is visited again."""
+    engines = fakes.engines(3)
+    service, _ = service_of(fakes, engines)
+    service.publish(Weights(1))
+    await asyncio.sleep(1.0)
+    service.publish(Weights(2))
+    await service.settled(2)
+    assert loads(engines) == [[(0.0, 10.0, 1), (30.0, 40.0, 2)], [(10.0, 20.0, 2)], [(20.0, 30.0, 2)]]
+    assert fakes.now() == 40.0
+    assert [worker.version for worker in service.workers] == [2, 2, 2]
+
+
+async def test_an_older_publication_is_ignored(fakes):
+    engines = fakes.engines(1)
+    service, _ = service_of(fakes, engines)
+    service.publish(Weights(5))
+    service.publish(Weights(4))
+    service.publish(Weights(5))
+    await asyncio.sleep(100.0)
+    service.publish(Weights(3))
+    await asyncio.sleep(100.0)
+    assert loads(engines) == [[(0.0, 10.0, 5)]]
+
+
+async def test_a_later_publication_is_served_after_the_first(fakes):
+    engines = fakes.engines(2)
+    service, _ = service_of(fakes, engines)
+    service.publish(Weights(1))
+    await asyncio.sleep(100.0)
+    service.publish(Weights(2))
+    await service.settled(2)
+    assert fakes.now() == 120.0
+    assert service.trace.counts["syncs"] == 2
+
+
+async def test_settled_returns_at_once_if_all_serve_the_version(fakes):
+    service, _ = service_of(fakes, fakes.engines(2))
+    await service.settled(0)
+    assert fakes.now() == 0.0
+
+
+async def test_settled_returns_when_the_last_worker_has_it_though_a_newer_one_is_on_its_way(fakes):
+    engines = fakes.engines(2)
+    service, _ = service_of(fakes, engines)
+    service.publish(Weights(1))
+    waiting = asyncio.get_running_loop().create_task(service.settled(1))
+    waiting.add_done_callback(lambda _: times.append(fakes.now()))
+    times = []
+    await asyncio.sleep(15.0)
+    service.publish(Weights(2))
+    await service.settled(2)
+    # Worker 1 has version 1 at 20, and both have version 2 at 40.
+    assert times == [20.0]
+    assert fakes.now() == 40.0
+
+
+async def test_a_load_that_fails_is_tried_again_and_its_worker_is_down_meanwhile(fakes):
+    engines = fakes.engines(2)
+    engines[0].load_faults = iter([True, True, False])
+    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert engines[0].loads == [(0.0, 10.0, 1), (15.0, 25.0, 1), (35.0, 45.0, 1)]
+    assert engines[1].loads == [(45.0, 55.0, 1)]
+    assert service.trace.counts["fault/load"] == 2
+    assert fakes.spent(service.trace.workers) == {"LOADING": 40.0, "DOWN": 15.0, "IDLE": 45.0 + 10.0}
+
+
+async def test_the_wait_after_a_failed_load_stops_growing(fakes):
+    engines = fakes.engines(1, load_seconds=0.0, load_faults=[True] * 8)
+    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service.publish(Weights(1))
+    await service.settled(1)
+    starts = [begin for begin, _, _ in engines[0].loads]
+    waits = [b - a for a, b in pairwise(starts)]
+    assert waits == [5.0, 10.0, 20.0, 40.0, 80.0, 80.0, 80.0, 80.0]
+
+
+async def test_another_try_takes_what_is_newest_then(fakes):
+    engines = fakes.engines(1, load_faults=[True])
+    service, _ = service_of(fakes, engines)
+    service.publish(Weights(1))
+    await asyncio.sleep(12.0)
+    service.publish(Weights(2))
+    await service.settled(2)
+    assert [version for _, _, version in engines[0].loads] == [1, 2]
+
+
+async def test_a_drained_worker_waits_for_its_last_request(fakes):
+    engines = fakes.engines(1, seconds=25.0)
+    service, _ = service_of(fakes, engines, clients=1)
+    request = Request(fakes.attempt(), 0, fakes.SEEN, [])
+    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    asking = asyncio.get_running_loop().create_task(session.generate(request))
+    await asyncio.sleep(1.0)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert engines[0].loads == [(25.0, 35.0, 1)]
+    assert (await asking).version == 0
+
+
+async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(fakes):
+    engines = fakes.engines(1, seconds=25.0)
+    service, _ = service_of(fakes, engines, clients=1)
+    request = Request(fakes.attempt(), 0, fakes.SEEN, [])
+    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    asking = asyncio.get_running_loop().create_task(session.generate(request))
+    await asyncio.sleep(1.0)
+    service.publish(Weights(1))
+    await asyncio.sleep(1.0)
+    asking.cancel()
+    await service.settled(1)
+    assert engines[0].loads == [(2.0, 12.0, 1)]
+
+
+@pytest.mark.parametrize("mode", list(SyncMode))
+@given(data=st.data())
+def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
+    num_workers = data.draw(st.integers(1, 4), label="workers")
+    size = data.draw(st.sampled_from([None, 1, 2, 3]), label="workers at a time")
+    clients = data.draw(st.integers(0, 5), label="clients")
+    pauses = data.draw(st.lists(st.sampled_from([0.0, 1.0, 7.0, 11.0, 40.0]), max_size=4), label="pauses")
+    seconds = data.draw(st.lists(st.integers(1, 9), min_size=4, max_size=4), label="request seconds")
+    load_seconds = data.draw(st.lists(st.integers(1, 30), min_size=4, max_size=4), label="load seconds")
+    faults = data.draw(st.lists(st.booleans(), max_size=6), label="load faults")
+    thinking = data.draw(st.sampled_from([0.0, 2.0, 5.0]), label="thinking")
+
+    async def main():
+        failing = iter(faults)
+        engines = [
+            fakes.Engine(n, seconds=seconds[n], load_seconds=load_seconds[n], load_faults=failing)
+            for n in range(num_workers)
+        ]
+        service, syncing = service_of(fakes, engines, clients=clients, mode=mode, workers_at_a_time=size)
+        published, replies = [0], []
+
+        async def client(number):
+            track = service.trace.desktops.tracks[number]
+            session = service.session(fakes.attempt(number), track)
+            while True:
+                track.enter(DesktopState.GENERATING)
+                request = Request(fakes.attempt(number), len(replies), fakes.SEEN, [])
+                reply = await session.generate(request)
+                assert reply.version in published
+                assert reply.oldest_version in published
+                assert reply.oldest_version <= reply.version
+                assert mode is SyncMode.KEEP or reply.oldest_version == reply.version
+                replies.append(reply)
+                track.enter(DesktopState.ACTING)
+                await asyncio.sleep(thinking)
+
+        tasks = [asyncio.get_running_loop().create_task(client(number)) for number in range(clients)]
+        for pause in pauses:
+            await asyncio.sleep(pause)
+            published.append(published[-1] + 1)
+            service.publish(Weights(published[-1]))
+        await service.settled(published[-1])
+        assert [worker.version for worker in service.workers] == [published[-1]] * num_workers
+        assert [engine.version for engine in engines] == [published[-1]] * num_workers
+        assert service.router.num_routable == num_workers
+        assert min(service.router.numbers, default=num_workers) >= num_workers - (size or num_workers)
+        for engine in engines:  # one load at a time
+            assert all(a[1] <= b[0] for a, b in pairwise(engine.loads))
+        counts = service.trace.counts
+        assert counts["fault/request_restarted"] == sum(engine.killed for engine in engines)
+        assert mode is SyncMode.RESTART or not counts["fault/request_restarted"]
+        assert counts["fault/request_worker"] == 0
+        for task in tasks:
+            assert not task.done()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert [worker.in_flight for worker in service.workers] == [0] * num_workers
+        assert not syncing.done()
+
+    simulate(main(), max_events=200_000)

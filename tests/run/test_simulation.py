@@ -1,0 +1,94 @@
+"""A configuration as a simulated run: what it returns, and how it is stopped."""
+
+import signal
+
+import pytest
+
+from dartsim.config import from_tree, merge, preset
+from dartsim.curation import MemoryStore
+from dartsim.errors import ConfigError
+from dartsim.run.simulation import env_timing, models, run_simulation
+
+SMALL = {
+    "tasks": {"count": 5},
+    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 5},
+    "curation": {
+        "attempts": {"most": 2},
+        "groups": {"min_size": 1},
+        "batch": {"min_groups": 1, "max_groups": 2},
+    },
+    "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0}},
+    "run": {"hours": 0.5},
+}
+
+
+def small(**tables):
+    return from_tree(merge(merge(preset("dart"), SMALL), tables))
+
+
+def test_a_run_returns_its_trace_its_figures_and_its_hash():
+    result = run_simulation(models(small()))
+    again = run_simulation(models(small()))
+    assert result.report == again.report
+    assert result.figures == again.figures
+    assert not result.interrupted
+    figures = result.figures
+    assert figures["total_updates"] == result.trace.counts["updates"] > 0
+    for shares in ("desktop_shares", "worker_shares", "trainer_shares"):
+        assert sum(figures[shares].values()) == pytest.approx(1.0)
+    assert 0.0 < figures["env_utilization"] < 1.0
+    offered = [sum(row["offered"] for row in table.values()) for table in result.bias.values()]
+    trained = [sum(row["trained"] for row in table.values()) for table in result.bias.values()]
+    assert set(offered) == {result.trace.counts["trajectories"]}
+    assert set(trained) == {result.trace.counts["trained_trajectories"]}
+
+
+def test_the_trace_can_be_watched_and_the_store_chosen():
+    store, traces, times = MemoryStore(), [], []
+    result = run_simulation(
+        models(small()), store=store, on_start=traces.append, on_advance=times.append, every_seconds=600.0
+    )
+    assert traces == [result.trace]
+    assert sum(store.counts.values()) == result.trace.counts["attempts"]
+    assert times == sorted(times)
+    assert 2 <= len(times) <= 4
+
+
+def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
+    def interrupt(now):
+        if now > 900.0:
+            signal.raise_signal(signal.SIGINT)
+
+    store = MemoryStore()
+    result = run_simulation(models(small()), store=store, on_advance=interrupt, every_seconds=600.0)
+    assert result.interrupted
+    assert 900.0 < result.report.virtual_seconds < 1800.0
+    assert result.figures["simulated_hours"] == pytest.approx(result.report.virtual_seconds / 3600.0)
+    assert result.trace.counts["trajectories"] == result.trace.counts["attempts"] > 0
+    assert sum(result.figures["endings"].values()) == result.figures["attempts"]
+    assert store._live == {}
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"cluster": {"engine": {"gpu": "b200"}}}, "cluster.engine.gpu = 'b200' is unknown; known: "),
+        ({"cluster": {"env": {"profile": "mac"}}}, "cluster.env.profile = 'mac' is unknown; known: "),
+        ({"cluster": {"env": {"latency": {"reset": 3.0}}}}, "cluster.env.latency.reset = 3.0 is unknown"),
+        ({"cluster": {"hosts": {"count": 1, "memory_gib": 2.0}}}, "4 desktops of 2 GiB do not fit on 1 host"),
+        ({"surrogate": {"task_length_sd": 3.0}}, "lower surrogate.task_length_sd"),
+    ],
+)
+def test_what_does_not_exist_or_fit_is_refused_before_anything_starts(tables, message):
+    with pytest.raises(ConfigError) as refused:
+        models(small(**tables))
+    assert message in str(refused.value)
+
+
+def test_latencies_of_a_profile_can_be_replaced():
+    latency = {"step": 2.5, "boot": {"kind": "lognormal", "mean_seconds": 10.0, "sd_seconds": 1.0}, "memory_gib": 3}
+    timing = env_timing(small(cluster={"env": {"latency": latency}}))
+    original = env_timing(small())
+    assert timing.step.mean == 2.5
+    assert timing.boot.mean == pytest.approx(10.0)
+    assert (timing.memory_gib, timing.setup) == (3.0, original.setup)

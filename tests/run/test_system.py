@@ -1,0 +1,380 @@
+"""Whole clusters under drawn configurations: what must hold under every scheduler and every fault schedule."""
+
+import asyncio
+import gc
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dartsim.config import from_tree, load, merge, preset
+from dartsim.curation import MemoryStore, TrajectoryState
+from dartsim.errors import LearnerFault
+from dartsim.run.simulation import build, models
+from dartsim.sim import simulate_reported
+from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.sim.perturb import Perturbation
+from dartsim.types import Ending
+
+HOURS = 0.4
+MASKED = {Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED}
+
+# A cluster that goes round fast: short attempts, small batches, quick updates.
+SMALL = {
+    "tasks": {"count": 7},
+    "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
+    "curation": {
+        "attempts": {"most": 2, "least": 1},
+        "groups": {"min_size": 1},
+        "batch": {"min_groups": 1, "max_groups": 2},
+        "store": "memory",
+    },
+    "cluster": {
+        "engine": {"reload_seconds": 30.0},
+        "learner": {"fixed_seconds": 60.0},
+        "hosts": {"count": 2, "cores": 4.0, "memory_gib": 16.0, "concurrent_starts": 1},
+    },
+    "run": {"hours": HOURS},
+}
+
+
+def small(name="dart", **tables):
+    """A small cluster; ``rollout={"unit": "batch"}`` changes a table."""
+    return from_tree(merge(merge(preset(name), SMALL), tables))
+
+
+class WatchedStore(MemoryStore):
+    """A store that looks at everything it is told."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.published = {0}
+        self.seen = Counter()
+        self.rewards = []
+        self.trained_ids = Counter()
+
+    def record(self, trajectory):
+        super().record(trajectory)
+        self.seen[trajectory.attempt.id] += 1
+        assert (trajectory.reward is None) == (trajectory.ending in MASKED) == (trajectory.cause is not None)
+        assert 0.0 <= trajectory.started <= trajectory.finished
+        assert len(trajectory.turns) <= trajectory.attempt.turn_limit
+        for turn in trajectory.turns:
+            assert {turn.reply.version, turn.reply.oldest_version} <= self.published
+            assert turn.reply.oldest_version <= turn.reply.version
+        self.rewards.append(trajectory.reward)
+
+    def lease(self, batch):
+        super().lease(batch)
+        rule = self.config.curation.staleness
+        for t in batch.trajectories:
+            made = t.oldest_version if rule.measured_by == "oldest" else t.newest_version
+            assert rule.bound is None or batch.version - made <= rule.bound
+        sizes = self.config.curation.batch
+        assert sizes.min_groups <= len(batch.groups) <= sizes.max_groups
+
+    def trained(self, batch, version):
+        super().trained(batch, version)
+        assert version == batch.update == max(self.published) + 1
+        self.published.add(version)
+        self.trained_ids.update(t.attempt.id for t in batch.trajectories)
+
+
+def run(config, *, seed=None, perturb=None, success_rate=None):
+    """Run a configuration; return its system, its store and its report."""
+    found = models(config)
+    if success_rate is not None:
+        difficulties = {task.id: TaskDifficulty(success_rate) for task in found.tasks}
+        found = replace(found, difficulties=difficulties)
+    store = WatchedStore(config)
+
+    async def main():
+        system = build(found, store)
+        await system.run(config.run.hours * 3600.0)
+        return system
+
+    seed = config.run.seed if seed is None else seed
+    system, report = simulate_reported(main(), seed=seed, perturb=perturb, max_events=3_000_000)
+    return system, store, report
+
+
+def hosts(system):
+    provider = system.cluster._provider
+    return [host for host, _ in getattr(provider, "_inner", provider)._slots]  # behind its faults, if any
+
+
+def check_drained(system):
+    """Nothing is left anywhere when a run is over."""
+    assert system.cluster.leases == {}
+    for worker in system.pool.workers:
+        engine = worker.engine.engine
+        assert (worker.in_flight, engine.num_jobs, engine.kv_tokens) == (0, 0, 0)
+    for host in hosts(system):
+        assert host.memory.level == host.memory.capacity
+        assert (host.starts.count, len(host.starts.queue), len(host.memory.get_queue)) == (0, 0, 0)
+        assert (host.cores.num_jobs, host.cores.demand) == (0, 0.0)
+
+
+def check_accounts(system, store):
+    """Every attempt has ended exactly once, and every count says so."""
+    data, counts = system.data, system.trace.counts
+    data.check()
+    assert (data.running, data.leased) == (0, 0)
+    assert data.trained_count + data.dropped == data.admitted == sum(store.seen.values()) == counts["attempts"]
+    assert set(store.seen.values()) | set(store.trained_ids.values()) <= {1}
+    assert store.counts[TrajectoryState.TRAINED] == data.trained_count == counts["trained_trajectories"]
+    assert store.counts[TrajectoryState.DROPPED] == data.dropped == sum(store.reasons.values())
+    assert store.counts[TrajectoryState.RECORDED] == store.counts[TrajectoryState.LEASED] == 0
+    assert sum(n for name, n in counts.items() if name.startswith("ending/")) == data.admitted
+    masked = sum(reward is None for reward in store.rewards)
+    assert sum(n for name, n in counts.items() if name.startswith("cause/")) == masked
+    assert {name.partition("/")[2]: n for name, n in counts.items() if name.startswith("dropped/")} == {
+        reason.value: n for reason, n in store.reasons.items()
+    }
+
+
+def check_time(system, config, seconds):
+    """The states of every part add up to all of the time, and nothing was busy for longer."""
+    last = system.trace.snapshots[-1]
+    assert last.time == seconds >= config.run.hours * 3600.0
+    sizes = {"desktops": config.rollout.num_envs, "workers": config.rollout.num_workers, "trainer": 1, "phase": 1}
+    for population, size in sizes.items():
+        spent = getattr(last, population)
+        assert min(spent) >= 0.0
+        assert sum(spent) == pytest.approx(size * seconds, rel=1e-9)
+    for worker in system.pool.workers:
+        assert 0.0 <= worker.engine.engine.busy_seconds <= seconds
+    for host in hosts(system):
+        assert 0.0 <= host.cores.core_seconds <= host.cores.cores * seconds * (1 + 1e-9)
+
+
+def check_weights(system, store):
+    """No worker has weights that were not published, and the trace's staleness is that of the rule."""
+    for worker in system.pool.workers:
+        assert {worker.version, worker.engine.version} <= store.published
+    rule = store.config.curation.staleness
+    if rule.bound is not None and rule.measured_by == "oldest":
+        assert system.trace.staleness_max <= rule.bound
+    assert sum(system.trace.staleness.values()) == system.trace.counts["trained_turns"]
+    assert system.data.version == max(store.published) or store.config.trainer.wait_for_sync
+
+
+def check_all(config, **options):
+    system, store, report = run(config, **options)
+    check_drained(system)
+    check_accounts(system, store)
+    check_time(system, config, report.virtual_seconds)
+    check_weights(system, store)
+    return system, store, report
+
+
+SHARES = st.sampled_from([0.0, 0.0, 0.05, 0.4])
+
+
+@st.composite
+def configs(draw):
+    """A small cluster with everything drawn that a scheduler may choose."""
+    most, groups = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    at_most = groups + draw(st.integers(0, 1))
+    bound = draw(st.sampled_from([None, 0, 1, 2]))
+    ahead = draw(st.sampled_from([None, 0, 1, 5]))
+    if ahead is not None:
+        ahead += groups * most
+        ahead = ahead if bound is None else min(ahead, (bound + 1) * at_most * most)
+    lock_step = draw(st.booleans())
+    workers_at_a_time = "all" if lock_step else draw(st.sampled_from(["all", 1, 2]))
+    limits = draw(st.sampled_from([{}, {"lease_seconds": 200.0}, {"step_seconds": 6.0}, {"request_seconds": 20.0}]))
+    return small(
+        rollout={
+            "num_envs": draw(st.integers(1, 10)),
+            "num_workers": draw(st.integers(1, 4)),
+            "unit": draw(st.sampled_from(["rollout", "task", "batch"])),
+            "lock_step": lock_step,
+            "max_turns": draw(st.integers(1, 8)),
+            "start_tries": draw(st.integers(1, 3)),
+            "request_tries": draw(st.integers(1, 3)),
+            "sync": {
+                "mode": draw(st.sampled_from(["drain", "keep", "restart"])),
+                "workers_at_a_time": workers_at_a_time,
+            },
+            "routing": {"rule": draw(st.sampled_from(["least_in_flight", "session_affine"]))},
+            "limits": limits,
+        },
+        curation={
+            "attempts": {
+                "rule": draw(st.sampled_from(["fixed", "by_success"])),
+                "most": most,
+                "least": 1,
+                "max_replacements": draw(st.integers(0, 2)),
+            },
+            "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), draw(st.booleans())),
+            "batch": {"min_groups": groups, "max_groups": at_most},
+            "staleness": {"bound": bound, "measured_by": draw(st.sampled_from(["oldest", "newest"]))},
+            "max_ahead": ahead,
+        },
+        trainer={"wait_for_sync": draw(st.booleans())},
+        cluster={
+            "engine": {"overhead_seconds": draw(st.sampled_from([0.0, 1.5]))},
+            "faults": {
+                "start_failure_share": draw(SHARES),
+                "step_failure_share": draw(SHARES),
+                "score_failure_share": draw(SHARES),
+                "load_failure_share": draw(SHARES),
+                "update_failure_share": draw(SHARES),
+                "outage_every_hours": draw(st.sampled_from([None, 0.1])),
+                "outage_hours": 0.05,
+            },
+        },
+        run={"seed": draw(st.integers(0, 2**32)), "hours": draw(st.sampled_from([0.05, HOURS]))},
+    )
+
+
+@settings(max_examples=150)
+@given(configs())
+def test_whatever_the_scheduler_and_the_faults_everything_adds_up_and_nothing_is_left(config):
+    check_all(config)
+
+
+@settings(max_examples=40)
+@given(configs(), st.integers(0, 100))
+def test_also_if_latencies_are_sometimes_long(config, seed):
+    perturb = Perturbation(latency_share=0.05, latency_seconds=(1.0, 60.0))
+    check_all(config, perturb=perturb, seed=seed)
+
+
+@settings(max_examples=60)
+@given(configs())
+def test_a_fault_never_becomes_a_reward(config):
+    """Every task is solved by every attempt that nothing goes wrong with."""
+    _, store, _ = check_all(config, success_rate=1.0)
+    assert set(store.rewards) <= {1.0, None}
+
+
+@settings(max_examples=25)
+@given(configs())
+def test_the_same_seed_gives_the_same_run(config):
+    reports = [run(config)[2] for _ in range(2)]
+    assert reports[0] == reports[1]
+
+
+def test_the_garbage_collector_decides_nothing():
+    """Failed starts leave cyclic garbage behind, which is found sooner or later."""
+    config = small(rollout={"start_tries": 1}, cluster={"faults": {"start_failure_share": 0.5}})
+    reports, threshold = [], gc.get_threshold()
+    try:
+        for often in (threshold, (1, 1, 1), (0, 0, 0)):
+            gc.set_threshold(*often)
+            reports.append(run(config)[2])
+    finally:
+        gc.set_threshold(*threshold)
+    assert reports[0] == reports[1] == reports[2]
+
+
+def test_another_seed_gives_another_run():
+    hashes = {run(small(run={"seed": seed, "hours": 0.1}))[2].event_hash for seed in range(4)}
+    assert len(hashes) == 4
+
+
+def test_a_quiet_cluster_trains_and_ends_without_a_fault():
+    system, store, _ = check_all(small())
+    counts = system.trace.counts
+    assert counts["updates"] >= 5
+    assert not [name for name in counts if name.startswith("fault") and name != "fault/request_restarted"]
+    assert {name for name in counts if name.startswith("cause/")} <= {"cause/run ended"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "ending", "cause"),
+    [
+        ("start_failure_share", "broken", "EnvStartFailed"),
+        ("step_failure_share", "broken", "EnvBroken"),
+        ("score_failure_share", "unscored", "ScoreUnavailable"),
+    ],
+)
+def test_a_fault_that_always_strikes_masks_every_attempt(fault, ending, cause):
+    system, store, _ = check_all(small(cluster={"faults": {fault: 1.0}}))
+    counts = system.trace.counts
+    assert counts[f"ending/{ending}"] == counts[f"cause/{cause}"] > 10
+    assert set(store.rewards) == {None}
+    assert counts["updates"] == 0
+    assert set(store.reasons) == {"masked"}
+
+
+def test_loads_that_always_fail_stop_a_rolling_change_at_its_first_slice():
+    faults = {"faults": {"load_failure_share": 1.0}}
+    sync = {"sync": {"mode": "drain", "workers_at_a_time": 1}}
+    system, _, _ = check_all(small(cluster=faults, rollout=sync))
+    assert [worker.version for worker in system.pool.workers] == [0, 0]
+    assert [worker.routable for worker in system.pool.workers] == [False, True]
+    assert system.trace.counts["fault/load"] > 3
+
+
+def test_updates_that_always_fail_train_nothing_and_lose_nothing():
+    system, store, _ = check_all(small(cluster={"faults": {"update_failure_share": 1.0}}))
+    assert system.trace.counts["fault/update"] == system.trace.counts["failed_updates"] >= 2
+    assert (system.data.trained_count, store.published) == (0, {0})
+    assert system.trace.counts["admitted_turns"] == 0
+
+
+def test_updates_that_fail_too_often_end_the_run_with_the_fault():
+    config = small(cluster={"faults": {"update_failure_share": 1.0}}, trainer={"max_failures": 2})
+    with pytest.raises(LearnerFault, match="update 1 failed"):
+        run(config)
+
+
+def test_a_coupled_cluster_never_trains_on_old_weights():
+    coupled = {"curation": {"max_ahead": 4, "batch": {"min_groups": 2, "max_groups": 2}}}
+    system, _, _ = check_all(small("coupled", **coupled))
+    assert system.trace.counts["updates"] >= 2
+    assert set(system.trace.staleness) == {(0, 0)}
+
+
+def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
+    config = small(
+        "coupled",
+        rollout={"num_envs": 4, "max_turns": 5},
+        curation={"max_ahead": 4, "batch": {"min_groups": 2, "max_groups": 2}},
+    )
+    found = models(config)
+    asked = Counter()
+
+    async def main():
+        system = build(found, MemoryStore())
+        inner = system.rollout._service._inner
+        session = inner.session
+        live = {}
+
+        def watched(attempt, track):
+            opened = session(attempt, track)
+            live[attempt.id] = 0
+            generate, close = opened.generate, opened.close
+
+            class Watched:
+                async def generate(self, request):
+                    asked[asyncio.get_running_loop().time()] += 1
+                    live[attempt.id] += 1
+                    assert max(live.values()) - min(live.values()) <= 1
+                    return await generate(request)
+
+                def close(self):
+                    live.pop(attempt.id, None)
+                    close()
+
+            return Watched()
+
+        inner.session = watched
+        await system.run(1800.0)
+
+    simulate_reported(main())
+    assert max(asked.values()) == 4
+
+
+@pytest.mark.parametrize("name", ["dart", "coupled"])
+def test_the_presets_run(name):
+    config = load(preset_name=name, overrides=["run.hours=1", "curation.store=memory"])
+    system, store, _ = check_all(config)
+    assert system.trace.counts["updates"] >= 1
+    assert 0.4 < sum(r for r in store.rewards if r is not None) / len(store.rewards) < 0.8
