@@ -1,0 +1,163 @@
+r"""A short grammar for small models: one line an action, positions as cells of a coarse grid.
+
+    click 12 34        double 12 34       right 12 34       move 12 34
+    drag 1 2 3 4       scroll down        scroll up 12 34
+    type hello         key enter          key ctrl+a        wait    done    fail
+
+A position is column and row of a cell, counted from 0, and means the cell's centre. By default cells are half
+as high and wide as the mock desktop's smallest widget, so that each widget holds a cell's centre. In what is
+typed, ``\n`` is the enter key and ``\\`` a backslash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from envs.actions.keys import hotkey_names, key_name
+from envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText, Wait
+
+SCROLL_NOTCHES = 5
+_WORDS: dict[str, Action] = {"wait": Wait(), "done": Done(), "fail": Fail()}
+_CLICKS = {"click": ("left", 1), "double": ("left", 2), "right": ("right", 1)}
+_CLICK_WORDS = {meant: word for word, meant in _CLICKS.items()}
+_DIRECTIONS = {
+    "up": Scroll(0, SCROLL_NOTCHES),
+    "down": Scroll(0, -SCROLL_NOTCHES),
+    "left": Scroll(-SCROLL_NOTCHES, 0),
+    "right": Scroll(SCROLL_NOTCHES, 0),
+}
+_CELL = re.compile(r"0|[1-9][0-9]{0,4}")
+_ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Compact(Grammar):
+    """The grammar; see the module.
+
+    Attributes:
+        columns: Cells across.
+        rows: Cells down.
+    """
+
+    columns: int = 16
+    rows: int = 16
+
+    name: ClassVar[str] = "compact"
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.columns <= self.width and 1 <= self.rows <= self.height):
+            raise ValueError(
+                f"a grid has 1 cell to 1 a pixel on each side, got {self.columns} × {self.rows} cells "
+                f"on {self.width} × {self.height} pixels"
+            )
+
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+        """Read one action a line."""
+        lines = as_text(text, self.name).strip("\n").split("\n")
+        actions: list[Action] = []
+        for line in lines:
+            actions += self._line(line)
+        return limited(actions)
+
+    def format(self, actions: Sequence[Action]) -> str:
+        """Write one action a line; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
+        lines: list[str] = []
+        start: Move | None = None
+        for action in actions:
+            if start is not None and not isinstance(action, (Drag, Scroll)):
+                lines.append(f"move {self._cell(start.x, start.y)}")
+                start = None
+            if isinstance(action, Move):
+                start = action
+                continue
+            lines.append(self._written(action, start))
+            start = None
+        if start is not None:
+            lines.append(f"move {self._cell(start.x, start.y)}")
+        if not lines:
+            raise Inexpressible("compact has no words for no action")
+        return "\n".join(lines)
+
+    def snap(self, x: int, y: int) -> tuple[int, int]:
+        """Return the centre of the cell of a pixel."""
+        return self._pixel(*self._cell_of(x, y))
+
+    # ---- reading
+
+    def _line(self, line: str) -> list[Action]:
+        word, _, rest = line.partition(" ")
+        if word == "type" and rest:
+            return [TypeText(_unescaped(rest))]
+        if line.strip().lower() in _WORDS:
+            return [_WORDS[line.strip().lower()]]
+        if word == "key":
+            return [_key(rest)]
+        parts = rest.split()
+        if word in _CLICKS:
+            return [Click(*self._place(parts), *_CLICKS[word])]
+        if word == "move":
+            return [Move(*self._place(parts))]
+        if word == "drag":
+            return [Move(*self._place(parts[:2])), Drag(*self._place(parts[2:]))]
+        if word == "scroll" and parts and parts[0] in _DIRECTIONS:
+            start = [Move(*self._place(parts[1:]))] if len(parts) > 1 else []
+            return [*start, _DIRECTIONS[parts[0]]]
+        raise MalformedAction(f"found {line[:60]!r}, wanted an action such as 'click 3 4' or 'type hello'")
+
+    def _place(self, parts: list[str]) -> tuple[int, int]:
+        if len(parts) != 2 or not all(_CELL.fullmatch(part) for part in parts):
+            raise MalformedAction(f"wanted a column and a row, found {' '.join(parts)[:60]!r}")
+        column, row = map(int, parts)
+        if column >= self.columns or row >= self.rows:
+            raise MalformedAction(f"found cell {column} {row}, the grid has {self.columns} × {self.rows}")
+        return self._pixel(column, row)
+
+    def _pixel(self, column: int, row: int) -> tuple[int, int]:
+        return (2 * column + 1) * self.width // (2 * self.columns), (2 * row + 1) * self.height // (2 * self.rows)
+
+    # ---- writing
+
+    def _cell_of(self, x: int, y: int) -> tuple[int, int]:
+        column = min(max(x, 0), self.width - 1) * self.columns // self.width
+        return column, min(max(y, 0), self.height - 1) * self.rows // self.height
+
+    def _cell(self, x: int, y: int) -> str:
+        return "{} {}".format(*self._cell_of(x, y))
+
+    def _written(self, action: Action, start: Move | None) -> str:
+        match action:
+            case Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
+                return f"{_CLICK_WORDS[which, count]} {self._cell(x, y)}"
+            case Drag(x, y, "left") if start is not None:
+                return f"drag {self._cell(start.x, start.y)} {self._cell(x, y)}"
+            case Scroll() if action in _DIRECTIONS.values():
+                word = next(word for word, meant in _DIRECTIONS.items() if meant == action)
+                return f"scroll {word}" + ("" if start is None else f" {self._cell(start.x, start.y)}")
+            case TypeText(text) if text:
+                return "type " + text.replace("\\", "\\\\").replace("\n", "\\n")
+            case Press(key):
+                return f"key {key}"
+            case Hotkey(keys) if len(keys) > 1 and "+" not in keys:
+                return f"key {'+'.join(keys)}"
+            case Wait() | Done() | Fail():
+                return next(word for word, meant in _WORDS.items() if meant == action)
+        raise Inexpressible(f"compact has no words for {action}")
+
+
+def _key(text: str) -> Action:
+    if text != "+" and "+" in text:
+        return Hotkey(hotkey_names(text.split("+")))
+    return Press(key_name(text))
+
+
+def _unescaped(text: str) -> str:
+    def meant(found: re.Match[str]) -> str:
+        if found[1] not in ("n", "\\"):
+            raise MalformedAction(f"found {found[0]!r} in what is typed; a backslash is written twice")
+        return "\n" if found[1] == "n" else "\\"
+
+    return _ESCAPE.sub(meant, text)

@@ -1,0 +1,221 @@
+"""pyautogui code, as OSWorld's agents write it: ``pyautogui.click(12, 34); pyautogui.write('hello')``.
+
+Positions are pixels of the screen, cut to whole ones. The code is read, never run: statements are calls with
+constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are passed over.
+``WAIT``, ``DONE`` and ``FAIL`` stand for themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from envs.actions.keys import hotkey_names, key_name
+from envs.actions.model import (
+    MAX_ACTIONS,
+    Action,
+    Click,
+    Done,
+    Down,
+    Drag,
+    Fail,
+    Hotkey,
+    KeyDown,
+    KeyUp,
+    Move,
+    Press,
+    Scroll,
+    TypeText,
+    Up,
+    Wait,
+)
+from envs.actions.numbers import button, clicks, position, whole
+from envs.actions.syntax import arguments, dotted, literal, statements
+
+Values = dict[str, Any]
+
+_EXTRA = ("logScreenshot", "_pause")
+_CLICK = ("x", "y", "clicks", "interval", "button", "duration", "tween", *_EXTRA)
+_SHORT_CLICK = ("x", "y", "interval", "duration", "tween", *_EXTRA)
+_MANY_CLICK = ("x", "y", "interval", "button", "duration", "tween", *_EXTRA)
+_NEEDED = {"x", "y", "clicks", "button", "message", "keys", "presses", "key"}
+"""Parameters whose values matter here; the others (durations, easing) may be any expression."""
+
+_WORDS: dict[str, Action] = {"WAIT": Wait(), "DONE": Done(), "FAIL": Fail()}
+
+
+def _click(count: int | None = None, which: str | None = None) -> Callable[[Values], list[Action]]:
+    def read(values: Values) -> list[Action]:
+        x, y = position(values.get("x"), values.get("y")) or (None, None)
+        name = which or button(values.get("button", "left"))
+        return [Click(x, y, name, count or clicks(values.get("clicks", 1)))]
+
+    return read
+
+
+def _needed_position(values: Values) -> tuple[int, int]:
+    place = position(values.get("x"), values.get("y"))
+    if place is None:
+        raise MalformedAction("found no position, wanted x and y")
+    return place
+
+
+def _move(values: Values) -> list[Action]:
+    return [Move(*_needed_position(values))]
+
+
+def _drag(values: Values) -> list[Action]:
+    return [Drag(*_needed_position(values), button(values.get("button", "left")))]
+
+
+def _at(values: Values) -> list[Action]:
+    place = position(values.get("x"), values.get("y"))
+    return [Move(*place)] if place else []
+
+
+def _hold(kind: type[Down] | type[Up]) -> Callable[[Values], list[Action]]:
+    return lambda values: [*_at(values), kind(button(values.get("button", "left")))]
+
+
+def _scroll(values: Values) -> list[Action]:
+    return [*_at(values), Scroll(0, whole(values.get("clicks"), "clicks"))]
+
+
+def _hscroll(values: Values) -> list[Action]:
+    return [*_at(values), Scroll(whole(values.get("clicks"), "clicks"), 0)]
+
+
+def _write(values: Values) -> list[Action]:
+    message = values.get("message")
+    if isinstance(message, list):
+        return [Press(key_name(key)) for key in message]
+    if not isinstance(message, str):
+        raise MalformedAction(f"message: found {type(message).__name__}, wanted a text")
+    return [TypeText(message)]
+
+
+def _press(values: Values) -> list[Action]:
+    keys = values.get("keys")
+    names = [key_name(key) for key in (keys if isinstance(keys, list) else [keys])]
+    times = whole(values.get("presses", 1), "presses")
+    if not 0 <= times * len(names) <= MAX_ACTIONS:
+        raise MalformedAction(f"presses: found {times}, wanted at most {MAX_ACTIONS} key presses")
+    presses: list[Action] = [Press(name) for name in names]
+    return presses * times
+
+
+_CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[Action]]]] = {
+    "click": (_CLICK, _click()),
+    "leftClick": (_SHORT_CLICK, _click(1, "left")),
+    "rightClick": (_SHORT_CLICK, _click(1, "right")),
+    "middleClick": (_SHORT_CLICK, _click(1, "middle")),
+    "doubleClick": (_MANY_CLICK, _click(2)),
+    "tripleClick": (_MANY_CLICK, _click(3)),
+    "moveTo": (("x", "y", "duration", "tween", *_EXTRA), _move),
+    "dragTo": (("x", "y", "duration", "tween", "button", *_EXTRA, "mouseDownUp"), _drag),
+    "mouseDown": (("x", "y", "button", "duration", "tween", *_EXTRA), _hold(Down)),
+    "mouseUp": (("x", "y", "button", "duration", "tween", *_EXTRA), _hold(Up)),
+    "scroll": (("clicks", "x", "y", *_EXTRA), _scroll),
+    "vscroll": (("clicks", "x", "y", *_EXTRA), _scroll),
+    "hscroll": (("clicks", "x", "y", *_EXTRA), _hscroll),
+    "write": (("message", "interval", *_EXTRA), _write),
+    "typewrite": (("message", "interval", *_EXTRA), _write),
+    "press": (("keys", "presses", "interval", *_EXTRA), _press),
+    "keyDown": (("key", *_EXTRA), lambda values: [KeyDown(key_name(values.get("key")))]),
+    "keyUp": (("key", *_EXTRA), lambda values: [KeyUp(key_name(values.get("key")))]),
+}
+"""Name of a function -> (its parameters in pyautogui's order, what it means)."""
+
+
+@dataclass(frozen=True)
+class PyAutoGui(Grammar):
+    """The grammar; see the module."""
+
+    name: ClassVar[str] = "pyautogui"
+
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+        """Read code."""
+        code = as_text(text, self.name).strip()
+        if code in _WORDS:
+            return (_WORDS[code],)
+        return limited([action for statement in statements(code) for action in _statement(statement)])
+
+    def format(self, actions: Sequence[Action]) -> str:
+        """Write one statement an action, parted by ``; ``."""
+        return "; ".join(_written(action) for action in actions)
+
+
+def _statement(statement: ast.stmt) -> list[Action]:
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
+            return []
+        case ast.Expr(value=ast.Name(id=name)) if name in _WORDS:
+            return [_WORDS[name]]
+        case ast.Assign(targets=[target]) if dotted(target) in ("pyautogui.FAILSAFE", "pyautogui.PAUSE"):
+            return []
+        case ast.Expr(value=ast.Call() as call):
+            return _call(call)
+    raise MalformedAction(f"wanted a call of pyautogui, found {type(statement).__name__}")
+
+
+def _call(call: ast.Call) -> list[Action]:
+    name = dotted(call.func)
+    if name in ("time.sleep", "pyautogui.sleep"):
+        return []
+    if name == "pyautogui.hotkey":
+        return _hotkey(call)
+    module, _, function = name.partition(".")
+    if module != "pyautogui" or function not in _CALLS:
+        raise MalformedAction(f"found a call of {name[:40]!r}, wanted a function of pyautogui")
+    parameters, meaning = _CALLS[function]
+    given = arguments(call, parameters)
+    return meaning({key: literal(node) for key, node in given.items() if key in _NEEDED})
+
+
+def _hotkey(call: ast.Call) -> list[Action]:
+    if any(keyword.arg not in ("interval", *_EXTRA) for keyword in call.keywords):
+        raise MalformedAction("hotkey: found an unknown argument")
+    keys = [literal(argument) for argument in call.args]
+    return [Hotkey(hotkey_names(keys[0] if len(keys) == 1 and isinstance(keys[0], list) else keys))]
+
+
+_CLICK_NAMES = {
+    ("left", 1): "click",
+    ("right", 1): "rightClick",
+    ("middle", 1): "middleClick",
+    ("left", 2): "doubleClick",
+    ("left", 3): "tripleClick",
+}
+
+
+def _written(action: Action) -> str:
+    match action:
+        case Wait() | Done() | Fail():
+            return next(word for word, meant in _WORDS.items() if meant == action)
+        case Click(x, y, which, count):
+            name, more = _CLICK_NAMES.get((which, count), "click"), []
+            if (which, count) not in _CLICK_NAMES:
+                more = [f"clicks={count}", f"button={which!r}"]
+            return f"pyautogui.{name}({', '.join(([] if x is None else [str(x), str(y)]) + more)})"
+        case Move(x, y):
+            return f"pyautogui.moveTo({x}, {y})"
+        case Drag(x, y, which):
+            return f"pyautogui.dragTo({x}, {y}, button={which!r})"
+        case Down(which) | Up(which):
+            return f"pyautogui.{'mouseDown' if isinstance(action, Down) else 'mouseUp'}(button={which!r})"
+        case Scroll(0, dy):
+            return f"pyautogui.scroll({dy})"
+        case Scroll(dx, 0):
+            return f"pyautogui.hscroll({dx})"
+        case TypeText(text):
+            return f"pyautogui.write({text!r})"
+        case Press(key):
+            return f"pyautogui.press({key!r})"
+        case Hotkey(keys):
+            return f"pyautogui.hotkey({', '.join(map(repr, keys))})"
+        case KeyDown(key) | KeyUp(key):
+            return f"pyautogui.{'keyDown' if isinstance(action, KeyDown) else 'keyUp'}({key!r})"
+    raise Inexpressible(f"pyautogui has no words for {action}")

@@ -1,0 +1,266 @@
+"""UI-TARS: ``Thought: … Action: click(start_box='(120,340)')``.
+
+Coordinates are of one of two kinds. *Relative*: thousandths of the screen's sides, as models on Qwen2-VL write
+them. *Absolute*: pixels of the picture as ``smart_resize`` leaves it, as models on Qwen2.5-VL (UI-TARS-1.5)
+write them; 1920 × 1080 is seen as 1932 × 1092. Either way they are scaled to the screen and cut to pixels.
+
+A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at
+once, as DART and ARPO have it. ``scroll`` turns the wheel by 5 notches.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from envs.actions.keys import hotkey_names, key_name
+from envs.actions.model import (
+    Action,
+    Click,
+    Done,
+    Drag,
+    Fail,
+    Hotkey,
+    KeyDown,
+    KeyUp,
+    Move,
+    Press,
+    Scroll,
+    TypeText,
+    Wait,
+)
+from envs.actions.numbers import number
+from envs.actions.resize import smart_resize
+from envs.actions.syntax import arguments, literal, statements
+
+SCROLL_NOTCHES = 5
+_DIRECTIONS = {
+    "up": Scroll(0, SCROLL_NOTCHES),
+    "down": Scroll(0, -SCROLL_NOTCHES),
+    "left": Scroll(-SCROLL_NOTCHES, 0),
+    "right": Scroll(SCROLL_NOTCHES, 0),
+}
+_CLICKS = {"click": ("left", 1), "left_single": ("left", 1), "left_double": ("left", 2), "right_single": ("right", 1)}
+_CLICK_WORDS = {("left", 1): "click", ("left", 2): "left_double", ("right", 1): "right_single"}
+_START = ("start_box", "point", "start_point")
+_END = ("end_box", "end_point")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_BOX_CHARACTERS = re.compile(r"[\s\d.,+\-()\[\]]+")
+_TAGS = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
+_LOOSE_TYPE = re.compile(r"type\(content=(['\"])(.*)\1\)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class UiTars(Grammar):
+    """The grammar; see the module.
+
+    Attributes:
+        absolute: Coordinates are pixels of the resized picture, not thousandths.
+        min_pixels: Smallest area of a resized picture; only absolute coordinates need it.
+    """
+
+    absolute: bool = False
+    min_pixels: int = 100 * 28 * 28
+
+    name: ClassVar[str] = "ui_tars"
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """What the largest coordinates are: (1000, 1000), or the sides of the resized picture."""
+        if self.absolute:
+            return smart_resize(self.width, self.height, min_pixels=self.min_pixels)
+        return 1000, 1000
+
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+        """Read a reply: what follows the last ``Action:``; or a bare ``WAIT``, ``DONE`` or ``FAIL``."""
+        reply = as_text(text, self.name)
+        if reply.strip() in _BARE:
+            return (_BARE[reply.strip()],)
+        _, found, calls = reply.rpartition("Action:")
+        if not found:
+            raise MalformedAction(f"found no 'Action:' in {reply[:60]!r}")
+        actions: list[Action] = []
+        for each in _split(calls.strip()):
+            actions += self._call(each)
+        return limited(actions)
+
+    def format(self, actions: Sequence[Action], thought: str = "") -> str:
+        """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
+        calls: list[str] = []
+        start: Move | None = None
+        for action in actions:
+            if start is not None and not isinstance(action, (Drag, Scroll)):
+                calls.append(f"hover(start_box='{self._box(start.x, start.y)}')")
+                start = None
+            if isinstance(action, Move):
+                start = action
+                continue
+            calls.append(self._written(action, start))
+            start = None
+        if start is not None:
+            calls.append(f"hover(start_box='{self._box(start.x, start.y)}')")
+        if not calls:
+            raise Inexpressible("ui_tars has no words for no action")
+        lead = f"Thought: {thought}\n" if thought else ""
+        return f"{lead}Action: " + "\n\n".join(calls)
+
+    # ---- reading
+
+    def _call(self, text: str) -> list[Action]:
+        call = _single_call(text)
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        if name in _CLICKS:
+            return [Click(*self._place(call, _START), *_CLICKS[name])]
+        if name == "hover":
+            return [Move(*self._place(call, _START))]
+        if name in ("drag", "select"):
+            return [Move(*self._place(call, _START, _END)), Drag(*self._place(call, _END, _START))]
+        if name == "scroll":
+            return self._scroll(call)
+        if name in _PLAIN:
+            parameters, meaning = _PLAIN[name]
+            return [meaning({key: literal(node) for key, node in arguments(call, parameters).items()})]
+        raise MalformedAction(f"found the action {name[:40]!r}")
+
+    def _scroll(self, call: ast.Call) -> list[Action]:
+        given = arguments(call, ("direction", *_START))
+        direction = literal(given["direction"]) if "direction" in given else None
+        if not isinstance(direction, str) or direction not in _DIRECTIONS:
+            raise MalformedAction(f"direction: found {str(direction)[:40]!r}, wanted up, down, left or right")
+        if not given.keys() & set(_START):
+            return [_DIRECTIONS[direction]]
+        return [Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
+
+    def _place(self, call: ast.Call, names: tuple[str, ...], others: tuple[str, ...] = ()) -> tuple[int, int]:
+        """Return the pixel that one of the arguments ``names`` tells; ``others`` may stand beside it."""
+        if call.args and others:
+            raise MalformedAction("wanted arguments by name")
+        given = arguments(call, names + others)
+        told = [literal(node) for key, node in given.items() if key in names]
+        if len(told) != 1 or len(given) > 1 + len(others):
+            raise MalformedAction(f"wanted one of {', '.join(names)}")
+        x, y = _centre(told[0])
+        return _pixel(x, self.width, self.extent[0]), _pixel(y, self.height, self.extent[1])
+
+    # ---- writing
+
+    def _box(self, x: int, y: int) -> str:
+        across, down = self.extent
+        return f"({_coordinate(x, self.width, across)},{_coordinate(y, self.height, down)})"
+
+    def _written(self, action: Action, start: Move | None) -> str:
+        match action:
+            case Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
+                return f"{_CLICK_WORDS[which, count]}(start_box='{self._box(x, y)}')"
+            case Drag(x, y, "left") if start is not None:
+                return f"drag(start_box='{self._box(start.x, start.y)}', end_box='{self._box(x, y)}')"
+            case Scroll() if action in _DIRECTIONS.values():
+                direction = next(word for word, meant in _DIRECTIONS.items() if meant == action)
+                box = "" if start is None else f"start_box='{self._box(start.x, start.y)}', "
+                return f"scroll({box}direction='{direction}')"
+            case TypeText(text):
+                return f"type(content={_quoted(text)})"
+            case Press(key) if key not in ("space",):
+                return f"press(key={_quoted(key)})"
+            case Press(key) | Hotkey((key,)):
+                return f"{'press' if isinstance(action, Press) else 'hotkey'}(key='{key}')"
+            case Hotkey(keys):
+                return f"hotkey(key={_quoted(' '.join(keys))})"
+            case KeyDown(key) | KeyUp(key):
+                return f"{'keydown' if isinstance(action, KeyDown) else 'keyup'}(key={_quoted(key)})"
+            case Wait():
+                return "wait()"
+            case Done():
+                return "finished()"
+            case Fail():
+                return "call_user()"
+        raise Inexpressible(f"ui_tars has no words for {action}")
+
+
+_BARE: dict[str, Action] = {"WAIT": Wait(), "DONE": Done(), "FAIL": Fail()}
+
+
+def _type(values: dict[str, Any]) -> Action:
+    content = values.get("content")
+    if not isinstance(content, str):
+        raise MalformedAction("type: wanted a text as content")
+    return TypeText(content)
+
+
+def _hotkey(values: dict[str, Any]) -> Action:
+    keys = values.get("key", values.get("hotkey"))
+    if not isinstance(keys, str):
+        raise MalformedAction("hotkey: wanted a text as key")
+    return Hotkey(hotkey_names(keys.split()))
+
+
+_PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Action]]] = {
+    "type": (("content",), _type),
+    "hotkey": (("key", "hotkey"), _hotkey),
+    "press": (("key",), lambda values: Press(key_name(values.get("key")))),
+    "keydown": (("key",), lambda values: KeyDown(key_name(values.get("key")))),
+    "keyup": (("key",), lambda values: KeyUp(key_name(values.get("key")))),
+    "release": (("key",), lambda values: KeyUp(key_name(values.get("key")))),
+    "wait": ((), lambda values: Wait()),
+    "finished": (("content",), lambda values: Done()),
+    "call_user": (("content",), lambda values: Fail()),
+}
+"""Actions without a position: name -> (parameters, what it means)."""
+
+
+def _split(calls: str) -> list[str]:
+    """Split a reply's calls where an empty line follows a closing bracket."""
+    parts = calls.split(")\n\n")
+    return [part.strip() + ")" for part in parts[:-1]] + [parts[-1].strip()]
+
+
+def _single_call(text: str) -> ast.Call:
+    try:
+        body = statements(text)
+    except MalformedAction:
+        loose = _LOOSE_TYPE.fullmatch(text)  # models forget to escape quotes and line ends in what they type
+        if loose is None:
+            raise
+        body = statements(f"type(content={loose[2]!r})")
+    match body:
+        case [ast.Expr(value=ast.Call() as call)]:
+            return call
+    raise MalformedAction(f"wanted one call, found {text[:60]!r}")
+
+
+def _centre(box: Any) -> tuple[float, float]:
+    """Return the point that a box means: ``(x,y)``, ``<point>x y</point>``, or the centre of 4 numbers."""
+    if isinstance(box, str):
+        plain = _TAGS.sub("", box)
+        if len(plain) > 100 or not _BOX_CHARACTERS.fullmatch(plain):
+            raise MalformedAction(f"wanted a box, found {box[:60]!r}")
+        box = [float(each) for each in _NUMBER.findall(plain)]
+    if not isinstance(box, list) or len(box) not in (2, 4):
+        raise MalformedAction("wanted a box of 2 or 4 numbers")
+    values = [number(each, "box") for each in box]
+    return (values[0] + values[-2]) / 2, (values[1] + values[-1]) / 2
+
+
+def _pixel(value: float, side: int, extent: int) -> int:
+    """Scale to the screen and cut; the far edge belongs to the last pixel."""
+    scaled = int(value * side / extent)
+    return side - 1 if value == extent else scaled
+
+
+def _coordinate(pixel: int, side: int, extent: int) -> str:
+    """Write a pixel's centre with as few digits as lead back to it."""
+    centre = (pixel + 0.5) * extent / side
+    for digits in range(7):
+        text = f"{centre:.{digits}f}"
+        if _pixel(float(text), side, extent) == pixel:
+            return text
+    raise Inexpressible(f"no coordinate leads to pixel {pixel} of {side}")
+
+
+def _quoted(text: str) -> str:
+    """Write a text as a Python string, so that no ``Action:`` and no empty line shows in it."""
+    return repr(text).replace("Action:", r"Action\x3a")

@@ -1,0 +1,215 @@
+"""The desktop's state: its windows from bottom to top, pointer, keys held, and what has happened so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dartsim.errors import TaskFileError
+from envs.mock.geometry import Box
+from envs.mock.layout import Layout
+from envs.mock.widgets import Bin, Widget
+from envs.mock.window import Placed, Window, make_window
+
+
+class Target(NamedTuple):
+    """What lies under a pixel.
+
+    ``part`` is ``widget``, ``title``, ``close``, ``menu_title``, ``menu_item``, ``content`` or ``desktop``;
+    ``number`` counts menus, items of a menu, or the page's widgets.
+    """
+
+    part: str
+    window: Window | None = None
+    number: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Grip:
+    """What the pressed left button holds."""
+
+    target: Target
+    x: int
+    y: int
+
+
+@dataclass(slots=True, eq=False)
+class Interrupt:
+    """A dialog that opens by itself after so many actions."""
+
+    after: int
+    spec: Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Desktop:
+    """All state of a desktop.
+
+    Attributes:
+        layout: The measures of its screen.
+        background: Colour of the desktop, red, green, blue.
+        windows: Open windows, bottom to top.
+        stash: Specs of windows that a command may open, by id.
+        interrupts: Dialogs still to come.
+        x: Of the pointer.
+        y: Of the pointer.
+        open_menu: (window id, menu, highlighted item or -1), or None.
+        held: Modifier keys that are held.
+        grip: What the pressed left button holds.
+        clipboard: Text that was copied.
+        actions: Number of actions carried out.
+        closed: Ids of windows in the order they were closed.
+        choices: Menu items chosen, as ``Menu > Item``.
+        pressed: Buttons pressed, as ``window.widget``.
+        submitted: Values of the widgets of windows when they were submitted, by window id.
+        missed: Clicks that hit nothing.
+    """
+
+    layout: Layout
+    background: tuple[int, int, int] = (200, 208, 216)
+    windows: list[Window] = field(default_factory=list)
+    stash: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    interrupts: list[Interrupt] = field(default_factory=list)
+    x: int = 0
+    y: int = 0
+    open_menu: tuple[str, int, int] | None = None
+    held: set[str] = field(default_factory=set)
+    grip: Grip | None = None
+    clipboard: str = ""
+    actions: int = 0
+    closed: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
+    pressed: list[str] = field(default_factory=list)
+    submitted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missed: int = 0
+
+    # ---- windows
+
+    def open(self, spec: Mapping[str, Any]) -> Window:
+        """Open a window on top of the others.
+
+        Raises:
+            TaskFileError: If the spec is bad, or a window of that id is open.
+        """
+        window = make_window(spec)
+        if self.window(window.id) is not None:
+            raise TaskFileError(f"a window {window.id!r} is open already; ids must be unique")
+        self.layout.place_window(window)
+        self.windows.append(window)
+        self.open_menu = None
+        return window
+
+    def window(self, window_id: str) -> Window | None:
+        """Return an open window, or None."""
+        return next((window for window in self.windows if window.id == window_id), None)
+
+    @property
+    def top(self) -> Window | None:
+        """The window that gets the keys."""
+        return self.windows[-1] if self.windows else None
+
+    @property
+    def modal(self) -> bool:
+        """Whether only the top window reacts."""
+        return bool(self.windows) and self.windows[-1].modal
+
+    def raise_window(self, window: Window) -> None:
+        """Put a window on top, unless a modal one is there."""
+        if not self.modal and self.windows[-1] is not window:
+            self.windows.remove(window)
+            self.windows.append(window)
+
+    def close(self, window: Window) -> None:
+        """Close a window."""
+        self.windows.remove(window)
+        self.closed.append(window.id)
+        self.open_menu = None
+        self.grip = None
+
+    def move_window(self, window: Window, dx: int, dy: int) -> None:
+        """Move a window, whose title bar stays on the screen."""
+        layout, box = self.layout, window.box
+        reach = 2 * layout.unit
+        dx = min(max(dx, reach - box.right), layout.width - reach - box.left)
+        dy = min(max(dy, -box.top), layout.height - layout.unit - box.top)
+        window.box = box.moved(dx, dy)
+        layout.place_page(window)
+
+    # ---- where things are
+
+    def shown_box(self, window: Window, placed: Placed) -> Box:
+        """Return the part of a widget that its window shows now; may be empty."""
+        return placed.box.moved(0, -window.scroll).meet(self.layout.viewport(window))
+
+    def shown_widgets(self, window: Window) -> Iterator[tuple[int, Placed, Box]]:
+        """Yield the page's widgets that show at least in part."""
+        view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
+        scroll = window.scroll
+        for index, placed in enumerate(window.placed):
+            if placed.widget.kind == "space" or placed.widget.hidden:
+                continue
+            left, top, right, bottom = placed.box
+            left = left if left > view_left else view_left
+            right = right if right < view_right else view_right
+            top = top - scroll if top - scroll > view_top else view_top
+            bottom = bottom - scroll if bottom - scroll < view_bottom else view_bottom
+            if left < right and top < bottom:
+                yield index, placed, Box(left, top, right, bottom)
+
+    def scroll_into_view(self, window: Window, index: int) -> None:
+        """Scroll a window's content so that a widget shows."""
+        view, box = self.layout.viewport(window), window.placed[index].box
+        lowest = box.top - view.top - self.layout.gap
+        highest = box.bottom - view.bottom + self.layout.gap
+        window.scroll = min(max(window.scroll, highest), max(lowest, 0))
+        self.layout.keep_scroll(window)
+
+    def target(self, x: int, y: int) -> Target:
+        """Return what a pixel belongs to."""
+        if self.open_menu is not None:
+            found = self._in_open_menu(x, y)
+            if found is not None:
+                return found
+        for window in reversed(self.windows):
+            if window.box.holds(x, y):
+                return self._in_window(window, x, y)
+        return Target("desktop")
+
+    def _in_open_menu(self, x: int, y: int) -> Target | None:
+        assert self.open_menu is not None
+        window_id, menu, _ = self.open_menu
+        window = self.window(window_id)
+        assert window is not None
+        for index, box in enumerate(self.layout.menu_items(window, menu)):
+            if box.holds(x, y):
+                return Target("menu_item", window, index)
+        return None
+
+    def _in_window(self, window: Window, x: int, y: int) -> Target:
+        layout = self.layout
+        if layout.close(window).holds(x, y):
+            return Target("close", window)
+        if layout.title(window).holds(x, y):
+            return Target("title", window)
+        if layout.menu_bar(window).holds(x, y):
+            for index, box in enumerate(layout.menu_titles(window)):
+                if box.holds(x, y):
+                    return Target("menu_title", window, index)
+        for index, _, box in self.shown_widgets(window):
+            if box.holds(x, y):
+                return Target("widget", window, index)
+        return Target("content", window)
+
+    def bin_at(self, x: int, y: int) -> Bin | None:
+        """Return the bin under a pixel."""
+        found = self.target(x, y)
+        if found.part == "widget" and found.window is not None:
+            widget = found.window.placed[found.number].widget
+            return widget if isinstance(widget, Bin) else None
+        return None
+
+    def find(self, window_id: str, widget_id: str) -> Widget | None:
+        """Return a widget of an open window."""
+        window = self.window(window_id)
+        return None if window is None else window.widget(widget_id)

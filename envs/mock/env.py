@@ -1,0 +1,162 @@
+"""MockDesktop: the mock desktop as a gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from dartsim.types import Observation, Task
+from envs.actions import Action, Click, Done, Fail, MalformedAction, Wait, make_grammar
+from envs.base import DONE, FAIL, WAIT, GuiEnv
+from envs.mock.desktop import Desktop
+from envs.mock.evaluators import evaluate
+from envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
+from envs.mock.hands import carry_out
+from envs.mock.layout import Layout
+from envs.mock.paint import Painter
+from envs.mock.scene import scene
+from envs.mock.setup import set_up
+from envs.mock.state import State, read_state
+from envs.mock.tree import accessibility_tree
+
+_WORDS: dict[str, tuple[Action, ...]] = {WAIT: (Wait(),), DONE: (Done(),), FAIL: (Fail(),)}
+
+
+class MockDesktop(GuiEnv):
+    """A deterministic little desktop.
+
+    An action is a text in the environment's grammar; ``WAIT``, ``DONE`` and ``FAIL`` are understood in each, and
+    so are computer_13's dictionaries. What declares the task done or infeasible in the grammar (``finished()``,
+    ``fail``) ends the episode as DONE and FAIL do. A malformed action changes nothing and is counted.
+
+    Args:
+        grammar: Name of an action grammar, see ``envs.actions``.
+        grammar_options: Its options, such as ``columns`` and ``rows`` of ``compact``.
+        auto_done: Whether the first click ends the episode; by default as the task says.
+        task: What ``reset`` begins by default; a first task of the family ``click_button`` if not given.
+        width: Pixels, 96 to 1920.
+        height: Pixels, 96 to 1080.
+        kwargs: As for ``GuiEnv``.
+
+    Attributes:
+        desktop: The state; tests and oracles read it, agents do not.
+        grammar: The grammar.
+        malformed: Malformed actions of this episode.
+        last_actions: What the last text was read as; empty for a malformed one.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int = 640,
+        height: int = 480,
+        grammar: str = "pyautogui",
+        grammar_options: Mapping[str, Any] | None = None,
+        auto_done: bool | None = None,
+        task: Task | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not (MIN_SIDE <= width <= MAX_WIDTH and MIN_SIDE <= height <= MAX_HEIGHT):
+            raise ValueError(
+                f"wanted a screen of {MIN_SIDE} × {MIN_SIDE} to {MAX_WIDTH} × {MAX_HEIGHT} pixels, "
+                f"got {width} × {height}"
+            )
+        super().__init__(width=width, height=height, task=task or _default_task(), **kwargs)
+        self.grammar = make_grammar(grammar, width, height, **(grammar_options or {}))
+        self.auto_done = auto_done
+        self.malformed = 0
+        self.last_actions: tuple[Action, ...] = ()
+        self.desktop = Desktop(Layout(width, height))
+        self._painter = Painter(width, height)
+        self._shown: Observation | None = None
+
+    def begin(self, task: Task, seed: int | None = None) -> None:
+        """Begin an episode; nothing here is left to chance, so no generator is made for it."""
+        self._prepare(task)
+        self._set_up(task)
+
+    def _begin(self, task: Task, rng: np.random.Generator) -> None:
+        self._set_up(task)
+
+    def _set_up(self, task: Task) -> None:
+        self.malformed = 0
+        self.last_actions = ()
+        self.desktop = set_up(self.desktop.layout, task)
+        self._shown = None
+
+    def act(self, action: str | Mapping[str, Any]) -> bool:
+        """Carry out an action and return whether it was the last.
+
+        Raises:
+            ResetNeeded: If no episode runs.
+        """
+        if not self._running:
+            raise ResetNeeded("the episode is over or has not begun; call reset() first")
+        actions = self.read(action)
+        self.last_actions = actions or ()
+        if actions is None:
+            self.malformed += 1
+        else:
+            carry_out(self.desktop, actions)
+            self._shown = None
+        end = next((each for each in self.last_actions if isinstance(each, (Done, Fail))), None)
+        self.turns += 1
+        # `evaluate` knows the last action by the common words, whatever the grammar's own are.
+        self.last_action = {Done: DONE, Fail: FAIL}[type(end)] if end is not None else str(action)
+        self._running = end is None and not (self._ends_on_click() and _clicks(self.last_actions))
+        return not self._running
+
+    def read(self, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
+        """Return what an action means, or None if it is malformed."""
+        if isinstance(action, str):
+            word = _WORDS.get(action)
+            if word is not None:
+                return word
+        try:
+            if isinstance(action, Mapping):
+                return make_grammar("computer_13", self.width, self.height).parse(action)
+            return self.grammar.parse(action)
+        except MalformedAction:
+            return None
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Carry out an action; ``info`` also has ``malformed``, the count of this episode."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, {**info, "malformed": self.malformed}
+
+    def state(self) -> State:
+        """Return what evaluators may know of the desktop."""
+        return read_state(self.desktop)
+
+    def _ends_on_click(self) -> bool:
+        if self.auto_done is not None:
+            return self.auto_done
+        return self.task is not None and bool(self.task.spec.get("auto_done", False))
+
+    def _act(self, action: str) -> None:
+        raise NotImplementedError("act does all the work")
+
+    def _observe(self) -> Observation:
+        if self._shown is None:
+            assert self.task is not None
+            frame = self._painter.paint(scene(self.desktop))
+            tree = accessibility_tree(self.desktop) if self.accessibility else None
+            self._shown = Observation(frame, self.task.instruction, tree)
+        return self._shown
+
+    def _score(self) -> float:
+        assert self.task is not None
+        return evaluate(self.task.spec.get("evaluator"), self.state())
+
+
+def _clicks(actions: Sequence[Action]) -> bool:
+    return any(isinstance(action, Click) for action in actions)
+
+
+def _default_task() -> Task:
+    from envs.mock.suites import default_task
+
+    return default_task()

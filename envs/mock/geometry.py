@@ -1,0 +1,79 @@
+"""Boxes, and the one length that everything on the screen is measured in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MIN_SIDE = 96
+MAX_WIDTH = 1920
+MAX_HEIGHT = 1080
+
+
+class Box(NamedTuple):
+    """A rectangle of pixels; the right and the lower edge do not belong to it."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @property
+    def width(self) -> int:
+        """Pixels across, at least 0."""
+        return max(0, self.right - self.left)
+
+    @property
+    def height(self) -> int:
+        """Pixels down, at least 0."""
+        return max(0, self.bottom - self.top)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no pixel."""
+        return self.right <= self.left or self.bottom <= self.top
+
+    @property
+    def centre(self) -> tuple[int, int]:
+        """The pixel in the middle."""
+        return (self.left + self.right) // 2, (self.top + self.bottom) // 2
+
+    def holds(self, x: int, y: int) -> bool:
+        """Whether a pixel belongs to it."""
+        return self.left <= x < self.right and self.top <= y < self.bottom
+
+    def meet(self, other: Box) -> Box:
+        """Return what belongs to both."""
+        left, top, right, bottom = self
+        other_left, other_top, other_right, other_bottom = other
+        return Box(
+            left if left > other_left else other_left,
+            top if top > other_top else other_top,
+            right if right < other_right else other_right,
+            bottom if bottom < other_bottom else other_bottom,
+        )
+
+    def moved(self, dx: int, dy: int) -> Box:
+        """Return it elsewhere."""
+        return Box(self.left + dx, self.top + dy, self.right + dx, self.bottom + dy)
+
+    def shrunk(self, margin: int) -> Box:
+        """Return it with a margin taken off on all sides."""
+        return Box(self.left + margin, self.top + margin, self.right - margin, self.bottom - margin)
+
+
+NOWHERE = Box(0, 0, 0, 0)
+"""No pixel."""
+
+
+def unit_of(width: int, height: int) -> int:
+    """Return the height of a row of widgets for a screen, pixels.
+
+    1/24 of a full-size screen, and never below 13, so that text of 8 pixels fits; a screen of 112 × 112 has
+    about 8 rows.
+    """
+    return max(13, min(width * 9 // 16, height) // 24)
+
+
+def text_scale(unit: int) -> int:
+    """Return how many screen pixels a font pixel has, on each side."""
+    return max(1, unit // 11)

@@ -1,0 +1,253 @@
+"""The oracle: knows the state, and does every task of every family.
+
+It reads the goals that the family left in the task's file, and takes the next step towards the first that is not
+reached; a goal whose window is gone is taken as reached. A dialog that no goal is about is dismissed first.
+It has no memory, so that it goes on from wherever an agent has come to. Where something that it needs is gone
+(a window was closed, a page turned too far), it declares the task done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from dartsim.types import Task
+from envs.actions import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
+from envs.mock.desktop import Desktop, Target
+from envs.mock.env import MockDesktop
+from envs.mock.geometry import Box
+from envs.mock.widgets import ListBox, Slider, TextField
+from envs.mock.window import Placed, Window
+
+NOTCHES = 5
+
+Goal = list[Any]
+Steps = tuple[Action, ...]
+
+
+def oracle_actions(desktop: Desktop, task: Task) -> Steps:
+    """Return the next turn's actions: one decisive one, perhaps after a move of the pointer."""
+    goals: list[Goal] = task.spec["goals"]
+    if goals == [["fail"]]:
+        return (Fail(),)
+    top = desktop.top
+    concerned = {str(goal[1]).partition(".")[0] for goal in goals}
+    if top is not None and top.modal and top.id not in concerned:
+        return _press(desktop, top.id, top.default)
+    reached = Progress(desktop)
+    for goal in goals:
+        if not reached(goal):
+            try:
+                return _towards(desktop, goal)
+            except _Lost:
+                break
+    return (Done(),)
+
+
+def oracle_text(env: MockDesktop) -> str:
+    """Return the oracle's next action in the environment's grammar.
+
+    Raises:
+        Inexpressible: If the grammar has no words for it.
+    """
+    assert env.task is not None
+    return env.grammar.format(oracle_actions(env.desktop, env.task))
+
+
+def play_oracle(
+    env: MockDesktop, task: Task, *, turn_limit: int = 200, frames: list[Any] | None = None
+) -> tuple[float, list[str]]:
+    """Play a task and return the score and the actions.
+
+    Args:
+        env: Where.
+        task: What.
+        turn_limit: Stop after so many turns.
+        frames: Gets the screenshots: one before each action, and one at the end.
+    """
+    env.begin(task)
+    texts: list[str] = []
+    over = False
+    while not over and len(texts) < turn_limit:
+        if frames is not None:
+            frames.append(env.observe().screenshot)
+        texts.append(oracle_text(env))
+        over = env.act(texts[-1])
+    if frames is not None:
+        frames.append(env.observe().screenshot)
+    return env.evaluate(), texts
+
+
+class _Lost(Exception):
+    """Something that a goal needs is gone."""
+
+
+class Progress:
+    """Tells which goals are reached; to be asked once about each, in order."""
+
+    def __init__(self, desktop: Desktop) -> None:
+        self.desktop = desktop
+        self.pressed = Counter(desktop.pressed)
+        self.choices = Counter(desktop.choices)
+
+    def __call__(self, goal: Goal) -> bool:
+        """Return whether a goal is reached."""
+        match goal:
+            case ["press", str(name)]:
+                return self._taken(self.pressed, name)
+            case ["choose", _, str(title), str(item)]:
+                return self._taken(self.choices, f"{title} > {item}")
+            case ["close", str(name)]:
+                return self.desktop.window(name) is None
+            case [_, str(name), wanted]:
+                window_id, _, widget_id = name.partition(".")
+                widget = self.desktop.find(window_id, widget_id)
+                return widget is None or widget.value == wanted
+        raise ValueError(f"found the goal {goal!r}, which no oracle knows")
+
+    @staticmethod
+    def _taken(counter: Counter[str], name: str) -> bool:
+        counter[name] -= 1
+        return counter[name] >= 0
+
+
+def _towards(desktop: Desktop, goal: Goal) -> Steps:
+    """Return the next step towards a goal."""
+    if goal[0] == "choose":
+        return _choose(desktop, goal[1], goal[2], goal[3])
+    if desktop.open_menu is not None:
+        return (Press("esc"),)
+    if goal[0] == "close":
+        window = _window(desktop, goal[1])
+        return _click_part(desktop, window, desktop.layout.close(window), Target("close", window))
+    window_id, _, widget_id = goal[1].partition(".")
+    match goal[0]:
+        case "press" | "check":
+            return _press(desktop, window_id, widget_id)
+        case "text":
+            return _write(desktop, window_id, widget_id, goal[2])
+        case "select":
+            return _select(desktop, window_id, widget_id, goal[2])
+        case "slide":
+            return _slide(desktop, window_id, widget_id, goal[2])
+        case "drop":
+            return _drop(desktop, window_id, widget_id, goal[2])
+    raise ValueError(f"found the goal {goal!r}, which no oracle knows")
+
+
+def _find(desktop: Desktop, window_id: str, widget_id: str) -> tuple[Window, int, Placed]:
+    window = _window(desktop, window_id)
+    for index, placed in enumerate(window.placed):
+        if placed.widget.id == widget_id:
+            return window, index, placed
+    raise _Lost
+
+
+def _window(desktop: Desktop, window_id: str) -> Window:
+    window = desktop.window(window_id)
+    if window is None:
+        raise _Lost
+    return window
+
+
+def _bring(desktop: Desktop, window: Window, index: int) -> Steps | None:
+    """Return the step that brings a widget into sight, or None if all of it is."""
+    whole = window.placed[index].box.moved(0, -window.scroll)
+    view = desktop.layout.viewport(window)
+    fits = whole.height <= view.height
+    if fits and (whole.top < view.top or whole.bottom > view.bottom):
+        notches = NOTCHES if whole.top < view.top else -NOTCHES
+        at = _scroll_point(desktop, window)
+        return (Move(*at), Scroll(0, notches))
+    shown = desktop.shown_box(window, window.placed[index])
+    if desktop.target(*shown.centre) != Target("widget", window, index):
+        return _raise(desktop, window)
+    return None
+
+
+def _scroll_point(desktop: Desktop, window: Window) -> tuple[int, int]:
+    """Return a pixel of a window's content where the wheel turns the content and not a list."""
+    view = desktop.layout.viewport(window)
+    lists = [box for _, placed, box in desktop.shown_widgets(window) if isinstance(placed.widget, ListBox)]
+    unit = desktop.layout.unit
+    for y in range(view.bottom - 1 - unit // 2, view.top, -max(1, unit // 4)):
+        point = (view.centre[0], y)
+        if not any(box.top - unit // 2 <= y < box.bottom + unit // 2 for box in lists):
+            return point
+    return view.centre
+
+
+def _raise(desktop: Desktop, window: Window) -> Steps:
+    return _click_part(desktop, window, desktop.layout.title(window), Target("title", window))
+
+
+def _click_part(desktop: Desktop, window: Window, box: Box, target: Target) -> Steps:
+    if desktop.target(*box.centre) == target or target.part == "title":
+        return (Click(*box.centre),)
+    return _raise(desktop, window)
+
+
+def _press(desktop: Desktop, window_id: str, widget_id: str) -> Steps:
+    window, index, placed = _find(desktop, window_id, widget_id)
+    return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).centre),)
+
+
+def _write(desktop: Desktop, window_id: str, widget_id: str, text: str) -> Steps:
+    window, index, placed = _find(desktop, window_id, widget_id)
+    field = placed.widget
+    assert isinstance(field, TextField)
+    focused = window is desktop.top and window.focus == index
+    if not focused:
+        return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).centre),)
+    if field.text and not field.selected:
+        return (Hotkey(("ctrl", "a")),)
+    return (TypeText(text),)
+
+
+def _select(desktop: Desktop, window_id: str, widget_id: str, item: str) -> Steps:
+    window, index, placed = _find(desktop, window_id, widget_id)
+    step = _bring(desktop, window, index)
+    if step is not None:
+        return step
+    box, widget = desktop.shown_box(window, placed), placed.widget
+    assert isinstance(widget, ListBox)
+    row = widget.items.index(item) - widget.scroll
+    if not 0 <= row < widget.visible:
+        return (Move(*box.centre), Scroll(0, NOTCHES if row < 0 else -NOTCHES))
+    high = desktop.layout.item_height(placed.box, widget.visible)
+    top = placed.box.top - window.scroll + row * high
+    return (Click(box.centre[0], top + high // 2),)
+
+
+def _slide(desktop: Desktop, window_id: str, widget_id: str, value: int) -> Steps:
+    window, index, placed = _find(desktop, window_id, widget_id)
+    step = _bring(desktop, window, index)
+    if step is not None:
+        return step
+    slider = placed.widget
+    assert isinstance(slider, Slider)
+    stops = desktop.layout.slider_stops(placed.box, slider.maximum - slider.minimum + 1)
+    y = desktop.shown_box(window, placed).centre[1]
+    return (Move(stops[slider.at - slider.minimum], y), Drag(stops[value - slider.minimum], y))
+
+
+def _drop(desktop: Desktop, window_id: str, widget_id: str, aim: str) -> Steps:
+    window, index, placed = _find(desktop, window_id, widget_id)
+    _, bin_index, bin_placed = _find(desktop, window_id, aim)
+    step = _bring(desktop, window, index) or _bring(desktop, window, bin_index)
+    if step is not None:
+        return step
+    start = desktop.shown_box(window, placed).centre
+    return (Move(*start), Drag(*desktop.shown_box(window, bin_placed).centre))
+
+
+def _choose(desktop: Desktop, window_id: str, title: str, item: str) -> Steps:
+    window = _window(desktop, window_id)
+    index = next(i for i, menu in enumerate(window.menus) if menu.title == title)
+    if desktop.open_menu is not None and desktop.open_menu[:2] == (window_id, index):
+        at = window.menus[index].items.index(item)
+        return (Click(*desktop.layout.menu_items(window, index)[at].centre),)
+    if desktop.open_menu is not None:
+        return (Press("esc"),)
+    box = desktop.layout.menu_titles(window)[index]
+    return _click_part(desktop, window, box, Target("menu_title", window, index))

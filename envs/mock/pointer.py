@@ -1,0 +1,174 @@
+"""What the mouse does: press, move, release, double click, wheel.
+
+Lists, sliders, text fields, menus and title bars react when the button goes down; buttons, check boxes and close
+boxes when it is released over what it was pressed on; a chip falls into the bin it is released over.
+"""
+
+from __future__ import annotations
+
+from envs.mock.commands import press_button
+from envs.mock.desktop import Desktop, Grip, Target
+from envs.mock.geometry import Box
+from envs.mock.menus import choose_item, toggle_menu
+from envs.mock.widgets import Button, CheckBox, Chip, ListBox, Slider, TextField, Widget
+from envs.mock.window import Window
+
+PAGE_NOTCHES = 5
+"""Notches of the wheel that scroll a list by what it shows, less one row, and a window's content by a third, so
+that whatever fits into the window can be brought into sight whole."""
+
+
+def move(desktop: Desktop, x: int, y: int) -> None:
+    """Move the pointer, and what the pressed button holds with it."""
+    layout = desktop.layout
+    desktop.x, desktop.y = min(max(x, 0), layout.width - 1), min(max(y, 0), layout.height - 1)
+    grip = desktop.grip
+    if grip is None or grip.target.window is None:
+        return
+    window = grip.target.window
+    if grip.target.part == "title":
+        desktop.move_window(window, desktop.x - grip.x, desktop.y - grip.y)
+        grip.x, grip.y = desktop.x, desktop.y
+    elif grip.target.part == "widget":
+        widget = window.placed[grip.target.number].widget
+        if isinstance(widget, Slider) and widget.enabled:
+            _slide(desktop, window, grip.target.number, widget)
+
+
+def press(desktop: Desktop) -> None:
+    """Press the left button."""
+    found = desktop.target(desktop.x, desktop.y)
+    if _menu_press(desktop, found):
+        return
+    window = found.window
+    if window is None or (desktop.modal and window is not desktop.top):
+        desktop.missed += 1
+        return
+    desktop.raise_window(window)
+    desktop.grip = Grip(found, desktop.x, desktop.y)
+    if found.part == "menu_title":
+        toggle_menu(desktop, window, found.number)
+    elif found.part == "widget":
+        _widget_press(desktop, window, found.number)
+    elif found.part == "content":
+        desktop.missed += 1
+        window.focus = -1
+
+
+def release(desktop: Desktop) -> None:
+    """Release the left button."""
+    grip, desktop.grip = desktop.grip, None
+    if grip is None:
+        return
+    window, part = grip.target.window, grip.target.part
+    assert window is not None
+    if part == "widget":
+        widget = window.placed[grip.target.number].widget
+        if isinstance(widget, Chip) and widget.enabled:
+            _drop(desktop, widget)
+            return
+    if desktop.target(desktop.x, desktop.y) != grip.target:
+        return
+    if part == "close":
+        desktop.close(window)
+    elif part == "widget":
+        _widget_release(desktop, window, window.placed[grip.target.number].widget)
+
+
+def double(desktop: Desktop) -> None:
+    """Do what the second click of a double click does beyond a click: select a text."""
+    found = desktop.target(desktop.x, desktop.y)
+    if found.part == "widget" and found.window is desktop.top and found.window is not None:
+        widget = found.window.placed[found.number].widget
+        if isinstance(widget, TextField) and widget.enabled and widget.text:
+            widget.selected, widget.caret = True, len(widget.text)
+
+
+def wheel(desktop: Desktop, notches: int) -> None:
+    """Turn the wheel; positive is up. A list under the pointer scrolls, or else the window's content."""
+    found = desktop.target(desktop.x, desktop.y)
+    window = found.window
+    if not notches or window is None or desktop.open_menu or (desktop.modal and window is not desktop.top):
+        return
+    if found.part == "widget":
+        widget = window.placed[found.number].widget
+        if isinstance(widget, ListBox) and widget.scroll_by(_steps(notches, widget.visible - 1)):
+            return
+    layout = desktop.layout
+    rows = layout.viewport(window).height // layout.unit // 3
+    window.scroll += _steps(notches, rows) * layout.unit
+    layout.keep_scroll(window)
+
+
+def _steps(notches: int, rows: int) -> int:
+    """Return how many rows down a turn of the wheel goes, at least one; ``rows`` for 5 notches."""
+    size = max(1, abs(notches) * rows // PAGE_NOTCHES)
+    return -size if notches > 0 else size
+
+
+def _menu_press(desktop: Desktop, found: Target) -> bool:
+    """Let an open menu have the press; return whether it took it. A press elsewhere closes it, and acts there."""
+    if desktop.open_menu is None:
+        return False
+    if found.part == "menu_item":
+        assert found.window is not None
+        choose_item(desktop, found.window, found.number)
+        return True
+    if found.part != "menu_title" or found.window is not desktop.top:
+        desktop.open_menu = None
+    return False
+
+
+def _widget_press(desktop: Desktop, window: Window, index: int) -> None:
+    placed = window.placed[index]
+    widget = placed.widget
+    if not widget.enabled or not widget.focusable:
+        desktop.missed += 1
+        window.focus = -1
+        return
+    window.focus = index
+    box = placed.box.moved(0, -window.scroll)
+    match widget:
+        case TextField():
+            columns = desktop.layout.text_columns(box)
+            first = first_visible(widget, columns)
+            widget.place(first + round((desktop.x - box.left - desktop.layout.gap) / desktop.layout.advance))
+        case ListBox():
+            item = list_item_at(desktop, widget, box, desktop.y)
+            if item is not None:
+                widget.selected = item
+        case Slider():
+            _slide(desktop, window, index, widget)
+
+
+def _widget_release(desktop: Desktop, window: Window, widget: Widget) -> None:
+    if not widget.enabled:
+        return
+    if isinstance(widget, Button):
+        press_button(desktop, window, widget)
+    elif isinstance(widget, CheckBox):
+        widget.checked = not widget.checked
+
+
+def _slide(desktop: Desktop, window: Window, index: int, slider: Slider) -> None:
+    stops = desktop.layout.slider_stops(window.placed[index].box, slider.maximum - slider.minimum + 1)
+    nearest = min(range(len(stops)), key=lambda i: abs(stops[i] - desktop.x))
+    slider.set(slider.minimum + nearest)
+
+
+def _drop(desktop: Desktop, chip: Chip) -> None:
+    found = desktop.bin_at(desktop.x, desktop.y)
+    if found is not None and found.enabled:
+        chip.bin = found.id
+
+
+def list_item_at(desktop: Desktop, widget: ListBox, box: Box, y: int) -> int | None:
+    """Return the index of a list's item at a height on the screen."""
+    row = (y - box.top) // desktop.layout.item_height(box, widget.visible)
+    index = widget.scroll + row
+    return index if 0 <= row < widget.visible and index < len(widget.items) else None
+
+
+def first_visible(widget: TextField, columns: int) -> int:
+    """Return the first character that a text field shows, so that its caret shows."""
+    return max(0, widget.caret - columns + 1)

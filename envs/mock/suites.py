@@ -1,0 +1,133 @@
+"""Tasks of a family, and suites of several: easy, hard, never solved by chance, mixed.
+
+Tasks are drawn from (seed, family, difficulty, number) and whether they are held out, so that held-out tasks come
+from other seeds than those to train on, whatever the numbers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dartsim.errors import ConfigError
+from dartsim.types import Task
+from envs.mock.families import clicks, entries, forms
+from envs.mock.families.sketch import MAX_DIFFICULTY, Family
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (*clicks.FAMILIES, *entries.FAMILIES, *forms.FAMILIES)}
+"""All families by name."""
+
+SUITES: dict[str, tuple[tuple[str, int], ...]] = {
+    "easy": (
+        ("click_button", 1),
+        ("click_button", 3),
+        ("check_boxes", 1),
+        ("menu_path", 1),
+        ("window_close_order", 1),
+        ("drag_slider", 1),
+        ("list_select_scroll", 1),
+    ),
+    "hard": (
+        ("click_button", 9),
+        ("check_boxes", 4),
+        ("menu_path", 6),
+        ("window_close_order", 6),
+        ("drag_slider", 5),
+        ("drag_drop", 6),
+        ("list_select_scroll", 8),
+        ("type_text", 4),
+        ("dialog_interrupt", 3),
+        ("form_fill", 2),
+        ("copy_between_fields", 2),
+        ("wizard", 2),
+        ("infeasible", 3),
+    ),
+    "never": (
+        ("wizard", 10),
+        ("form_fill", 8),
+        ("button_order", 10),
+        ("copy_between_fields", 8),
+        ("type_text", 10),
+    ),
+}
+SUITES["mixed"] = tuple(
+    pair
+    for i in range(max(map(len, SUITES.values())))
+    for suite in ("easy", "hard", "never")
+    for pair in (SUITES[suite][i % len(SUITES[suite])],)
+)
+"""Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each other."""
+
+
+def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:
+    """Return tasks of one family; the same ones for the same arguments, and the first of more.
+
+    Args:
+        family: One of ``FAMILIES``, which is also the tasks' domain.
+        n: How many.
+        seed: Draws them.
+        difficulty: 1 to 10; what it means is the family's ``about``.
+        held_out: Draw tasks that are never drawn without it.
+
+    Raises:
+        ConfigError: If there is no such family or difficulty, or ``n`` or ``seed`` is negative.
+    """
+    if family not in FAMILIES:
+        raise ConfigError(f"found no task family {family!r}, wanted one of {', '.join(FAMILIES)}")
+    if not 1 <= difficulty <= MAX_DIFFICULTY:
+        raise ConfigError(f"difficulty must be 1 to {MAX_DIFFICULTY}, got {difficulty}")
+    if n < 0 or seed < 0:
+        raise ConfigError(f"n and seed must not be negative, got {n} and {seed}")
+    return [_task(FAMILIES[family], seed, difficulty, number, held_out) for number in range(n)]
+
+
+def mock_suite(name: str, n: int, seed: int = 0, *, held_out: bool = False) -> list[Task]:
+    """Return ``n`` tasks of a suite, its families in turn.
+
+    Raises:
+        ConfigError: If there is no such suite.
+    """
+    if name not in SUITES:
+        raise ConfigError(f"found no suite {name!r}, wanted one of {', '.join(SUITES)}")
+    parts = SUITES[name]
+    seen: dict[tuple[str, int], int] = {}
+    tasks = []
+    for i in range(n):
+        family, difficulty = part = parts[i % len(parts)]
+        number = seen[part] = seen.get(part, -1) + 1
+        tasks.append(_task(FAMILIES[family], seed, difficulty, number, held_out))
+    return tasks
+
+
+def _task(family: Family, seed: int, difficulty: int, number: int, held_out: bool) -> Task:
+    key = [seed, int(held_out), zlib.crc32(family.name.encode()), difficulty, number]
+    sketch = family.draw(np.random.default_rng(key), difficulty)
+    task_id = f"{family.name}-d{difficulty}-s{seed}-{number:05}{'-held-out' if held_out else ''}"
+    spec: dict[str, Any] = {
+        "id": task_id,
+        "snapshot": "mock",
+        "instruction": sketch.instruction,
+        "source": "dartsim",
+        "config": sketch.config,
+        "trajectory": "",
+        "related_apps": ["mock"],
+        "evaluator": sketch.evaluator,
+        "proxy": False,
+        "fixed_ip": False,
+        "possibility_of_env_change": "low",
+        # Beyond OSWorld's schema, for the mock desktop and its oracle:
+        "family": family.name,
+        "difficulty": difficulty,
+        "auto_done": sketch.auto_done,
+        "goals": sketch.goals,
+    }
+    return Task(task_id, sketch.instruction, family.name, spec)
+
+
+@lru_cache(maxsize=1)
+def default_task() -> Task:
+    """Return the task that an environment without a task begins."""
+    return mock_tasks("click_button", 1)[0]

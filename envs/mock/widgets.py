@@ -1,0 +1,266 @@
+"""The widgets and their states; a widget is described by a JSON object, its *spec*.
+
+Every spec has ``kind`` and ``id``, and may have ``text``, ``color``, ``enabled``, ``command`` (what a button
+does, see ``commands``), ``label`` (written to the left), and ``inset`` ([left, top, right, bottom], shares of
+its cell that stay empty).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dartsim.errors import TaskFileError
+
+MAX_TEXT = 500
+"""Characters that a text field holds."""
+
+
+@dataclass(slots=True, eq=False)
+class Widget:
+    """What all widgets have.
+
+    Attributes:
+        id: Unique in its window.
+        text: Written on it.
+        label: Written to the left of it.
+        color: Name of a colour, or empty for the kind's own.
+        enabled: Whether it reacts.
+        hidden: Whether it is neither drawn nor listed.
+        command: What pressing it does.
+        inset: Shares of its cell that stay empty: left, top, right, bottom.
+    """
+
+    id: str
+    text: str = ""
+    label: str = ""
+    color: str = ""
+    enabled: bool = True
+    hidden: bool = False
+    command: str = ""
+    inset: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+
+    kind: ClassVar[str] = ""
+    role: ClassVar[str] = ""
+    focusable: ClassVar[bool] = True
+    rows: ClassVar[float] = 1.0
+
+    @property
+    def value(self) -> Any:
+        """What an evaluator reads."""
+        return None
+
+    @property
+    def height_rows(self) -> float:
+        """How high it is, rows."""
+        return self.rows
+
+
+@dataclass(slots=True, eq=False)
+class Label(Widget):
+    """Words."""
+
+    kind: ClassVar[str] = "label"
+    role: ClassVar[str] = "label"
+    focusable: ClassVar[bool] = False
+
+    @property
+    def value(self) -> Any:
+        """Its text."""
+        return self.text
+
+
+@dataclass(slots=True, eq=False)
+class Button(Widget):
+    """A button; its value counts how often it was pressed."""
+
+    presses: int = 0
+
+    kind: ClassVar[str] = "button"
+    role: ClassVar[str] = "push-button"
+
+    @property
+    def value(self) -> Any:
+        """Presses so far."""
+        return self.presses
+
+
+@dataclass(slots=True, eq=False)
+class CheckBox(Widget):
+    """A box that is checked or not."""
+
+    checked: bool = False
+
+    kind: ClassVar[str] = "check_box"
+    role: ClassVar[str] = "check-box"
+
+    @property
+    def value(self) -> Any:
+        """Whether it is checked."""
+        return self.checked
+
+
+@dataclass(slots=True, eq=False)
+class TextField(Widget):
+    """A line of text with a caret; all of it may be selected."""
+
+    caret: int = 0
+    selected: bool = False
+
+    kind: ClassVar[str] = "text_field"
+    role: ClassVar[str] = "text"
+
+    @property
+    def value(self) -> Any:
+        """Its text."""
+        return self.text
+
+    def insert(self, text: str) -> None:
+        """Write at the caret, or over the selection."""
+        if self.selected:
+            self.clear()
+        room = MAX_TEXT - len(self.text)
+        text = text[:room]
+        self.text = self.text[: self.caret] + text + self.text[self.caret :]
+        self.caret += len(text)
+
+    def clear(self) -> None:
+        """Take all text out."""
+        self.text, self.caret, self.selected = "", 0, False
+
+    def erase(self, backwards: bool) -> None:
+        """Take out the selection, or the character before or after the caret."""
+        if self.selected:
+            self.clear()
+            return
+        at = self.caret - 1 if backwards else self.caret
+        if 0 <= at < len(self.text):
+            self.text = self.text[:at] + self.text[at + 1 :]
+            self.caret = at
+
+    def place(self, caret: int) -> None:
+        """Set the caret and drop the selection."""
+        self.caret, self.selected = min(max(caret, 0), len(self.text)), False
+
+
+@dataclass(slots=True, eq=False)
+class ListBox(Widget):
+    """Items in rows, of which one may be selected; scrolls."""
+
+    items: list[str] = field(default_factory=list)
+    selected: int = -1
+    scroll: int = 0
+    visible: int = 4
+
+    kind: ClassVar[str] = "list"
+    role: ClassVar[str] = "list"
+
+    @property
+    def value(self) -> Any:
+        """The selected item, or None."""
+        return self.items[self.selected] if self.selected >= 0 else None
+
+    @property
+    def height_rows(self) -> float:
+        """Its visible rows."""
+        return float(self.visible)
+
+    @property
+    def max_scroll(self) -> int:
+        """Largest number of items above the first visible one."""
+        return max(0, len(self.items) - self.visible)
+
+    def scroll_by(self, rows: int) -> bool:
+        """Scroll down by rows and return whether that changed anything."""
+        before = self.scroll
+        self.scroll = min(max(before + rows, 0), self.max_scroll)
+        return self.scroll != before
+
+    def select(self, index: int) -> None:
+        """Select an item and scroll it into view."""
+        self.selected = min(max(index, 0), len(self.items) - 1)
+        self.scroll = min(max(self.scroll, self.selected - self.visible + 1), max(self.selected, 0))
+
+
+@dataclass(slots=True, eq=False)
+class Slider(Widget):
+    """A handle on a line with equally spaced stops."""
+
+    minimum: int = 0
+    maximum: int = 4
+    at: int = 0
+
+    kind: ClassVar[str] = "slider"
+    role: ClassVar[str] = "slider"
+
+    @property
+    def value(self) -> Any:
+        """The stop it stands at."""
+        return self.at
+
+    def set(self, value: int) -> None:
+        """Move to a stop."""
+        self.at = min(max(value, self.minimum), self.maximum)
+
+
+@dataclass(slots=True, eq=False)
+class Chip(Widget):
+    """Something to drag; its value is the id of the bin it lies in, or None."""
+
+    bin: str | None = None
+
+    kind: ClassVar[str] = "chip"
+    role: ClassVar[str] = "icon"
+
+    @property
+    def value(self) -> Any:
+        """The bin's id."""
+        return self.bin
+
+
+@dataclass(slots=True, eq=False)
+class Bin(Widget):
+    """Somewhere to drop chips."""
+
+    kind: ClassVar[str] = "bin"
+    role: ClassVar[str] = "panel"
+    focusable: ClassVar[bool] = False
+    rows: ClassVar[float] = 1.5
+
+
+@dataclass(slots=True, eq=False)
+class Space(Widget):
+    """An empty cell."""
+
+    kind: ClassVar[str] = "space"
+    role: ClassVar[str] = ""
+    focusable: ClassVar[bool] = False
+
+
+KINDS: dict[str, type[Widget]] = {
+    each.kind: each for each in (Label, Button, CheckBox, TextField, ListBox, Slider, Chip, Bin, Space)
+}
+
+
+def make_widget(spec: Mapping[str, Any]) -> Widget:
+    """Return a widget from its spec.
+
+    Raises:
+        TaskFileError: If the kind is unknown, or a field is.
+    """
+    values = dict(spec)
+    kind = values.pop("kind", None)
+    if kind not in KINDS:
+        raise TaskFileError(f"found a widget of kind {kind!r}, wanted one of {', '.join(KINDS)}")
+    if "items" in values:
+        values["items"] = list(values["items"])
+    if "inset" in values:
+        values["inset"] = tuple(values["inset"])
+    try:
+        widget = KINDS[kind](**values)
+    except TypeError as exc:
+        raise TaskFileError(f"found a bad widget of kind {kind!r}: {exc}") from None
+    if isinstance(widget, TextField):
+        widget.caret = len(widget.text)
+    return widget

@@ -1,0 +1,199 @@
+"""Pictures of an episode: a GIF, and a contact sheet as PNG, with each action drawn on the screen it was taken on.
+
+Needs pillow, which is imported when a picture is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.actions import Action, Click, Down, Drag, Grammar, MalformedAction, Move, Scroll, Up, make_grammar
+from envs.mock.font import text_mask
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Frame = NDArray[np.uint8]
+
+RING = (255, 0, 90)
+CAPTION_INK = (255, 255, 255)
+CAPTION_PAPER = (28, 28, 34)
+MIN_SHOWN = 224
+"""Smaller frames are enlarged by a whole factor to about this many pixels."""
+
+
+def draw_action(frame: Frame, action: str, *, grammar: str | Grammar = "pyautogui", caption: str = "") -> Frame:
+    """Return a frame with an action on it and in words below it.
+
+    A click is a ring with a point in it, a drag a line between two rings, a scroll a ring.
+
+    Args:
+        frame: uint8 [height, width, 3], not changed.
+        action: In words; one that the grammar cannot read is written only.
+        grammar: Its grammar, or the name of one.
+        caption: Written instead of the action.
+    """
+    height, width = frame.shape[:2]
+    scale = max(1, MIN_SHOWN // max(height, width))
+    shown = frame.repeat(scale, axis=0).repeat(scale, axis=1)
+    reader = make_grammar(grammar, width, height) if isinstance(grammar, str) else grammar
+    _mark(shown, _read(reader, action), scale)
+    return np.concatenate([shown, _caption(caption or action, shown.shape[1])])
+
+
+def episode_gif(
+    frames: Sequence[Frame],
+    actions: Sequence[str],
+    path: Path | str,
+    *,
+    grammar: str | Grammar = "pyautogui",
+    frame_seconds: float = 0.8,
+    end: str = "",
+) -> None:
+    """Write an episode as an animated GIF.
+
+    Args:
+        frames: What was seen, uint8 [height, width, 3]: one before each action, and perhaps one after the last.
+        actions: What was done on each.
+        path: File to write.
+        grammar: Of the actions.
+        frame_seconds: How long a frame shows.
+        end: Written below the last frame, if there is one after the last action.
+
+    Raises:
+        ValueError: If frames and actions do not fit together.
+    """
+    pictures = [_picture(frame) for frame in _drawn(frames, actions, grammar, end)]
+    pictures[0].save(
+        path,
+        format="GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=max(20, round(frame_seconds * 1000)),
+        loop=0,
+    )
+
+
+def episode_png(
+    frames: Sequence[Frame],
+    actions: Sequence[str],
+    path: Path | str,
+    *,
+    grammar: str | Grammar = "pyautogui",
+    columns: int = 4,
+    end: str = "",
+) -> None:
+    """Write an episode as one picture, its frames in rows; see ``episode_gif`` for the rest.
+
+    Args:
+        frames: What was seen.
+        actions: What was done.
+        path: File to write.
+        grammar: Of the actions.
+        columns: Frames in a row.
+        end: Written below the last frame.
+
+    Raises:
+        ValueError: If frames and actions do not fit together, or ``columns`` is not positive.
+    """
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1, got {columns}")
+    drawn = _drawn(frames, actions, grammar, end)
+    high, wide = drawn[0].shape[:2]
+    across = min(columns, len(drawn))
+    down = -(-len(drawn) // across)
+    gap = 4
+    sheet = np.full((down * (high + gap) + gap, across * (wide + gap) + gap, 3), 128, dtype=np.uint8)
+    for i, frame in enumerate(drawn):
+        top, left = gap + i // across * (high + gap), gap + i % across * (wide + gap)
+        sheet[top : top + high, left : left + wide] = frame
+    _picture(sheet).save(path, format="PNG")
+
+
+def _drawn(frames: Sequence[Frame], actions: Sequence[str], grammar: str | Grammar, end: str) -> list[Frame]:
+    if not frames or len(frames) - len(actions) not in (0, 1):
+        raise ValueError(
+            f"wanted a frame before each action and at most one after the last, got {len(frames)} frames and "
+            f"{len(actions)} actions"
+        )
+    words = [*actions, *[""] * (len(frames) - len(actions))]
+    captions = [*actions, *[end] * (len(frames) - len(actions))]
+    return [
+        draw_action(frame, word, grammar=grammar, caption=caption)
+        for frame, word, caption in zip(frames, words, captions, strict=True)
+    ]
+
+
+def _picture(frame: Frame) -> Image:
+    from PIL import Image
+
+    return Image.fromarray(np.ascontiguousarray(frame))
+
+
+def _read(grammar: Grammar, action: str) -> Sequence[Action]:
+    try:
+        return grammar.parse(action)
+    except MalformedAction:
+        return ()
+
+
+def _mark(shown: Frame, actions: Sequence[Action], scale: int) -> None:
+    radius = max(5, min(shown.shape[:2]) // 28)
+    at: tuple[int, int] | None = None
+    for action in actions:
+        match action:
+            case Move(x, y):
+                at = (x * scale, y * scale)
+            case Click(int() as x, int() as y, _, count):
+                at = (x * scale, y * scale)
+                _ring(shown, at, radius)
+                _ring(shown, at, 1)
+                if count > 1:
+                    _ring(shown, at, radius + 4)
+            case Drag(x, y):
+                to = (x * scale, y * scale)
+                _line(shown, at or to, to)
+                _ring(shown, at or to, radius // 2)
+                _ring(shown, to, radius)
+                at = to
+            case Scroll() | Down() | Up() | Click() if at is not None:
+                _ring(shown, at, radius)
+
+
+def _ring(shown: Frame, centre: tuple[int, int], radius: int) -> None:
+    x, y = centre
+    reach = radius + 2
+    rows, columns = np.ogrid[-reach : reach + 1, -reach : reach + 1]
+    distance = np.hypot(rows, columns)
+    ring = np.abs(distance - radius) < 1.2
+    high, wide = shown.shape[:2]
+    at_y, at_x = np.nonzero(ring)
+    at_y, at_x = at_y + y - reach, at_x + x - reach
+    inside = (at_y >= 0) & (at_y < high) & (at_x >= 0) & (at_x < wide)
+    shown[at_y[inside], at_x[inside]] = RING
+
+
+def _line(shown: Frame, start: tuple[int, int], end: tuple[int, int]) -> None:
+    length = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
+    xs = np.linspace(start[0], end[0], length + 1).round().astype(int).clip(0, shown.shape[1] - 1)
+    ys = np.linspace(start[1], end[1], length + 1).round().astype(int).clip(0, shown.shape[0] - 1)
+    shown[ys, xs] = RING
+
+
+def _caption(text: Any, width: int) -> Frame:
+    """Return a strip with a text of one line, cut to the width."""
+    scale = max(1, width // 480)
+    strip = np.empty((12 * scale, width, 3), dtype=np.uint8)
+    strip[:] = CAPTION_PAPER
+    fits = max(1, (width - 4 * scale) // (6 * scale))
+    line = " ".join(str(text).split())
+    line = line if len(line) <= fits else line[: max(0, fits - 2)] + ".."
+    if line:
+        mask = text_mask(line, scale)[:, : width - 4 * scale]
+        strip[2 * scale : 10 * scale, 2 * scale : 2 * scale + mask.shape[1]][mask] = CAPTION_INK
+    return strip

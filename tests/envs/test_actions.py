@@ -1,0 +1,308 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.actions import (
+    GRAMMARS,
+    Click,
+    Done,
+    Down,
+    Drag,
+    Fail,
+    Hotkey,
+    Inexpressible,
+    KeyDown,
+    KeyUp,
+    MalformedAction,
+    Move,
+    Press,
+    Scroll,
+    TypeText,
+    Up,
+    Wait,
+    make_grammar,
+)
+from envs.actions.compact import Compact
+from envs.actions.keys import KEYS
+
+SIZES = [(112, 112), (96, 200), (640, 480), (1920, 1080)]
+
+sizes = st.sampled_from(SIZES)
+keys = st.sampled_from(KEYS)
+buttons = st.sampled_from(["left", "right", "middle"])
+notches = st.integers(-20, 20)
+texts = st.text(max_size=30)
+
+
+@st.composite
+def actions_on(draw, size):
+    """Any actions, their positions on a screen."""
+    x, y = st.integers(0, size[0] - 1), st.integers(0, size[1] - 1)
+    counts = st.integers(1, 3)
+    each = st.one_of(
+        st.builds(Move, x, y),
+        st.builds(Click, x, y, buttons, counts),
+        st.builds(Click, st.none(), st.none(), buttons, counts),
+        st.builds(Drag, x, y, buttons),
+        st.builds(Down, buttons),
+        st.builds(Up, buttons),
+        st.builds(Scroll, notches, notches),
+        st.sampled_from([Scroll(0, 5), Scroll(0, -5), Scroll(5, 0), Scroll(-5, 0)]),
+        st.builds(TypeText, texts),
+        st.builds(Press, keys),
+        st.builds(Hotkey, st.lists(keys, min_size=1, max_size=4).map(tuple)),
+        st.builds(KeyDown, keys),
+        st.builds(KeyUp, keys),
+        st.sampled_from([Wait(), Done(), Fail()]),
+    )
+    return tuple(draw(st.lists(each, min_size=1, max_size=4)))
+
+
+def snapped(grammar, action):
+    if isinstance(action, (Move, Drag)) or (isinstance(action, Click) and action.x is not None):
+        x, y = grammar.snap(action.x, action.y)
+        more = {Move: (), Drag: ("button",), Click: ("button", "count")}[type(action)]
+        return type(action)(x, y, *(getattr(action, name) for name in more))
+    return action
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+@given(st.data())
+def test_what_is_written_is_read_as_it_was_meant(name, data):
+    size = data.draw(sizes)
+    grammar = make_grammar(name, *size)
+    actions = data.draw(actions_on(size))
+    try:
+        text = grammar.format(actions)
+    except Inexpressible:
+        return
+    assert grammar.parse(text) == tuple(snapped(grammar, action) for action in actions)
+    assert grammar.format(grammar.parse(text)) == text
+
+
+# What each grammar must have words for; the round trip above passes over the rest.
+COMMON = (
+    Click(5, 6),
+    Click(5, 6, count=2),
+    Click(5, 6, "right"),
+    Move(3, 4),
+    TypeText('It\'s "1" \\ 2\n'),
+    Press("enter"),
+    Hotkey(("ctrl", "a")),
+    Wait(),
+)
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_grammar_has_words_for_the_common_actions(name, size):
+    grammar = make_grammar(name, *size)
+    sequences = [
+        *((action,) for action in COMMON),
+        (Move(1, 2), Drag(50, 60)),
+        (Move(1, 2), Scroll(0, -5)),
+        (Done(),),
+        (Fail(),),
+    ]
+    for actions in sequences:
+        assert grammar.parse(grammar.format(actions)) == tuple(snapped(grammar, each) for each in actions)
+
+
+@pytest.mark.parametrize("name", ["pyautogui", "computer_13"])
+@given(st.data())
+def test_the_pixel_grammars_have_words_for_all_buttons_and_keys(name, data):
+    grammar = make_grammar(name, 640, 480)
+    for action in data.draw(actions_on((640, 480))):
+        if isinstance(action, (Scroll, Drag)):
+            continue
+        assert grammar.parse(grammar.format([action])) == (action,)
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+@given(text=st.one_of(st.text(), st.text("()[]{}'\"\\.,:;=-+ \n0123456789eclikxypboxAtnw_", max_size=60)))
+def test_no_text_breaks_a_parser(name, text):
+    grammar = make_grammar(name, 640, 480)
+    for whole in (text, f"Thought: a\nAction: {text}", f"pyautogui.{text}", f"pyautogui.click({text})"):
+        try:
+            actions = grammar.parse(whole)
+        except MalformedAction:
+            continue
+        assert isinstance(actions, tuple)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KINDS = st.sampled_from(["CLICK", "SCROLL", "TYPING", "PRESS", "HOTKEY", "MOVE_TO", "DRAG_TO", "MOUSE_DOWN", "WAIT"])
+FIELDS = st.sampled_from(["x", "y", "button", "num_clicks", "dx", "dy", "text", "key", "keys"])
+
+
+@given(KINDS, st.dictionaries(FIELDS, JSON, max_size=4))
+def test_no_dictionary_breaks_computer_13(kind, values):
+    grammar = make_grammar("computer_13", 640, 480)
+    for value in ({"action_type": kind, "parameters": values}, {"action_type": kind, **values}):
+        for action in (value, json.dumps(value)):
+            try:
+                grammar.parse(action)
+            except MalformedAction:
+                continue
+
+
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [
+        ("pyautogui.click(12, 34)", (Click(12, 34),)),
+        ("pyautogui.click(x=12.9, y=34, clicks=2, interval=0.1)", (Click(12, 34, count=2),)),
+        ("pyautogui.click()", (Click(),)),
+        ("pyautogui.click((3, 4), button='right')", (Click(3, 4, "right"),)),
+        ("import pyautogui\npyautogui.FAILSAFE = False; pyautogui.rightClick(1, 2)", (Click(1, 2, "right"),)),
+        ("pyautogui.moveTo(1, 2, 0.7, pyautogui.easeInQuad)", (Move(1, 2),)),
+        ("pyautogui.dragTo(3, 4, duration=1.0)", (Drag(3, 4),)),
+        ("pyautogui.scroll(-3, 10, 20)", (Move(10, 20), Scroll(0, -3))),
+        ("pyautogui.typewrite('hi', interval=0.1); time.sleep(2)", (TypeText("hi"),)),
+        ("pyautogui.press('RETURN')", (Press("enter"),)),
+        ("pyautogui.press(['a', 'b'], presses=2)", (Press("a"), Press("b"), Press("a"), Press("b"))),
+        ("pyautogui.hotkey('ctrl', 'c')", (Hotkey(("ctrl", "c")),)),
+        ("pyautogui.hotkey(['ctrl', 'c'])", (Hotkey(("ctrl", "c")),)),
+        ("pyautogui.keyDown('shift'); pyautogui.mouseDown(1, 2)", (KeyDown("shift"), Move(1, 2), Down())),
+        ("time.sleep(3)", ()),
+        ("pyautogui.click(1, 2); DONE", (Click(1, 2), Done())),
+        ("DONE", (Done(),)),
+    ],
+)  # fmt: skip
+def test_pyautogui_code(code, meant):
+    assert make_grammar("pyautogui", 640, 480).parse(code) == meant
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "click(1, 2)",
+        "os.system('x')",
+        "__import__('os').system('x')",
+        "pyautogui.click(1)",
+        "pyautogui.click(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)",
+        "pyautogui.click(1, 2, x=3)",
+        "pyautogui.click(x=y, y=2)",
+        "pyautogui.click(1e999, 2)",
+        "pyautogui.click(1, 2, clicks=1000000000)",
+        "pyautogui.click(*[1, 2])",
+        "pyautogui.press('nokey')",
+        "pyautogui.press('a', presses=1000000000)",
+        "pyautogui.write(open('x'))",
+        "pyautogui.alert('x')",
+        "for i in range(9): pyautogui.click(1, 2)",
+        "pyautogui.click(1, 2); nonsense",
+        "x = 1",
+        "(" * 5000,
+        "-" * 5000 + "1",
+        "\0",
+    ],
+)
+def test_code_that_is_no_action_is_refused_whole(code):
+    with pytest.raises(MalformedAction):
+        make_grammar("pyautogui", 640, 480).parse(code)
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ({"action_type": "CLICK", "parameters": {"x": 1, "y": 2}}, Click(1, 2)),
+        ({"action_type": "CLICK", "x": 1, "y": 2, "num_clicks": 3}, Click(1, 2, count=3)),
+        ({"action_type": "CLICK", "parameters": {}}, Click()),
+        ({"action_type": "RIGHT_CLICK"}, Click(button="right")),
+        ({"action_type": "SCROLL", "parameters": {"dx": 0, "dy": -2}}, Scroll(0, -2)),
+        ({"action_type": "TYPING", "parameters": {"text": "a"}}, TypeText("a")),
+        ({"action_type": "HOTKEY", "parameters": {"keys": ["ctrl", "C"]}}, Hotkey(("ctrl", "c"))),
+        ({"action_type": "DONE"}, Done()),
+        ("WAIT", Wait()),
+        ('"FAIL"', Fail()),
+    ],
+)
+def test_computer_13_dictionaries(value, meant):
+    grammar = make_grammar("computer_13", 640, 480)
+    assert grammar.parse(value) == (meant,)
+    if isinstance(value, dict):
+        assert grammar.parse(json.dumps(value)) == (meant,)
+
+
+@pytest.mark.parametrize(
+    ("reply", "meant"),
+    [
+        ("Thought: I see.\nAction: click(start_box='(500,250)')", (Click(320, 120),)),
+        ("Action: click(point='<point>500 250</point>')", (Click(320, 120),)),
+        ("Action: click(start_box='<|box_start|>(500,250)<|box_end|>')", (Click(320, 120),)),
+        ("Action: click(start_box='[490, 240, 510, 260]')", (Click(320, 120),)),
+        ("Action: left_double(start_box='(1000,1000)')", (Click(639, 479, count=2),)),
+        ("Action: right_single(start_box='(0,0)')", (Click(0, 0, "right"),)),
+        ("Action: drag(start_box='(0,0)', end_box='(500,500)')", (Move(0, 0), Drag(320, 240))),
+        ("Action: hotkey(key='ctrl c')", (Hotkey(("ctrl", "c")),)),
+        (r"Action: type(content='hello\n')", (TypeText("hello\n"),)),
+        ("Action: type(content='it's')", (TypeText("it's"),)),
+        ("Action: scroll(start_box='(500,500)', direction='down')", (Move(320, 240), Scroll(0, -5))),
+        ("Action: scroll(direction='up')", (Scroll(0, 5),)),
+        ("Action: wait()", (Wait(),)),
+        ("Action: finished(content='all done')", (Done(),)),
+        ("Action: call_user()", (Fail(),)),
+        ("Action: click(start_box='(0,0)')\n\ntype(content='a')", (Click(0, 0), TypeText("a"))),
+    ],
+)
+def test_ui_tars_replies(reply, meant):
+    assert make_grammar("ui_tars", 640, 480).parse(reply) == meant
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "click(start_box='(1,2)')",
+        "Action: ",
+        "Action: fly()",
+        "Action: click(start_box='(1,2,3)')",
+        "Action: click(start_box='here')",
+        "Action: click()",
+        "Action: scroll(start_box='(1,2)', direction='in')",
+        "Action: drag(start_box='(1,2)')",
+        "Action: hotkey(key='nokey')",
+        "Action: click(start_box='(1,2)')\n\nfly()",
+    ],
+)
+def test_replies_that_are_no_action_are_refused_whole(reply):
+    with pytest.raises(MalformedAction):
+        make_grammar("ui_tars", 640, 480).parse(reply)
+
+
+def test_absolute_coordinates_are_those_of_the_resized_picture():
+    grammar = make_grammar("ui_tars_absolute", 1920, 1080)
+    assert grammar.extent == (1932, 1092)
+    assert grammar.parse("Action: click(start_box='(966,546)')") == (Click(960, 540),)
+    assert make_grammar("ui_tars_absolute", 1280, 720).extent == (1288, 728)
+    assert make_grammar("ui_tars_absolute", 112, 112).extent == (280, 280)
+    assert make_grammar("ui_tars_absolute", 112, 112, min_pixels=1).extent == (112, 112)
+
+
+def test_a_thought_stands_before_the_action():
+    grammar = make_grammar("ui_tars", 640, 480)
+    text = grammar.format([TypeText("Action: x")], thought="First this.")
+    assert text.startswith("Thought: First this.\nAction: type(")
+    assert grammar.parse(text) == (TypeText("Action: x"),)
+
+
+def test_the_compact_grid_means_the_centres_of_its_cells():
+    grammar = make_grammar("compact", 112, 112, columns=3, rows=3)
+    assert grammar.parse("click 0 2") == (Click(18, 93),)
+    assert grammar.format([Click(111, 40)]) == "click 2 1"
+    for line in ("click 3 0", "click 0", "click -1 0", "click 00 1", "key nokey", "type", "type a\\b", "scroll in"):
+        with pytest.raises(MalformedAction):
+            grammar.parse(line)
+
+
+def test_an_unknown_grammar_or_grid_is_refused():
+    with pytest.raises(ValueError, match="found no grammar 'basic'"):
+        make_grammar("basic", 10, 10)
+    with pytest.raises(ValueError, match="0 × 3 cells"):
+        Compact(100, 100, 0, 3)

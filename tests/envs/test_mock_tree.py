@@ -1,0 +1,195 @@
+import copy
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.actions import Click, Drag, Hotkey, Move, Press, Scroll, TypeText
+from envs.actions.keys import KEYS
+from envs.mock.desktop import Desktop
+from envs.mock.env import MockDesktop
+from envs.mock.geometry import Box
+from envs.mock.hands import carry_out
+from envs.mock.oracle import oracle_actions
+from envs.mock.paint import Painter
+from envs.mock.scene import scene
+from envs.mock.suites import FAMILIES, mock_tasks
+from envs.mock.tree import NAMESPACES, accessibility_tree
+
+SIZES = [(96, 96), (112, 112), (300, 120), (160, 240)]
+share = st.floats(0, 1)
+
+
+@st.composite
+def moments(draw):
+    """A desktop at some moment of an episode: partly by the oracle, partly by chance."""
+    size = draw(st.sampled_from(SIZES))
+    family = draw(st.sampled_from(sorted(FAMILIES)))
+    (task,) = mock_tasks(family, 1, draw(st.integers(0, 10**6)), draw(st.integers(1, 10)))
+    env = MockDesktop(width=size[0], height=size[1], auto_done=False)
+    env.begin(task)
+
+    def place():
+        return round(draw(share) * (size[0] - 1)), round(draw(share) * (size[1] - 1))
+
+    kinds = ("oracle", "oracle", "click", "double", "drag", "scroll", "type", "key", "ctrl")
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=12)):
+        match kind:
+            case "oracle":
+                actions = oracle_actions(env.desktop, task)
+            case "click" | "double":
+                actions = (Click(*place(), count=2 if kind == "double" else 1),)
+            case "drag":
+                actions = (Move(*place()), Drag(*place()))
+            case "scroll":
+                actions = (Move(*place()), Scroll(0, draw(st.sampled_from([-5, -1, 1, 5]))))
+            case "type":
+                actions = (TypeText(draw(st.text(max_size=12))),)
+            case "key":
+                actions = (Press(draw(st.sampled_from(KEYS))),)
+            case _:
+                actions = (Hotkey(("ctrl", draw(st.sampled_from("acvx")))),)
+        carry_out(env.desktop, actions)
+    env.desktop.interrupts.clear()
+    return env.desktop
+
+
+def name(key):
+    prefix, _, local = key.partition(":")
+    return f"{{{NAMESPACES[prefix]}}}{local}"
+
+
+def box_of(node):
+    x, y = (int(part) for part in node.get(name("cp:screencoord")).strip("()").split(","))
+    width, height = (int(part) for part in node.get(name("cp:size")).strip("()").split(","))
+    return Box(x, y, x + width, y + height)
+
+
+def nodes(desktop):
+    """All nodes with a box below the root."""
+    tree = ET.fromstring(accessibility_tree(desktop))
+    return [node for node in tree.iter() if node.get(name("cp:size"))]
+
+
+def is_on(node, state):
+    return node.get(name(f"st:{state}")) == "true"
+
+
+def painted(desktop: Desktop):
+    return Painter(desktop.layout.width, desktop.layout.height).paint(scene(desktop))
+
+
+def widget_of(desktop, node):
+    window_id, _, widget_id = node.get("id").partition(".")
+    window = desktop.window(window_id)
+    return window, window and next((p.widget for p in window.placed if p.widget.id == widget_id), None)
+
+
+@given(moments())
+def test_every_box_lies_on_the_screen_and_ids_are_unique(desktop):
+    found = nodes(desktop)
+    for node in found:
+        if node.tag != "frame" and is_on(node, "showing"):
+            box = box_of(node)
+            assert not box.empty
+            assert box.meet(desktop.layout.screen) == box
+    ids = [node.get("id") for node in found]
+    assert len(set(ids)) == len(ids)
+
+
+@given(moments())
+@settings(max_examples=60)
+def test_a_widget_is_drawn_inside_its_box(desktop):
+    whole = painted(desktop)
+    for node in nodes(desktop):
+        window, widget = widget_of(desktop, node)
+        if node.tag == "frame" or widget is None:
+            continue
+        box = box_of(node)
+        widget.hidden = True
+        changed = (painted(desktop) != whole).any(axis=2)
+        widget.hidden = False
+        placed = next(p for p in window.placed if p.widget is widget)
+        label = placed.label.moved(0, -window.scroll).meet(desktop.layout.viewport(window))
+        if not label.empty:
+            changed[label.top : label.bottom, label.left : label.right] = False
+        inside = changed[box.top : box.bottom, box.left : box.right].copy()
+        changed[box.top : box.bottom, box.left : box.right] = False
+        assert not changed.any(), node.attrib
+        alone = window is desktop.top and desktop.open_menu is None
+        if alone and box == placed.box.moved(0, -window.scroll) and widget.kind != "label":
+            assert inside.any(), node.attrib
+
+
+@given(moments())
+@settings(max_examples=60)
+def test_a_click_on_the_centre_of_a_box_acts_on_its_widget(desktop):
+    for node in nodes(desktop):
+        if node.tag in ("frame", "label", "panel") or not is_on(node, "showing"):
+            continue
+        trial = copy.deepcopy(desktop)
+        window, widget = widget_of(trial, node)
+        before = copy.deepcopy(trial)
+        carry_out(trial, (Click(*box_of(node).centre),))
+        if is_on(node, "enabled"):
+            assert acted(before, trial, node, window, widget), node.attrib
+        elif widget is not None:
+            assert widget.value == widget_of(before, node)[1].value
+            assert trial.pressed == before.pressed
+
+
+def acted(before, after, node, window, widget):
+    """Whether a click did what it does to such a widget."""
+    node_id = node.get("id")
+    if widget is None:
+        if node_id.endswith(".close"):
+            return after.closed == [*before.closed, window.id]
+        if node.tag == "menu":
+            index = int(node_id.rpartition(".")[2])
+            was_open = before.open_menu is not None and before.open_menu[:2] == (window.id, index)
+            return (after.open_menu is None) if was_open else after.open_menu == (window.id, index, -1)
+        return len(after.choices) == len(before.choices) + 1 and after.choices[-1].endswith(node.get("name"))
+    if node.tag == "push-button":
+        return after.pressed == [*before.pressed, node_id]
+    if after.top is not window or window.focused is not widget:
+        return False
+    return node.tag != "check-box" or widget.value != widget_of(before, node)[1].value
+
+
+@given(moments(), st.lists(st.tuples(share, share), min_size=1, max_size=5))
+@settings(max_examples=60)
+def test_drawing_what_changed_gives_what_drawing_all_gives(desktop, clicks):
+    width, height = desktop.layout.width, desktop.layout.height
+    painter = Painter(width, height)
+    assert (painter.paint(scene(desktop)) == painted(desktop)).all()
+    for x, y in clicks:
+        carry_out(desktop, (Click(round(x * (width - 1)), round(y * (height - 1))),))
+        assert (painter.paint(scene(desktop)) == painted(desktop)).all()
+    assert painter.paint(scene(desktop)) is painter.paint(scene(desktop))
+
+
+def test_a_covered_window_is_marked_and_a_dialog_disables_the_rest():
+    env = MockDesktop(width=320, height=240, accessibility=True)
+    env.begin(mock_tasks("dialog_interrupt", 1, 0, 4)[0])
+    before = {node.get("id"): node for node in nodes(env.desktop)}
+    env.act("WAIT")
+    after = {node.get("id"): node for node in nodes(env.desktop)}
+    boxes = [key for key in before if before[key].tag == "check-box"]
+    assert all(is_on(before[key], "enabled") and is_on(before[key], "showing") for key in boxes)
+    assert not any(is_on(after[key], "enabled") for key in boxes)
+    assert any(not is_on(after[key], "showing") for key in boxes)
+    assert is_on(after["notice0.OK"], "showing")
+    assert is_on(after["notice0.OK"], "enabled")
+
+
+@pytest.mark.parametrize("text", ["<&>\"'", "\x00\x0b\ud800", "a\tb", "尺寸 🙂"])
+def test_any_text_gives_well_formed_xml(text):
+    env = MockDesktop(width=320, height=240, accessibility=True)
+    env.begin(mock_tasks("type_text", 1)[0])
+    field = env.desktop.find("note", "field")
+    field.insert(text)
+    tree = ET.fromstring(env.observe().accessibility_tree)
+    assert tree.find(".//text").text is not None
+    assert np.asarray(env.observe().screenshot).any()
