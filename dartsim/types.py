@@ -50,6 +50,8 @@ class Drop(StrEnum):
     """All rewards of the group are equal, strictly between 0 and 1."""
     TOO_SMALL = "too_small"
     """Faults left fewer usable attempts in the group than the group rule wants."""
+    REPLACED = "replaced"
+    """A failure of a group in which all failed, whose place a stored success took."""
     STALE = "stale"
     """Older than the staleness bound allows when a batch was chosen."""
     UNUSED = "unused"

@@ -3,22 +3,36 @@
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
 from dartsim.curation.batches import BatchRule
 from dartsim.curation.groups import GroupRule
+from dartsim.curation.held_out import FilteredOrder, TaskFilter, split_tasks
 from dartsim.curation.manager import DataManager
+from dartsim.curation.pool import SuccessPool
+from dartsim.curation.selection import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.curation.staleness import StalenessRule
 from dartsim.curation.store import MemoryStore, TrajectoryState
 from dartsim.curation.tasks import TaskOrder
+from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess, TurnLimitRule
 from dartsim.curation.units import Units
 
 __all__ = [
+    "AllTurns",
     "AttemptsBySuccess",
     "AttemptsRule",
     "BatchRule",
     "DataManager",
+    "FilteredOrder",
     "FixedAttempts",
+    "FixedTurnLimit",
     "GroupRule",
+    "HighEntropyTurns",
     "MemoryStore",
     "StalenessRule",
+    "SuccessPool",
+    "TaskFilter",
     "TaskOrder",
     "TrajectoryState",
+    "TurnLimitBySuccess",
+    "TurnLimitRule",
+    "TurnSelection",
     "Units",
+    "split_tasks",
 ]

@@ -53,6 +53,7 @@ class OpenGroup:
         finished: Attempts of it that ended.
         replaced: Masked attempts that were, or will be, tried again.
         usable: Its unmasked trajectories so far.
+        turn_limit: Most turns of each of its attempts, so that they are compared on the same terms.
     """
 
     id: int
@@ -62,6 +63,7 @@ class OpenGroup:
     finished: int = 0
     replaced: int = 0
     usable: list[Trajectory] = field(default_factory=list)
+    turn_limit: int = 0
 
     @property
     def planned(self) -> int:

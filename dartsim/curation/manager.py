@@ -15,8 +15,10 @@ from collections import deque
 from dartsim.curation.attempts import AttemptsRule
 from dartsim.curation.batches import BatchRule
 from dartsim.curation.groups import GroupRule, OpenGroup
+from dartsim.curation.held_out import Order, TaskFilter
+from dartsim.curation.pool import SuccessPool, own, own_batch, pooled
 from dartsim.curation.staleness import StalenessRule
-from dartsim.curation.tasks import TaskOrder
+from dartsim.curation.turn_limit import TurnLimitRule
 from dartsim.curation.units import Gang, Units
 from dartsim.errors import InvariantViolated
 from dartsim.ports import Store
@@ -43,7 +45,9 @@ class DataManager:
         units: What has to end before a slot gets new work.
         store: Where states are kept.
         trace: Where they are counted.
-        turn_limit: Most turns of an attempt.
+        turn_limits: How many turns the attempts of a group may take.
+        pool: Stored successes for groups in which all failed; None: such groups are dropped.
+        task_filter: Learns which tasks teach nothing; the order leaves them out.
         max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
         max_replacements: Masked attempts of one group that are tried again; cancelled ones always are.
         seed: Seeds of attempts are derived from it.
@@ -52,7 +56,7 @@ class DataManager:
     def __init__(
         self,
         *,
-        order: TaskOrder,
+        order: Order,
         attempts: AttemptsRule,
         group_rule: GroupRule,
         batch_rule: BatchRule,
@@ -60,7 +64,9 @@ class DataManager:
         units: Units,
         store: Store,
         trace: Trace,
-        turn_limit: int,
+        turn_limits: TurnLimitRule,
+        pool: SuccessPool | None = None,
+        task_filter: TaskFilter | None = None,
         max_ahead: int | None = None,
         max_replacements: int = 2,
         seed: int = 0,
@@ -73,7 +79,9 @@ class DataManager:
         self._units = units
         self._store = store
         self._trace = trace
-        self._turn_limit = turn_limit
+        self._turn_limits = turn_limits
+        self._pool = pool
+        self._task_filter = task_filter
         self._max_ahead = max_ahead
         self._max_replacements = max_replacements
         self._seed = seed
@@ -194,7 +202,7 @@ class DataManager:
             group=group.id,
             index=group.admitted,
             seed=(self._seed * _MIX + self.admitted * 0xBF58476D1CE4E5B9) % 2**63,
-            turn_limit=self._turn_limit,
+            turn_limit=group.turn_limit,
             version=self.version,
         )
         group.admitted += 1
@@ -205,7 +213,8 @@ class DataManager:
 
     def _new_group(self) -> OpenGroup:
         task = self._order.next()
-        group = OpenGroup(self._groups, task, self._attempts.attempts(task.id))
+        attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
+        group = OpenGroup(self._groups, task, attempts, turn_limit=turn_limit)
         self._groups += 1
         self._open[group.id] = group
         return group
@@ -227,6 +236,9 @@ class DataManager:
             ) from None
         self._store.record(trajectory)
         self._trace.attempt_finished(trajectory)
+        self._turn_limits.learn((trajectory,))
+        if self._pool is not None:
+            self._pool.learn((trajectory,), now=asyncio.get_running_loop().time())
         group = self._open.get(trajectory.attempt.group)
         if group is None:
             self._drop((trajectory,), Drop.MASKED if trajectory.masked else Drop.UNUSED)
@@ -250,12 +262,23 @@ class DataManager:
         if group is self._filling:
             self._filling = None
         usable = tuple(group.usable)
-        self._attempts.learn(group.task.id, [t.reward for t in usable if t.reward is not None])
+        rewards = [t.reward for t in usable if t.reward is not None]
+        self._attempts.learn(group.task.id, rewards)
+        if self._task_filter is not None:
+            self._task_filter.learn(group.task.id, rewards)
+        now = asyncio.get_running_loop().time()
+        judged = Group(group.id, group.task, usable, now)
         reason = self._group_rule.reason_to_drop(usable)
+        if self._pool is not None and reason is not Drop.TOO_SMALL and not any(rewards):
+            rescue = self._pool.rescue(group.id, usable, now=now, version=self.version)
+            if rescue is not None:
+                self._drop((rescue.replaced,), Drop.REPLACED)
+                judged = Group(group.id, group.task, rescue.trajectories, now)
+                reason = self._group_rule.reason_to_drop(rescue.trajectories)
         if reason is not None:
-            self._drop(usable, reason)
+            self._drop(own(judged), reason)
             return
-        self._eligible.append(Group(group.id, group.task, usable, asyncio.get_running_loop().time()))
+        self._eligible.append(judged)
         self._wake_trainer()
 
     def _drop(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
@@ -279,21 +302,25 @@ class DataManager:
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         """Mark a batch as trained."""
-        num = len(batch.trajectories)
+        consumed = own_batch(batch)
+        num = len(consumed.trajectories)
         self.leased -= num
         self.trained_count += num
         self.trainer_version = result.weights.version
         self._num_fresh = 0
-        self._store.trained(batch, result.weights.version)
-        self._trace.update_finished(batch, result.metrics)
+        self._store.trained(consumed, result.weights.version)
+        self._trace.update_finished(consumed, result.metrics)
+        if self._pool is not None:
+            self._pool.trained(batch.groups)
 
     def release(self, batch: Batch) -> None:
         """Take a batch back whose update failed."""
-        self.leased -= len(batch.trajectories)
-        self._store.release(batch)
-        self._trace.batch_released(batch)
+        consumed = own_batch(batch)
+        self.leased -= len(consumed.trajectories)
+        self._store.release(consumed)
+        self._trace.batch_released(consumed)
         if self._closed:
-            self._drop(batch.trajectories, Drop.UNUSED)
+            self._drop(consumed.trajectories, Drop.UNUSED)
             return
         self._eligible[:0] = batch.groups
         self._num_fresh = 0
@@ -311,9 +338,10 @@ class DataManager:
         self._eligible = [group for group in self._eligible if group.id not in taken]
         self._num_fresh = len(self._eligible)  # next_batch has just seen to it
         batch = Batch(self.trainer_version + 1, self.trainer_version, groups)
-        self.leased += len(batch.trajectories)
-        self._store.lease(batch)
-        self._trace.batch_leased(batch)
+        consumed = own_batch(batch)
+        self.leased += len(consumed.trajectories)
+        self._store.lease(consumed)
+        self._trace.batch_leased(consumed)
         return batch
 
     def _drop_stale(self) -> None:
@@ -328,16 +356,18 @@ class DataManager:
         for group in unknown:
             fresh: list[Trajectory] = []
             stale: list[Trajectory] = []
-            for trajectory in group.trajectories:
+            for trajectory in own(group):
                 is_fresh = self._staleness.fresh(trajectory, self.trainer_version)
                 (fresh if is_fresh else stale).append(trajectory)
             if not stale:
                 kept.append(group)
-            elif self._group_rule.reason_to_drop(fresh) is None:
+                continue
+            fresh += pooled(group)
+            if self._group_rule.reason_to_drop(fresh) is None:
                 self._drop(tuple(stale), Drop.STALE)
                 kept.append(Group(group.id, group.task, tuple(fresh), group.ready))
             else:
-                self._drop(group.trajectories, Drop.STALE)
+                self._drop(own(group), Drop.STALE)
         self._num_fresh = len(kept)
         self._start_what_may()
 
@@ -363,7 +393,7 @@ class DataManager:
             self._drop(tuple(group.usable), Drop.UNUSED)
         self._open.clear()
         for eligible in self._eligible:
-            self._drop(eligible.trajectories, Drop.UNUSED)
+            self._drop(own(eligible), Drop.UNUSED)
         self._eligible = []
         self._num_fresh = 0
         self._wake_trainer()
@@ -376,7 +406,7 @@ class DataManager:
             InvariantViolated: If the counts do not add up.
         """
         collected = sum(len(group.usable) for group in self._open.values())
-        eligible = sum(len(group.trajectories) for group in self._eligible)
+        eligible = sum(len(own(group)) for group in self._eligible)
         places = {
             "running": self.running,
             "collected": collected,

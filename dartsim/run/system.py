@@ -12,6 +12,7 @@ from dartsim.curation import (
     BatchRule,
     DataManager,
     FixedAttempts,
+    FixedTurnLimit,
     GroupRule,
     StalenessRule,
     TaskOrder,
@@ -140,9 +141,7 @@ def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _data_manager(
-    config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams
-) -> DataManager:
+def _data_manager(config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams) -> DataManager:
     curation, rollout = config.curation, config.rollout
     groups, staleness = curation.groups, curation.staleness
     return DataManager(
@@ -160,7 +159,7 @@ def _data_manager(
         units=Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most),
         store=store,
         trace=trace,
-        turn_limit=rollout.max_turns,
+        turn_limits=FixedTurnLimit(rollout.max_turns),
         max_ahead=curation.max_ahead,
         max_replacements=curation.attempts.max_replacements,
         seed=streams.seed_of("curation/attempts"),

@@ -13,6 +13,7 @@ from dartsim.curation import (
     BatchRule,
     DataManager,
     FixedAttempts,
+    FixedTurnLimit,
     GroupRule,
     MemoryStore,
     StalenessRule,
@@ -103,6 +104,6 @@ def make(
         units=Units(unit, num_envs=num_envs, attempts_per_task=attempts),
         store=store or MemoryStore(),
         trace=Trace(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),
-        turn_limit=5,
+        turn_limits=FixedTurnLimit(5),
         **options,
     )

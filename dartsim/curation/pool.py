@@ -1,0 +1,239 @@
+"""The success pool: a group in which every attempt failed gets one stored success of its task.
+
+    collected ---add----+
+                        v
+    online --learn--> stored, newest first, at most so many a task
+                        |
+    all failed --rescue-+--> the group without its oldest failure, with one success that keeps its own
+                             log-probabilities; or, if none is stored, nothing: the group is dropped
+
+A stored success may be trained more than once, and its weights may be older than the staleness bound allows.
+It is the one exception to both rules, and every use is recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal
+
+from dartsim.types import Batch, Group, Trajectory, Version
+
+
+class Origin(StrEnum):
+    """Where a stored success comes from."""
+
+    COLLECTED = "collected"
+    """From before the run: an oracle, another model, a recorded run."""
+    ONLINE = "online"
+    """From an attempt of this run."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stored:
+    """One stored success.
+
+    Attributes:
+        trajectory: It, with the log-probabilities of the policy that made it.
+        origin: Where it comes from.
+        stored: Loop time at which it was stored, seconds.
+        uses: Groups it was put into.
+    """
+
+    trajectory: Trajectory
+    origin: Origin
+    stored: float
+    uses: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """One use of a stored success, for the record.
+
+    Attributes:
+        attempt: Number of its attempt; below 0 for a collected one.
+        group: The group it was put into.
+        origin: Where it comes from.
+        use: How many times it was used, this one included.
+        age_seconds: Since it was stored, loop time.
+        age_versions: Published versions since its oldest weights; None for a collected one.
+    """
+
+    attempt: int
+    group: int
+    origin: Origin
+    use: int
+    age_seconds: float
+    age_versions: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescue:
+    """What became of a group in which every attempt failed.
+
+    Attributes:
+        trajectories: What the group is trained on, the success last.
+        replaced: The failure that left it.
+        use: The record of what came in.
+    """
+
+    trajectories: tuple[Trajectory, ...]
+    replaced: Trajectory
+    use: PoolUse
+
+
+class SuccessPool:
+    """Stored successes by task, newest first.
+
+    Invariants: never more than ``max_per_task`` of a task; a rescued group has exactly one pooled
+    trajectory, of its own task, unchanged; the pool never mixes up its successes with the run's attempts,
+    because collected ones get numbers below 0 and the group -1.
+
+    Args:
+        online: Whether successes of the run are stored.
+        max_per_task: Stored successes of a task; a newer one displaces the oldest.
+        choice: Which one is used: the ``newest`` (DART's released code), or of those used least the newest.
+        success_reward: Reward from which an attempt is a success.
+
+    Source: DART (arXiv 2509.23866), experience pool: pre-collected successes, one is put in if all N failed. The
+        released code takes the newest success of the task anywhere in the run, used or not, for the oldest row.
+    """
+
+    def __init__(
+        self,
+        *,
+        online: bool = True,
+        max_per_task: int = 8,
+        choice: Literal["least_used", "newest"] = "least_used",
+        success_reward: float = 1.0,
+    ) -> None:
+        if max_per_task < 1:
+            raise ValueError(f"max_per_task must be at least 1, got {max_per_task}")
+        self._online = online
+        self._max_per_task = max_per_task
+        self._choice = choice
+        self._success_reward = success_reward
+        self._stored: dict[str, list[Stored]] = {}
+        self._known: set[int] = set()
+        """Numbers of the online attempts in the pool."""
+        self._collected = 0
+        self.uses: list[PoolUse] = []
+        """Every use, oldest first."""
+        self.counts: Counter[str] = Counter()
+        """``stored_collected``, ``stored_online``, ``not_a_success``, ``displaced``, ``rescued``, ``none_stored``,
+        and ``trained``: pooled trajectories in finished updates."""
+
+    def __len__(self) -> int:
+        return sum(len(entries) for entries in self._stored.values())
+
+    def stored(self, task_id: str) -> Sequence[Stored]:
+        """Return the stored successes of a task, newest first."""
+        return tuple(self._stored.get(task_id, ()))
+
+    def add(self, trajectory: Trajectory, *, now: float) -> bool:
+        """Store a success that was collected before the run; return whether it is one.
+
+        Its attempt gets a number below 0 and the group -1; nothing else of it changes.
+        """
+        if not self._is_success(trajectory):
+            self.counts["not_a_success"] += 1
+            return False
+        self._collected += 1
+        attempt = replace(trajectory.attempt, id=-self._collected, group=-1)
+        self._store(Stored(trajectory=replace(trajectory, attempt=attempt), origin=Origin.COLLECTED, stored=now))
+        return True
+
+    def learn(self, trajectories: Sequence[Trajectory], *, now: float) -> None:
+        """Store the successes among finished attempts of the run, if online ones are stored; each at most once."""
+        if not self._online:
+            return
+        for trajectory in trajectories:
+            if self._is_success(trajectory) and trajectory.attempt.id not in self._known:
+                self._known.add(trajectory.attempt.id)
+                self._store(Stored(trajectory=trajectory, origin=Origin.ONLINE, stored=now))
+
+    def rescue(self, group: int, trajectories: Sequence[Trajectory], *, now: float, version: Version) -> Rescue | None:
+        """Put one stored success in the place of the oldest failure of a group in which all failed.
+
+        Args:
+            group: The group's number.
+            trajectories: Its unmasked trajectories, all with reward 0.
+            now: Loop time, seconds.
+            version: Newest published version.
+
+        Returns:
+            The group's new trajectories; None, counted, if no success of the task is stored.
+
+        Raises:
+            ValueError: If the group is empty or one of its attempts did not fail.
+        """
+        if not trajectories or any(t.reward != 0.0 for t in trajectories):
+            raise ValueError(f"only a group in which every attempt failed is rescued, got {_rewards(trajectories)}")
+        entry = self._choose(trajectories[0].attempt.task.id)
+        if entry is None:
+            self.counts["none_stored"] += 1
+            return None
+        entry.uses += 1
+        self.counts["rescued"] += 1
+        use = _use(entry, group, now=now, version=version)
+        self.uses.append(use)
+        oldest = min(trajectories, key=lambda t: (t.finished, t.attempt.id))
+        rest = tuple(t for t in trajectories if t is not oldest)
+        return Rescue(trajectories=(*rest, entry.trajectory), replaced=oldest, use=use)
+
+    def trained(self, groups: Sequence[Group]) -> None:
+        """Count the pooled trajectories of a finished update."""
+        self.counts["trained"] += sum(len(pooled(group)) for group in groups)
+
+    def _is_success(self, trajectory: Trajectory) -> bool:
+        reward = trajectory.reward
+        return reward is not None and reward >= self._success_reward and bool(trajectory.turns)
+
+    def _store(self, entry: Stored) -> None:
+        entries = self._stored.setdefault(entry.trajectory.attempt.task.id, [])
+        entries.insert(0, entry)
+        self.counts[f"stored_{entry.origin}"] += 1
+        if len(entries) > self._max_per_task:
+            self._known.discard(entries.pop().trajectory.attempt.id)
+            self.counts["displaced"] += 1
+
+    def _choose(self, task_id: str) -> Stored | None:
+        entries = self._stored.get(task_id)
+        if not entries:
+            return None
+        return entries[0] if self._choice == "newest" else min(entries, key=lambda entry: entry.uses)
+
+
+def pooled(group: Group) -> tuple[Trajectory, ...]:
+    """Return the trajectories that came into a group from the pool: those of attempts of another group."""
+    return tuple(t for t in group.trajectories if t.attempt.group != group.id)
+
+
+def own(group: Group) -> tuple[Trajectory, ...]:
+    """Return the trajectories of a group's own attempts: those that the run admitted, and counts, for it."""
+    return tuple(t for t in group.trajectories if t.attempt.group == group.id)
+
+
+def own_batch(batch: Batch) -> Batch:
+    """Return a batch without what came from the pool: what its update consumes of the run's attempts."""
+    if not any(pooled(group) for group in batch.groups):
+        return batch
+    return replace(batch, groups=tuple(replace(group, trajectories=own(group)) for group in batch.groups))
+
+
+def _use(entry: Stored, group: int, *, now: float, version: Version) -> PoolUse:
+    made = entry.trajectory.oldest_version
+    return PoolUse(
+        attempt=entry.trajectory.attempt.id,
+        group=group,
+        origin=entry.origin,
+        use=entry.uses,
+        age_seconds=now - entry.stored,
+        age_versions=version - made if entry.origin is Origin.ONLINE else None,
+    )
+
+
+def _rewards(trajectories: Sequence[Trajectory]) -> list[float | None]:
+    return [t.reward for t in trajectories]

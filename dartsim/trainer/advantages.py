@@ -1,0 +1,134 @@
+"""Advantages: how much better an attempt did than its group (step-wise GRPO).
+
+Every turn of a trajectory is one sample and carries its trajectory's reward, so that a group has as many
+samples as turns: a long attempt counts more in the group's mean and standard deviation than a short one.
+``level="trajectory"`` counts every attempt once, as GRPO on whole answers does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dartsim.types import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageConfig:
+    """Group statistics.
+
+    Attributes:
+        level: What is one sample of the group's statistics. DART: a turn.
+        spread: What a difference from the mean is divided by: the standard deviation with n (``biased``, the
+            paper) or n - 1 (``unbiased``, the released code) in its denominator, or nothing.
+        epsilon: Added to the standard deviation, >= 0 (released: 1e-6).
+        lone_sample: Advantage of a group's only sample: ``zero``, or its ``reward`` (released).
+        leave_one_out: Whether an attempt is compared with the mean of the group's other attempts.
+    """
+
+    level: Literal["turn", "trajectory"] = "turn"
+    spread: Literal["biased", "unbiased", "none"] = "biased"
+    epsilon: float = 0.0
+    lone_sample: Literal["zero", "reward"] = "zero"
+    leave_one_out: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0.0:
+            raise ValueError(f"epsilon must be at least 0, got {self.epsilon}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAdvantages:
+    """The advantages of one group.
+
+    Attributes:
+        values_N: [N] float64, one a trajectory; all turns of a trajectory share it.
+        mean: The group's mean reward, by samples.
+        std: Standard deviation as configured, without ``epsilon``; 1 if nothing is divided by it.
+        num_samples: Turns, or trajectories, behind the statistics.
+    """
+
+    values_N: NDArray[np.float64]
+    mean: float
+    std: float
+    num_samples: int
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether any advantage differs from zero."""
+        return bool(np.any(self.values_N != 0.0))
+
+
+def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config: AdvantageConfig) -> GroupAdvantages:
+    """Return the advantage of every trajectory of one group, (R - mean) / (std + epsilon).
+
+    A group whose samples all have the same reward carries no signal: its advantages are exactly 0.
+
+    Args:
+        rewards: [N] rewards of the unmasked trajectories.
+        num_turns: [N] turns of each.
+        config: Which statistics.
+
+    Raises:
+        ValueError: If the lengths differ, a number of turns is negative or a reward is not finite.
+
+    Source: DART (arXiv 2509.23866), step-wise advantage: mean and std over all steps of a group.
+    """
+    reward_N = np.asarray(rewards, dtype=np.float64)
+    turns_N = np.asarray(num_turns, dtype=np.int64)
+    if reward_N.shape != turns_N.shape or reward_N.ndim != 1:
+        raise ValueError(f"wanted one number of turns a reward, got {reward_N.shape} and {turns_N.shape}")
+    if np.any(turns_N < 0) or not np.all(np.isfinite(reward_N)):
+        raise ValueError(f"wanted finite rewards and turns of at least 0, got {rewards} and {num_turns}")
+    samples_N = turns_N if config.level == "turn" else np.ones_like(turns_N)
+    num_samples = int(samples_N.sum())
+    zeros_N = np.zeros_like(reward_N)
+    if num_samples == 0:
+        return GroupAdvantages(values_N=zeros_N, mean=0.0, std=1.0, num_samples=0)
+    if num_samples == 1 and config.lone_sample == "reward":
+        alone_N = np.where(samples_N > 0, reward_N, 0.0)
+        return GroupAdvantages(values_N=alone_N, mean=0.0, std=1.0, num_samples=1)
+
+    mean = float(samples_N @ reward_N) / num_samples
+    counted = reward_N[samples_N > 0]
+    if counted.min() == counted.max():  # exactly equal; their float mean need not be
+        return GroupAdvantages(values_N=zeros_N, mean=mean, std=0.0, num_samples=num_samples)
+    std = _spread(reward_N, samples_N, mean, config.spread)
+    baseline_N = _mean_of_others(reward_N, samples_N) if config.leave_one_out else mean
+    return GroupAdvantages(
+        values_N=(reward_N - baseline_N) / (std + config.epsilon if config.spread != "none" else 1.0),
+        mean=mean,
+        std=std,
+        num_samples=num_samples,
+    )
+
+
+def advantages_of(group: Group, config: AdvantageConfig) -> GroupAdvantages:
+    """Return the advantages of a group's trajectories, in their order.
+
+    Raises:
+        ValueError: If one of them is masked.
+    """
+    rewards = [t.reward for t in group.trajectories if t.reward is not None]
+    if len(rewards) < len(group.trajectories):
+        raise ValueError(f"group {group.id} holds a masked trajectory, which has no reward to compare")
+    return group_advantages(rewards, [len(t.turns) for t in group.trajectories], config)
+
+
+def _spread(reward_N: NDArray[np.float64], samples_N: NDArray[np.int64], mean: float, spread: str) -> float:
+    """Return the standard deviation of rewards that differ, so that there are two samples at least."""
+    if spread == "none":
+        return 1.0
+    squares = float(samples_N @ (reward_N - mean) ** 2)
+    return float(np.sqrt(squares / (samples_N.sum() - (spread == "unbiased"))))
+
+
+def _mean_of_others(reward_N: NDArray[np.float64], samples_N: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return for each trajectory the mean over the samples of all others; its own if there are none."""
+    sums_N = samples_N @ reward_N - samples_N * reward_N
+    others_N = samples_N.sum() - samples_N
+    return np.where(others_N > 0, sums_N / np.maximum(others_N, 1), reward_N)

@@ -1,0 +1,166 @@
+"""Health of an update: the figures that show a bad objective before the success rate falls.
+
+``Health`` holds sums, so that the healths of micro-batches add up to that of their batch. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Sums over a batch; shares and means are properties, None where nothing was counted.
+
+    Trained turns are those that are neither left out as missing nor by selection.
+
+    Attributes:
+        turns: Turns with at least one response token.
+        missing_turns: Those whose worker gave no usable log-probabilities.
+        masked_turns: Those left out because of it.
+        unselected_turns: Those left out by selection.
+        tokens: Response tokens of trained turns; the next six are sums over them.
+        ratio: Ratios, new to old.
+        clipped_low: Tokens with a negative advantage whose ratio is below 1 - clip_low.
+        clipped_high: Tokens with a positive advantage whose ratio is above 1 + clip_high.
+        dual_clipped: Tokens with a negative advantage whose ratio is above the dual clip.
+        kl_old_new: k3 estimates of KL(old || new), nats.
+        kl_reference: k3 estimates of KL(new || reference), nats; 0 without a reference.
+        reference_tokens: Tokens behind ``kl_reference``.
+        entropy: Entropies, nats.
+        entropy_tokens: Tokens behind ``entropy``; 0 if none were given.
+        weights: Importance weights behind the next five: one a trained token, or by ``sequence`` one a
+            trained turn; those that are 1 because log-probabilities are missing are left out.
+        weight: Sum of weights.
+        weight_squared: Sum of squared weights.
+        raw_weight: Sum of weights before truncation.
+        raw_weight_squared: Sum of their squares.
+        capped: Weights that were truncated.
+        mismatch: Sum of |old - worker| log-probabilities, nats, over all tokens that have both.
+        mismatch_tokens: Tokens behind it.
+        mismatch_max: Largest of them, nats.
+    """
+
+    turns: float = 0.0
+    missing_turns: float = 0.0
+    masked_turns: float = 0.0
+    unselected_turns: float = 0.0
+    tokens: float = 0.0
+    ratio: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
+    dual_clipped: float = 0.0
+    kl_old_new: float = 0.0
+    kl_reference: float = 0.0
+    reference_tokens: float = 0.0
+    entropy: float = 0.0
+    entropy_tokens: float = 0.0
+    weights: float = 0.0
+    weight: float = 0.0
+    weight_squared: float = 0.0
+    raw_weight: float = 0.0
+    raw_weight_squared: float = 0.0
+    capped: float = 0.0
+    mismatch: float = 0.0
+    mismatch_tokens: float = 0.0
+    mismatch_max: float = 0.0
+
+    def __add__(self, other: Health) -> Health:
+        sums = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)}
+        return Health(**sums | {"mismatch_max": max(self.mismatch_max, other.mismatch_max)})
+
+    @property
+    def missing_share(self) -> float | None:
+        """Turns whose worker gave no usable log-probabilities, of all."""
+        return _share(self.missing_turns, self.turns)
+
+    @property
+    def masked_share(self) -> float | None:
+        """Turns not trained on, because of missing log-probabilities or by selection, of all."""
+        return _share(self.masked_turns + self.unselected_turns, self.turns)
+
+    @property
+    def mean_ratio(self) -> float | None:
+        """Mean ratio of new to old probabilities."""
+        return _share(self.ratio, self.tokens)
+
+    @property
+    def clipped_low_share(self) -> float | None:
+        """Tokens clipped from below, of all trained."""
+        return _share(self.clipped_low, self.tokens)
+
+    @property
+    def clipped_high_share(self) -> float | None:
+        """Tokens clipped from above, of all trained."""
+        return _share(self.clipped_high, self.tokens)
+
+    @property
+    def dual_clipped_share(self) -> float | None:
+        """Tokens at the dual clip, of all trained."""
+        return _share(self.dual_clipped, self.tokens)
+
+    @property
+    def kl_old_new_mean(self) -> float | None:
+        """Divergence of the new policy from the old one, nats a token."""
+        return _share(self.kl_old_new, self.tokens)
+
+    @property
+    def kl_reference_mean(self) -> float | None:
+        """Divergence from the reference, nats a token."""
+        return _share(self.kl_reference, self.reference_tokens)
+
+    @property
+    def entropy_mean(self) -> float | None:
+        """Entropy of the policy, nats a token."""
+        return _share(self.entropy, self.entropy_tokens)
+
+    @property
+    def mean_weight(self) -> float | None:
+        """Mean importance weight; below 1, gradient leaks away."""
+        return _share(self.weight, self.weights)
+
+    @property
+    def capped_share(self) -> float | None:
+        """Weights that were truncated, of all."""
+        return _share(self.capped, self.weights)
+
+    @property
+    def effective_sample_share(self) -> float | None:
+        """Effective sample size of the truncated weights, (sum w)^2 / (n sum w^2), in (0, 1]."""
+        return _share(self.weight**2, self.weights * self.weight_squared)
+
+    @property
+    def raw_effective_sample_share(self) -> float | None:
+        """The same before truncation: how far the sampling policy is from the learner's."""
+        return _share(self.raw_weight**2, self.weights * self.raw_weight_squared)
+
+    @property
+    def mismatch_mean(self) -> float | None:
+        """Mean |old - worker| log-probability, nats: at equal weights, the engines' disagreement."""
+        return _share(self.mismatch, self.mismatch_tokens)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what was counted as named scalars, ready for ``UpdateResult.metrics``."""
+        scalars = {
+            "objective/mean_ratio": self.mean_ratio,
+            "objective/clipped_low_share": self.clipped_low_share,
+            "objective/clipped_high_share": self.clipped_high_share,
+            "objective/dual_clipped_share": self.dual_clipped_share,
+            "objective/kl_old_new": self.kl_old_new_mean,
+            "objective/kl_reference": self.kl_reference_mean,
+            "objective/entropy": self.entropy_mean,
+            "objective/missing_share": self.missing_share,
+            "objective/masked_share": self.masked_share,
+            "importance/mean_weight": self.mean_weight,
+            "importance/capped_share": self.capped_share,
+            "importance/effective_sample_share": self.effective_sample_share,
+            "importance/raw_effective_sample_share": self.raw_effective_sample_share,
+            "importance/mismatch_mean": self.mismatch_mean,
+            "importance/mismatch_max": self.mismatch_max if self.mismatch_tokens else None,
+        }
+        return {name: value for name, value in scalars.items() if value is not None}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,250 @@
+"""Promotion: whether new weights are better than the promoted ones, on held-out tasks, and when to go back.
+
+    evaluation of a version --judge--> promote      it becomes the one to beat, and the one to ship
+                                       keep         not shown to be better or worse; training goes on
+                                       roll back    shown to be worse; training resumes from the promoted version
+
+Both versions play the same tasks, so that tasks are compared in pairs: how hard a task is cancels out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dartsim.types import Trajectory, Version
+
+_BLOCK = 2_000_000
+"""Most draws held in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What one version scored.
+
+    Attributes:
+        version: The version.
+        rewards: Rewards of its unmasked attempts, by task.
+        num_masked: Attempts that ended by a fault; they say nothing about the version.
+    """
+
+    version: Version
+    rewards: Mapping[str, Sequence[float]]
+    num_masked: int = 0
+
+    @classmethod
+    def of(cls, version: Version, trajectories: Iterable[Trajectory]) -> Evaluation:
+        """Return the evaluation that attempts at held-out tasks amount to."""
+        rewards: dict[str, list[float]] = {}
+        num_masked = 0
+        for trajectory in trajectories:
+            if trajectory.reward is None:
+                num_masked += 1
+            else:
+                rewards.setdefault(trajectory.attempt.task.id, []).append(trajectory.reward)
+        return cls(version=version, rewards=rewards, num_masked=num_masked)
+
+    def task_means(self) -> dict[str, float]:
+        """Return the mean reward of each task that has an unmasked attempt."""
+        return {task: sum(rs) / len(rs) for task, rs in self.rewards.items() if rs}
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over tasks of their mean rewards; None without tasks."""
+        means = self.task_means().values()
+        return sum(means) / len(means) if means else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A paired bootstrap of two versions on the same tasks.
+
+    Attributes:
+        num_tasks: Pairs.
+        gain: Mean over tasks of (new - old) mean reward.
+        low: Lower bound of the gain, one-sided, at the rule's confidence.
+        high: Upper bound, likewise.
+        share_better: Share of resamples in which the gain is positive; ties count half.
+    """
+
+    num_tasks: int
+    gain: float
+    low: float
+    high: float
+    share_better: float
+
+
+class Verdict(StrEnum):
+    """What to do with new weights."""
+
+    PROMOTE = "promote"
+    KEEP = "keep"
+    ROLL_BACK = "roll_back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A verdict, with its reason.
+
+    Attributes:
+        verdict: What to do.
+        reason: ``first``, ``better``, ``worse``, ``unclear`` or ``too_few_tasks``.
+        version: Version that was judged.
+        promoted: Promoted version from now on: what a roll-back returns to. None if none ever was.
+        comparison: The figures behind it; None where nothing was compared.
+    """
+
+    verdict: Verdict
+    reason: str
+    version: Version
+    promoted: Version | None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionRule:
+    """When new weights are promoted, and when they are given up.
+
+    Attributes:
+        confidence: Of each bound, one-sided, in (.5, 1). A version that is no better is promoted with a
+            probability of about 1 - confidence, a worse one with less.
+        min_gain: The lower bound must be above it: 0 asks for evidence of a gain, a negative value only for
+            evidence that no more than that is lost.
+        max_loss: Rolled back if the upper bound is below -max_loss, >= 0; None never rolls back.
+        min_tasks: Fewer tasks in common decide nothing.
+        resamples: Of the bootstrap.
+    """
+
+    confidence: float = 0.95
+    min_gain: float = 0.0
+    max_loss: float | None = 0.0
+    min_tasks: int = 8
+    resamples: int = 4_000
+
+    def __post_init__(self) -> None:
+        for name, good, wanted in (
+            ("confidence", 0.5 < self.confidence < 1.0, "in (0.5, 1)"),
+            ("max_loss", self.max_loss is None or self.max_loss >= 0.0, "at least 0, or None"),
+            ("min_tasks", self.min_tasks >= 1, "at least 1"),
+            ("resamples", self.resamples >= 100, "at least 100"),
+        ):
+            if not good:
+                raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)}")
+
+
+def paired_bootstrap(
+    old: Mapping[str, float],
+    new: Mapping[str, float],
+    rng: np.random.Generator,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 4_000,
+) -> Comparison:
+    """Compare two versions on the tasks that both played, resampling tasks.
+
+    Bounds are percentiles of the resampled mean differences. If all differences are equal, both bounds are
+    exactly that difference.
+
+    Args:
+        old: Mean reward by task of one version.
+        new: The same of the other.
+        rng: Draws the resamples.
+        confidence: Of each bound, one-sided.
+        resamples: How many.
+
+    Raises:
+        ValueError: If the versions have no task in common.
+
+    Source: B. Efron, R. Tibshirani, "An Introduction to the Bootstrap" (1993), percentile intervals.
+    """
+    tasks = sorted(old.keys() & new.keys())
+    if not tasks:
+        raise ValueError(f"wanted tasks that both versions played, got none among {len(old)} and {len(new)}")
+    differences_N = np.array([new[task] - old[task] for task in tasks])
+    if differences_N.min() == differences_N.max():
+        gain = float(differences_N[0])
+        return Comparison(
+            num_tasks=len(tasks), gain=gain, low=gain, high=gain, share_better=float(np.heaviside(gain, 0.5))
+        )
+    gains = resampled_means(differences_N, rng, resamples)
+    low, high = np.quantile(gains, [1.0 - confidence, confidence])
+    return Comparison(
+        num_tasks=len(tasks),
+        gain=float(differences_N.mean()),
+        low=float(low),
+        high=float(high),
+        share_better=float(np.heaviside(gains, 0.5).mean()),
+    )
+
+
+def resampled_means(values_N: NDArray[np.float64], rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
+    """Return [resamples] means of N values drawn with replacement, a block at a time."""
+    means = np.empty(resamples)
+    block = max(1, _BLOCK // len(values_N))
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        means[start : start + size] = values_N[rng.integers(len(values_N), size=(size, len(values_N)))].mean(1)
+    return means
+
+
+@dataclass(slots=True, kw_only=True)
+class Promotions:
+    """The versions that were promoted, and what each evaluation led to.
+
+    Invariant: ``promoted`` changes only by the verdict promote; a roll-back returns to it.
+
+    Args:
+        rule: When to promote.
+        rng: Draws resamples.
+
+    Attributes:
+        promoted: Evaluation of the promoted version; None until there is one.
+        decisions: All, oldest first.
+        counts: How many by verdict.
+    """
+
+    rule: PromotionRule
+    rng: np.random.Generator
+    promoted: Evaluation | None = None
+    decisions: list[Decision] = field(default_factory=list)
+    counts: Counter[Verdict] = field(default_factory=Counter)
+
+    def judge(self, evaluation: Evaluation) -> Decision:
+        """Judge a version by its evaluation. The first that has enough tasks is promoted, as the one to beat."""
+        decision = self._decide(evaluation)
+        if decision.verdict is Verdict.PROMOTE:
+            self.promoted = evaluation
+        self.decisions.append(decision)
+        self.counts[decision.verdict] += 1
+        return decision
+
+    def _decide(self, evaluation: Evaluation) -> Decision:
+        rule, best, means = self.rule, self.promoted, evaluation.task_means()
+        common = means.keys() if best is None else means.keys() & best.task_means().keys()
+        if len(common) < rule.min_tasks:
+            return self._decision(Verdict.KEEP, "too_few_tasks", evaluation)
+        if best is None:
+            return self._decision(Verdict.PROMOTE, "first", evaluation)
+        comparison = paired_bootstrap(
+            best.task_means(), means, self.rng, confidence=rule.confidence, resamples=rule.resamples
+        )
+        if comparison.low > rule.min_gain:
+            return self._decision(Verdict.PROMOTE, "better", evaluation, comparison)
+        if rule.max_loss is not None and comparison.high < -rule.max_loss:
+            return self._decision(Verdict.ROLL_BACK, "worse", evaluation, comparison)
+        return self._decision(Verdict.KEEP, "unclear", evaluation, comparison)
+
+    def _decision(
+        self, verdict: Verdict, reason: str, evaluation: Evaluation, comparison: Comparison | None = None
+    ) -> Decision:
+        promoted = self.promoted.version if self.promoted is not None else None
+        if verdict is Verdict.PROMOTE:
+            promoted = evaluation.version
+        return Decision(
+            verdict=verdict, reason=reason, version=evaluation.version, promoted=promoted, comparison=comparison
+        )

@@ -1,0 +1,166 @@
+"""The manager with a pool, turn limits by success and a task filter: what is stored never enters the accounts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+
+from dartsim.curation import (
+    BatchRule,
+    DataManager,
+    FixedAttempts,
+    GroupRule,
+    MemoryStore,
+    StalenessRule,
+    TaskOrder,
+    Units,
+)
+from dartsim.curation.held_out import FilteredOrder, TaskFilter
+from dartsim.curation.pool import SuccessPool, own, own_batch, pooled
+from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
+from dartsim.trace import Trace
+from dartsim.types import (
+    Attempt,
+    Drop,
+    Ending,
+    Observation,
+    Reply,
+    Task,
+    Trajectory,
+    Turn,
+    UpdateResult,
+    Weights,
+)
+
+TASK = Task("t", "")
+
+
+def played(attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
+    answer = Reply("click", attempt.version, attempt.version, 0, 10, 1, logprobs=[-0.5])
+    turns = (Turn(Observation(None, ""), answer),) * num_turns
+    return Trajectory(attempt, turns, Ending.DONE, reward, None, 0.0, asyncio.get_running_loop().time())
+
+
+def make(**options) -> DataManager:
+    settings = {
+        "order": TaskOrder([TASK], np.random.default_rng(0)),
+        "attempts": FixedAttempts(2),
+        "group_rule": GroupRule(),
+        "batch_rule": BatchRule(min_groups=1, max_groups=1),
+        "staleness": StalenessRule(bound=0),
+        "units": Units("rollout", num_envs=2, attempts_per_task=2),
+        "store": MemoryStore(),
+        "trace": Trace(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
+        "turn_limits": FixedTurnLimit(30),
+    }
+    return DataManager(**settings | options)
+
+
+async def play_group(manager: DataManager, *rewards: float) -> None:
+    for reward in rewards:
+        attempt = await manager.admit(0)
+        manager.finish(played(attempt, reward))
+        manager.check()
+
+
+def update(manager: DataManager, batch) -> None:
+    manager.trained(batch, UpdateResult(Weights(batch.update)))
+    manager.published(batch.update)
+    manager.check()
+
+
+async def test_an_all_failed_group_is_trained_with_one_stored_success():
+    pool, store = SuccessPool(), MemoryStore()
+    manager = make(pool=pool, store=store)
+    await play_group(manager, 1.0, 0.0)
+    update(manager, await manager.next_batch())
+    await play_group(manager, 0.0, 0.0)
+    batch = await manager.next_batch()
+    manager.check()
+    (group,) = batch.groups
+    assert [t.attempt.id for t in group.trajectories] == [3, 0]
+    assert [t.attempt.id for t in pooled(group)] == [0]
+    update(manager, batch)
+    # four attempts: three trained, and the failure whose place was taken is dropped for that reason
+    assert (manager.admitted, manager.trained_count, manager.dropped) == (4, 3, 1)
+    assert store.reasons == {Drop.REPLACED: 1}
+    assert pool.counts["trained"] == 1
+
+
+async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again():
+    pool = SuccessPool()
+    pool.add(played(Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
+    manager = make(pool=pool)
+    await play_group(manager, 0.0, 0.0)
+    batch = await manager.next_batch()
+    manager.release(batch)
+    manager.check()
+    assert await manager.next_batch() == batch
+    update(manager, batch)
+    assert (pool.counts["rescued"], pool.counts["trained"]) == (1, 1)
+
+
+async def test_without_a_stored_success_the_group_is_dropped():
+    pool, store = SuccessPool(), MemoryStore()
+    manager = make(pool=pool, store=store)
+    await play_group(manager, 0.0, 0.0)
+    assert store.reasons == {Drop.ALL_FAILED: 2}
+    assert pool.counts["none_stored"] == 1
+
+
+async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_group_may_not():
+    pool, store = SuccessPool(), MemoryStore()
+    manager = make(pool=pool, store=store)  # bound 0
+    await play_group(manager, 1.0, 0.0)
+    update(manager, await manager.next_batch())
+    await play_group(manager, 0.0, 0.0)
+    await play_group(manager, 0.0, 0.0)
+    batch = await manager.next_batch()
+    assert pooled(batch.groups[0])[0].oldest_version < manager.trainer_version
+    update(manager, batch)
+    assert store.reasons == {Drop.REPLACED: 2, Drop.STALE: 1}
+
+
+async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only():
+    pool, store = SuccessPool(), MemoryStore()
+    manager = make(pool=pool, store=store)
+    pool.add(played(Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
+    await play_group(manager, 0.0, 0.0)
+    manager.close()
+    manager.check()
+    assert store.reasons == {Drop.REPLACED: 1, Drop.UNUSED: 1}
+
+
+async def test_a_batch_without_stored_successes_is_consumed_as_it_is():
+    manager = make()
+    await play_group(manager, 1.0, 0.0)
+    batch = await manager.next_batch()
+    assert own_batch(batch) is batch
+    assert own(batch.groups[0]) == batch.groups[0].trajectories
+
+
+async def test_turn_limits_follow_successes_and_are_the_same_within_a_group():
+    manager = make(turn_limits=TurnLimitBySuccess(most=30))
+    first = await manager.admit(0)
+    manager.finish(played(first, 1.0, num_turns=7))
+    second = await manager.admit(0)
+    manager.finish(played(second, 0.0))
+    third = await manager.admit(0)
+    assert [first.turn_limit, second.turn_limit, third.turn_limit] == [30, 30, 7]
+
+
+async def test_the_filter_learns_from_complete_groups():
+    tasks = [TASK, Task("u", "")]
+    rule = TaskFilter(window=2, max_mean=0.5, revisit_after=None)
+    order = FilteredOrder(TaskOrder(tasks, np.random.default_rng(0)), rule, num_tasks=2)
+    manager = make(order=order, task_filter=rule)
+    first = await manager.admit(0)
+    manager.finish(played(first, 1.0))
+    manager.finish(played(await manager.admit(0), 1.0))
+    seen = set()
+    for _ in range(4):
+        attempt = await manager.admit(0)
+        seen.add(attempt.task.id)
+        manager.finish(played(attempt, 0.0))
+    assert seen == {"t", "u"} - {first.task.id}

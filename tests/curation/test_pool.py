@@ -1,0 +1,149 @@
+"""The success pool: one success for a group in which all failed, with its own log-probabilities, on record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.curation.groups import GroupRule
+from dartsim.curation.pool import Origin, SuccessPool, own, own_batch, pooled
+from dartsim.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+
+
+def played(
+    number: int, reward: float | None, *, task: str = "t", group: int = 0, finished: float = 1.0, version: int = 0
+) -> Trajectory:
+    made = Task(task, "")
+    attempt = Attempt(id=number, task=made, group=group, index=0, seed=0, turn_limit=30, version=version)
+    answer = Reply("click", version, version, 0, 10, 2, tokens=[1, 2], logprobs=[-0.5, -1.5])
+    return Trajectory(attempt, (Turn(Observation(None, ""), answer),), Ending.DONE, reward, None, 0.0, finished)
+
+
+def failed(group: int = 9, finished: tuple[float, ...] = (5.0, 3.0, 4.0), task: str = "t") -> list[Trajectory]:
+    return [played(90 + i, 0.0, group=group, finished=at, task=task) for i, at in enumerate(finished)]
+
+
+def test_a_group_in_which_all_failed_gets_one_success_for_its_oldest_failure():
+    pool = SuccessPool()
+    success = played(1, 1.0, group=2, version=4)
+    pool.learn([success], now=10.0)
+    group = failed()
+    rescue = pool.rescue(9, group, now=70.0, version=6)
+    assert rescue is not None
+    assert rescue.trajectories == (group[0], group[2], success)
+    assert rescue.replaced is group[1]
+    assert rescue.trajectories[-1] is success  # its own log-probabilities, untouched
+    assert (rescue.use.origin, rescue.use.use) == (Origin.ONLINE, 1)
+    assert (rescue.use.age_seconds, rescue.use.age_versions) == (60.0, 2)
+    assert GroupRule().reason_to_drop(rescue.trajectories) is None
+
+
+def test_without_a_success_of_the_task_the_group_stays_and_is_counted():
+    pool = SuccessPool()
+    pool.learn([played(1, 1.0, task="another")], now=0.0)
+    assert pool.rescue(9, failed(), now=1.0, version=0) is None
+    assert pool.counts["none_stored"] == 1
+    assert pool.uses == []
+
+
+def test_collected_successes_keep_their_turns_and_never_meet_the_runs_numbers():
+    pool = SuccessPool()
+    success = played(0, 1.0, group=9)
+    assert pool.add(success, now=0.0)
+    assert not pool.add(played(5, 0.0), now=0.0)
+    rescue = pool.rescue(9, failed(group=9), now=1.0, version=50)
+    assert rescue is not None
+    entered = rescue.trajectories[-1]
+    assert entered.turns is success.turns
+    assert (entered.attempt.id, entered.attempt.group) == (-1, -1)
+    assert (rescue.use.origin, rescue.use.age_versions) == (Origin.COLLECTED, None)
+    assert pool.counts["not_a_success"] == 1
+
+
+def test_pooled_and_own_trajectories_of_a_group_are_told_apart():
+    pool = SuccessPool()
+    pool.learn([played(1, 1.0, group=2)], now=0.0)
+    rescue = pool.rescue(9, failed(), now=1.0, version=0)
+    assert rescue is not None
+    group = Group(9, rescue.trajectories[0].attempt.task, rescue.trajectories, 1.0)
+    assert [t.attempt.id for t in pooled(group)] == [1]
+    assert [t.attempt.id for t in own(group)] == [90, 92]
+    pool.trained([group])
+    assert pool.counts["trained"] == 1
+    batch = Batch(1, 0, (group,))
+    assert [t.attempt.id for t in own_batch(batch).trajectories] == [90, 92]
+    assert own_batch(own_batch(batch)) == own_batch(batch)
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("newest", [3, 3, 3, 3]), ("least_used", [3, 2, 1, 3])])
+def test_which_success_is_used(choice: Any, expected: list[int]):
+    # newest: the released code, which takes it again and again; least used: re-training is spread
+    pool = SuccessPool(choice=choice)
+    for number in (1, 2, 3):
+        pool.learn([played(number, 1.0)], now=float(number))
+    for group in range(9, 13):
+        pool.rescue(group, failed(group), now=9.0, version=0)
+    assert [use.attempt for use in pool.uses] == expected
+    assert [use.use for use in pool.uses] == ([1, 2, 3, 4] if choice == "newest" else [1, 1, 1, 2])
+
+
+def test_the_pool_is_bounded_and_keeps_the_newest():
+    pool = SuccessPool(max_per_task=2)
+    pool.add(played(0, 1.0), now=0.0)
+    pool.learn([played(1, 1.0), played(2, 1.0), played(3, 1.0, task="another")], now=1.0)
+    assert [entry.trajectory.attempt.id for entry in pool.stored("t")] == [2, 1]
+    assert len(pool) == 3
+    assert pool.counts == {"stored_collected": 1, "stored_online": 3, "displaced": 1}
+
+
+def test_only_successes_with_turns_are_stored_and_each_once():
+    pool = SuccessPool()
+    empty = played(4, 1.0)
+    empty = Trajectory(empty.attempt, (), empty.ending, 1.0, None, 0.0, 1.0)
+    success = played(3, 1.0)
+    pool.learn([played(1, None), played(2, 0.5), success, success, empty], now=0.0)
+    assert [entry.trajectory.attempt.id for entry in pool.stored("t")] == [3]
+
+
+def test_online_successes_can_be_left_out():
+    pool = SuccessPool(online=False)
+    pool.learn([played(1, 1.0)], now=0.0)
+    assert len(pool) == 0
+
+
+def test_a_group_that_did_not_fail_throughout_is_not_rescued():
+    pool = SuccessPool()
+    with pytest.raises(ValueError, match=r"every attempt failed is rescued, got \[0.0, 0.5\]"):
+        pool.rescue(0, [played(1, 0.0), played(2, 0.5)], now=0.0, version=0)
+    with pytest.raises(ValueError, match="max_per_task must be at least 1"):
+        SuccessPool(max_per_task=0)
+
+
+history = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 0.5, 1.0, None]), st.booleans()), max_size=30)
+
+
+@given(history, st.integers(1, 3), st.sampled_from(["newest", "least_used"]), st.integers(1, 8))
+def test_a_rescued_group_keeps_its_size_and_has_exactly_one_success_of_its_task(
+    events: list[tuple[str, float | None, bool]], max_per_task: int, choice: Any, size: int
+):
+    pool = SuccessPool(max_per_task=max_per_task, choice=choice)
+    for number, (task, reward, ask) in enumerate(events):
+        pool.learn([played(number, reward, task=task, group=number)], now=float(number))
+        if not ask:
+            continue
+        group = failed(group=number, finished=tuple(range(size)), task=task)
+        rescue = pool.rescue(number, group, now=float(number), version=0)
+        if rescue is None:
+            assert not any(t == task and r == 1.0 for t, r, _ in events[: number + 1])
+            continue
+        assert len(rescue.trajectories) == size
+        assert [t.reward for t in rescue.trajectories].count(1.0) == 1
+        assert {t.attempt.task.id for t in rescue.trajectories} == {task}
+        assert rescue.replaced not in rescue.trajectories
+    assert all(len(pool.stored(task)) <= max_per_task for task in "ab")
+    asked = sum(ask for _, _, ask in events)
+    assert pool.counts["rescued"] + pool.counts["none_stored"] == asked
+    assert len(pool.uses) == pool.counts["rescued"]

@@ -1,0 +1,101 @@
+"""High-entropy turns: an exact share of each group, ties by id, padding ignored, unknowns reported."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.curation.selection import AllTurns, HighEntropyTurns, num_turns_kept, turn_entropy
+from dartsim.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+
+TASK = Task("t", "")
+
+
+def reply(entropies: Any, tokens: int | None = None) -> Reply:
+    return Reply("click", 0, 0, 0, 10, len(entropies) if tokens is None else tokens, entropies=entropies)
+
+
+def group(*trajectories: list[Any], ids: list[int] | None = None) -> Group:
+    """Return a group; each turn is given by the entropies of its tokens."""
+    made = []
+    for index, turns in enumerate(trajectories):
+        number = ids[index] if ids else index
+        attempt = Attempt(id=number, task=TASK, group=0, index=index, seed=0, turn_limit=30, version=0)
+        shown = tuple(
+            Turn(Observation(None, ""), reply(e) if e is not None else Reply("", 0, 0, 0, 1, 1)) for e in turns
+        )
+        made.append(Trajectory(attempt, shown, Ending.DONE, 1.0, None, 0.0, 1.0))
+    return Group(0, TASK, tuple(made), 1.0)
+
+
+@pytest.mark.parametrize(("turns", "kept"), [(1, 1), (2, 2), (4, 4), (5, 4), (6, 5), (10, 8), (11, 9), (100, 80)])
+def test_exactly_eighty_percent_rounded_up_are_kept(turns: int, kept: int):
+    found = HighEntropyTurns(0.8).select(group([[float(i)] for i in range(turns)]))
+    assert (found.num_kept, found.num_cut) == (kept, turns - kept)
+    assert found.kept == ((False,) * (turns - kept) + (True,) * kept,)
+    assert found.threshold == turns - kept
+
+
+def test_the_share_is_of_the_group_not_of_a_trajectory():
+    found = HighEntropyTurns(0.5).select(group([[1.0], [2.0]], [[3.0], [4.0]]))
+    assert found.kept == ((False, False), (True, True))
+
+
+def test_of_equal_entropies_the_lower_id_is_kept_whatever_the_order():
+    turns = [[[1.0]] * 2, [[1.0]] * 3]
+    assert HighEntropyTurns(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
+    assert HighEntropyTurns(0.4).select(group(*turns, ids=[7, 4])).kept == ((False, False), (True, True, False))
+
+
+def test_the_entropy_of_a_turn_is_the_mean_over_its_tokens_without_padding():
+    assert turn_entropy(reply([1.0, 2.0, 0.0, 0.0], tokens=2)) == 1.5
+    assert turn_entropy(reply(np.array([1.0, 2.0, np.nan]), tokens=2)) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("entropies", "tokens"), [(None, 3), ([], 0), ([1.0], 2), ([1.0, math.nan], 2), ([1.0, math.inf], 2)]
+)
+def test_an_entropy_that_cannot_be_used_is_unknown(entropies: Any, tokens: int):
+    assert turn_entropy(reply(entropies, tokens=tokens)) is None
+
+
+def test_turns_without_entropies_are_kept_and_reported():
+    found = HighEntropyTurns(0.5).select(group([None, [1.0], [2.0], None]))
+    assert found.kept == ((True, False, True, True),)
+    assert (found.num_kept, found.num_cut, found.num_unknown, found.threshold) == (3, 1, 2, 2.0)
+    blind = HighEntropyTurns(0.5).select(group([None, None]))
+    assert (blind.num_kept, blind.num_unknown, blind.threshold) == (2, 2, None)
+
+
+def test_switched_off_every_turn_is_kept():
+    found = AllTurns().select(group([[0.0], [1.0]], [None]))
+    assert (found.kept, found.num_cut, found.num_unknown) == (((True, True), (True,)), 0, 0)
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=6), min_size=1), st.integers(1, 100))
+def test_what_is_kept_is_exact_and_never_less_uncertain_than_what_is_cut(turns: list[list[Any]], percent: int):
+    made = group(*[[None if e is None else [e] for e in row] for row in turns])
+    found = HighEntropyTurns(percent / 100).select(made)
+    flat = [(e, k) for row, flags in zip(turns, found.kept, strict=True) for e, k in zip(row, flags, strict=True)]
+    known = [(e, k) for e, k in flat if e is not None]
+    assert sum(k for _, k in known) == math.ceil(Fraction(percent, 100) * len(known))
+    assert all(k for e, k in flat if e is None)
+    assert found.num_kept + found.num_cut == made.num_turns
+    if found.num_cut:
+        assert min(e for e, k in known if k) >= max(e for e, k in known if not k)
+
+
+@given(st.integers(0, 3000), st.integers(1, 100))
+def test_the_count_is_that_of_decimal_arithmetic(turns: int, percent: int):
+    assert num_turns_kept(turns, percent / 100) == math.ceil(Fraction(percent, 100) * turns)
+
+
+def test_a_share_out_of_range_is_refused():
+    with pytest.raises(ValueError, match=r"share must be in \(0, 1\], got 0"):
+        HighEntropyTurns(0.0)

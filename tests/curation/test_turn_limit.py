@@ -1,0 +1,107 @@
+"""Trajectory length: the cap follows the task's longest success."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
+from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+
+TURN = Turn(Observation(None, ""), Reply("click", 0, 0, 0, 10, 5))
+
+
+def played(
+    turns: int,
+    reward: float | None = 1.0,
+    *,
+    task: str = "t",
+    turn_limit: int = 30,
+    ending: Ending = Ending.DONE,
+) -> Trajectory:
+    attempt = Attempt(id=0, task=Task(task, ""), group=0, index=0, seed=0, turn_limit=turn_limit, version=0)
+    return Trajectory(attempt, (TURN,) * turns, ending, reward, None, 0.0, 1.0)
+
+
+def test_the_cap_is_the_longest_success_and_l_max_while_there_is_none():
+    rule = TurnLimitBySuccess(most=30)
+    seen = [rule.limit("t")]
+    for turns, reward in [(25, 0.0), (7, 1.0), (5, 1.0), (12, 1.0), (29, 0.5), (40, 0.0)]:
+        rule.learn([played(turns, reward)])
+        seen.append(rule.limit("t"))
+    assert seen == [30, 30, 7, 7, 12, 12, 12]
+    assert rule.limit("another") == 30
+    assert rule.counts == {"first_success": 1, "grown": 1}
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "expected"),
+    [
+        (10, {"slack": 3}, 13),
+        (29, {"slack": 3}, 30),
+        (2, {"least": 5}, 5),
+        (2, {"least": 5, "slack": 4}, 6),
+        (40, {}, 40),  # a collected success: below it the task could not be solved
+    ],
+)
+def test_slack_and_bounds(turns: int, options: dict[str, Any], expected: int):
+    rule = TurnLimitBySuccess(most=30, **options)
+    rule.learn([played(turns)])
+    assert rule.limit("t") == expected
+
+
+def test_masked_attempts_and_those_without_turns_teach_nothing():
+    rule = TurnLimitBySuccess(most=30)
+    rule.learn([played(5, None, ending=Ending.BROKEN), played(0, 1.0)])
+    assert rule.limit("t") == 30
+
+
+def test_attempts_that_met_a_lowered_cap_are_counted():
+    rule = TurnLimitBySuccess(most=30)
+    rule.learn(
+        [
+            played(10, 0.0, turn_limit=10, ending=Ending.TURN_LIMIT),
+            played(30, 0.0, turn_limit=30, ending=Ending.TURN_LIMIT),
+        ]
+    )
+    assert rule.counts == {"cut_short": 1}
+
+
+attempts = st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0, None])), max_size=20)
+
+
+@given(attempts, st.integers(1, 30), st.integers(0, 5))
+def test_limits_stay_within_bounds_above_the_shortest_success_and_never_shrink_once_solved(
+    history: list[tuple[int, float | None]], least: int, slack: int
+):
+    rule = TurnLimitBySuccess(most=30, least=least, slack=slack)
+    solved: list[int] = []
+    before = 0
+    for turns, reward in history:
+        rule.learn([played(turns, reward)])
+        solved += [turns] if reward == 1.0 and turns else []
+        limit = rule.limit("t")
+        assert least <= limit <= 30
+        if solved:
+            assert limit >= min(solved)
+            assert limit >= before
+            assert limit == min(30, max(least, max(solved) + slack))
+            before = limit
+        else:
+            assert limit == 30
+
+
+def test_a_fixed_limit_learns_nothing():
+    rule = FixedTurnLimit(30)
+    rule.learn([played(3)])
+    assert (rule.limit("t"), rule.most) == (30, 30)
+
+
+def test_bad_bounds_are_refused():
+    with pytest.raises(ValueError, match=r"least must be in \[1, most = 30\], got 31"):
+        TurnLimitBySuccess(most=30, least=31)
+    with pytest.raises(ValueError, match="slack must be at least 0"):
+        TurnLimitBySuccess(most=30, slack=-1)

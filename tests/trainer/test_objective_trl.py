@@ -1,0 +1,150 @@
+"""The objective against TRL's published GRPO loss, on the cases both have.
+
+TRL's loss is a method of its trainer; it is called on a stand-in that has the settings it reads, with
+log-probabilities that are given instead of computed. TRL takes importance weights as an input, made by its
+formula here: exp of the difference, or of its sum over a sequence, at most the cap.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trl", reason="TRL is not installed; it is only needed to compare with its loss")
+
+import torch
+
+from dartsim.trainer.objective import objective
+from dartsim.trainer.objective_config import ObjectiveConfig
+
+AGGREGATION = {"turn": "grpo", "token": "bnpo"}
+
+
+@pytest.fixture(scope="module")
+def trl_loss() -> Callable[[Any, ObjectiveConfig], Any]:
+    """Return TRL's loss as a function of a batch and our settings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from trl.trainer.grpo_trainer import GRPOTrainer
+
+    def loss(batch: Any, config: ObjectiveConfig, *, dapo: bool = False) -> Any:
+        trainer = stand_in(batch, config, "dapo" if dapo else AGGREGATION[config.aggregation])
+        inputs = {
+            "prompt_ids": torch.zeros(len(batch.mask_BT), 1, dtype=torch.long),
+            "prompt_mask": torch.ones(len(batch.mask_BT), 1, dtype=torch.long),
+            "completion_ids": torch.zeros(batch.mask_BT.shape, dtype=torch.long),
+            "completion_mask": batch.mask_BT.long(),
+            "advantages": batch.advantage_B,
+            "old_per_token_logps": batch.old_BT,
+            "ref_per_token_logps": batch.reference_BT,
+            "num_items_in_batch": batch.mask_BT.sum(),
+        }
+        if config.importance != "off":
+            inputs["importance_sampling_ratio"] = trl_weights(batch, config)
+        return GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
+
+    return loss
+
+
+def trl_weights(batch: Any, config: ObjectiveConfig) -> Any:
+    """Return TRL's importance weights: ``token_truncate`` or ``sequence_truncate``."""
+    difference = (batch.old_BT - batch.worker_BT) * batch.mask_BT
+    if config.importance == "sequence":
+        difference = difference.sum(-1, keepdim=True)
+    return torch.exp(difference).clamp(max=config.importance_cap)
+
+
+def stand_in(batch: Any, config: ObjectiveConfig, loss_type: str) -> Any:
+    """Return an object with the attributes of a TRL trainer that its loss reads."""
+    accelerator = SimpleNamespace(
+        gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x, num_processes=1
+    )
+    return SimpleNamespace(
+        model=SimpleNamespace(training=False),
+        accelerator=accelerator,
+        args=SimpleNamespace(delta=config.dual_clip, use_bias_correction_kl=False),
+        aux_loss_enabled=False,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        importance_sampling_level=config.ratio,
+        beta=config.kl_coefficient,
+        loss_type=loss_type,
+        epsilon_low=config.clip_low,
+        epsilon_high=config.clip_high,
+        use_vllm=config.importance != "off",
+        vllm_importance_sampling_correction=True,
+        _entropy_bonus_enabled=False,
+        _metrics={"eval": defaultdict(list)},
+        _get_per_token_logps_and_entropies=lambda *_, **__: (batch.new_BT, torch.zeros_like(batch.new_BT), None),
+    )
+
+
+SHARED = [
+    ObjectiveConfig(
+        ratio=ratio,
+        clip_low=clip_low,
+        dual_clip=dual_clip,
+        kl_coefficient=kl_coefficient,
+        importance=importance,
+        importance_cap=1.3,
+        aggregation=aggregation,
+    )
+    for ratio, clip_low, dual_clip, kl_coefficient, importance, aggregation in product(
+        ("token", "sequence"),
+        (0.2, 0.1),
+        (None, 10.0),
+        (0.0, 0.1),
+        ("off", "token", "sequence"),
+        ("turn", "token"),
+    )
+    # TRL takes the mean over tokens of a value that stands once a sequence, which it broadcasts: same as ours
+]
+
+
+def shared_batch(turns: Callable[..., list[Any]], batch: Callable[..., Any], seed: int) -> Any:
+    """Return a batch without what only we have: empty rows, missing log-probabilities, selection."""
+    toy = [turn for turn in turns(seed, missing=False) if turn.new]
+    return replace(batch(toy, padding=0.0), selected_B=None)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_losses_and_gradients_agree_on_the_shared_cases(
+    seed: int, turns: Callable[..., list[Any]], batch: Callable[..., Any], trl_loss: Callable[..., Any]
+):
+    padded = shared_batch(turns, batch, seed)
+    for config in SHARED:
+        ours, theirs = objective(padded, config).loss, trl_loss(padded, config)
+        assert ours.item() == pytest.approx(theirs.item(), abs=1e-6), config
+        (our_gradient,) = torch.autograd.grad(ours, padded.new_BT)
+        (their_gradient,) = torch.autograd.grad(theirs, padded.new_BT)
+        assert torch.allclose(our_gradient, their_gradient, rtol=0, atol=1e-6), config
+
+
+def test_trls_dapo_is_our_mean_over_tokens(
+    turns: Callable[..., list[Any]], batch: Callable[..., Any], trl_loss: Callable[..., Any]
+):
+    padded = shared_batch(turns, batch, 3)
+    config = ObjectiveConfig(aggregation="token")
+    expected = trl_loss(padded, config, dapo=True).item()
+    assert objective(padded, config).loss.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_group_statistics_agree_with_trls_formula():
+    # TRL: rewards grouped, std with n - 1, 1e-4 added (its epsilon), one sample a completion
+    from dartsim.trainer.advantages import AdvantageConfig, group_advantages
+
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.25], dtype=torch.float64)
+    theirs = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+    config = AdvantageConfig(level="trajectory", spread="unbiased", epsilon=1e-4)
+    ours = group_advantages(rewards.tolist(), [9, 1, 4, 2], config).values_N
+    assert ours.tolist() == pytest.approx(theirs.tolist(), rel=1e-12)
+    assert math.isclose(ours.sum(), 0.0, abs_tol=1e-12)
