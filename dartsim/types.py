@@ -129,6 +129,18 @@ class Request(NamedTuple):
     history: list[Turn]
 
 
+class Content(NamedTuple):
+    """What a reply says, apart from who says it and how long it takes.
+
+    ``tokens``, ``logprobs`` (nats, as sampled) and ``entropies`` (nats) are [n], one entry a response token.
+    """
+
+    action: str
+    tokens: Any
+    logprobs: Any
+    entropies: Any
+
+
 class Reply(NamedTuple):
     """One answer of a worker.
 

@@ -7,3 +7,5 @@ from gymnasium.envs.registration import register, registry
 
 if "dartsim/SimDesktop-v0" not in registry:
     register(id="dartsim/SimDesktop-v0", entry_point="envs.simulated:SimDesktop", kwargs={"draw": True})
+if "dartsim/MockDesktop-v0" not in registry:
+    register(id="dartsim/MockDesktop-v0", entry_point="envs.mock.env:MockDesktop")

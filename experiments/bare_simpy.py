@@ -18,7 +18,7 @@ import simpy
 from simpy.events import NORMAL
 
 from dartsim.rng import Streams
-from dartsim.run.simulation import Models
+from dartsim.run.models import Models
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.engine import FluidEngine, Job
 from dartsim.sim.host import mib, place

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import track
 
 from dartsim.config import Config, load
-from dartsim.run.simulation import models, run_simulation
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
 
 Figures = dict[str, Any]
 

@@ -63,7 +63,8 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
     """Run the control plane with its measurements over the cluster model."""
     from dartsim.curation import MemoryStore
     from dartsim.curation.sql import SqlStore, open_sqlite
-    from dartsim.run.simulation import models, run_simulation
+    from dartsim.run.models import models
+    from dartsim.run.simulation import run_simulation
 
     found = models(configuration(num_envs, hours, seed=seed, store=store))
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +85,7 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
 
 def bare_simpy(num_envs: int, hours: float, seed: int, timeouts: bool) -> Figures:
     """Run the same workload as plain SimPy processes."""
-    from dartsim.run.simulation import models
+    from dartsim.run.models import models
     from experiments.bare_simpy import BareCluster
 
     cluster = BareCluster(models(configuration(num_envs, hours, seed=seed)), timeouts=timeouts)

@@ -1,9 +1,7 @@
-"""What exists outside the simulation: this is where real desktops, engines and optimizers live.
+"""What exists outside the simulation: models, learners and machines; later desktops, engines, clusters.
 
-The package is for the parts that are not modelled: desktops in containers, inference servers, torch
-learners, a cluster of machines. It never imports SimPy, ``dartsim.sim`` or a mock desktop, and only
-``dartsim.cli`` and the experiments import it.
-
-Today it holds one module: ``real.machine``, which tells what machine and software a run used. There is no
-real backend in it yet; the control plane runs against the simulated cluster only.
+``real.vlm`` is a vision-language model that acts, ``real.learner`` trains it, ``real.warmstart`` gives it a first
+idea, ``real.evaluate`` tries it out, ``real.machine`` tells what machine and software a run used. The package never
+imports SimPy, ``dartsim.sim`` or the mock desktop; ``dartsim.run`` puts it together with them. Desktops in containers
+and inference servers are not in it yet.
 """

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dartsim.cli import compare, inspect, run
+from dartsim.cli import compare, inspect, model, run
 from dartsim.cli.console import errors
 from dartsim.errors import ConfigError, DartsimError, TaskFileError
 
@@ -21,10 +21,12 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with: [bold]dartsim compare coupled dart[/bold]",
+    epilog="Start with: [bold]dartsim compare coupled dart[/bold], or [bold]dartsim run[/bold]",
 )
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("eval", epilog=model.EVAL_EXAMPLES)(model.evaluate)
+app.command("watch", epilog=model.WATCH_EXAMPLES)(model.watch)
 app.command("report")(inspect.report)
 app.command("presets")(inspect.presets)
 app.command("profiles")(inspect.profiles)

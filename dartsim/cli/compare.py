@@ -105,7 +105,7 @@ def plan(presets: Sequence[str], overrides: Sequence[str], seeds: int, folder: P
         ConfigError: If a preset or setting is wrong, or the folder holds a comparison already.
     """
     from dartsim.config import load
-    from dartsim.run.simulation import models
+    from dartsim.run.models import models
 
     if folder.exists():
         raise ConfigError(f"{folder} exists already; give another folder with --out")

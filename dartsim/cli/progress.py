@@ -13,6 +13,7 @@ from rich.text import Text
 from dartsim.cli.console import errors
 from dartsim.trace import Trace
 from dartsim.trace.figures import figures
+from dartsim.trace.trace import HELD_OUT
 
 
 class SpeedColumn(ProgressColumn):
@@ -62,6 +63,10 @@ class Live:
         self._shown = real
         self._progress.update(self._task, completed=now / 3600.0, live=self._figures())
 
+    def step(self, name: str, done: int, total: int) -> None:
+        """Show what comes before the run."""
+        self._progress.update(self._task, live=f"{name}: {done} of {total}")
+
     def done(self) -> None:
         """Fill the bar."""
         total = self._progress.tasks[self._task].total
@@ -72,8 +77,14 @@ class Live:
         if trace is None or len(trace.snapshots) < 2:
             return ""
         now = figures(trace.snapshots[0], trace.measure())
-        return (
+        learned = self._learned(trace)
+        return learned + (
             f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
             f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · "
             f"staleness <= {trace.staleness_max}"
         )
+
+    def _learned(self, trace: Trace) -> str:
+        """Return the newest success rate on held-out tasks, if any was measured."""
+        newest = next((u.metrics[HELD_OUT] for u in reversed(trace.updates) if HELD_OUT in u.metrics), None)
+        return "" if newest is None else f"success {newest:.0%} · "

@@ -16,9 +16,9 @@ from dartsim.cli.tables import figure_table
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim run\n\n"
-    "dartsim run --preset coupled --hours 8\n\n"
+    "dartsim run --preset dart --hours 8\n\n"
     "dartsim run my.toml --set rollout.num_envs=80 --set cluster.engine.reload_seconds=20 --seed 3\n\n"
-    "dartsim run --json - | jq .env_utilization"
+    "dartsim run --preset coupled --json - | jq .env_utilization"
 )
 
 
@@ -31,33 +31,47 @@ def run(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Simulate one cluster and write its folder: figures, database, metrics, traces, report.html.
+    """Run one system on a simulated cluster and write its folder: figures, model, database, traces, report.html.
+
+    Without a configuration or preset this is the main job: a tiny vision-language model learns to click. It needs
+    the extra `train`; the presets with a surrogate policy need nothing.
 
     Ctrl-C ends the run where it is and writes the report so far.
     """
     from dartsim.config import load
     from dartsim.run.execute import execute
 
-    resolved = load(config, preset_name=preset, overrides=settings(overrides, hours, seed))
+    default = "tiny" if config is None and preset is None else preset
+    resolved = load(config, preset_name=default, overrides=settings(overrides, hours, seed))
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     cpu, wall = time.process_time(), time.perf_counter()
     with bars() as progress:
         live = Live(progress, resolved.preset, resolved.run.hours)
-        run_dir, result = execute(resolved, path, on_start=live.watch, on_advance=live)
+        run_dir, result = execute(
+            resolved, path, on_start=live.watch, on_advance=live, on_step=live.step, every_seconds=10.0
+        )
         if not result.interrupted:
             live.done()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
-        out.print(
-            f"surrogate policy: outcomes are drawn, nothing was learned; event hash {result.report.event_hash}"
-        )
+        out.print(_learned(run_dir.summary))
+        out.print(f"event hash {result.report.event_hash}")
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         write_json(_figures(run_dir.summary, path, cpu, wall), json_file)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} simulated hours")
         raise typer.Exit(130)
+
+
+def _learned(summary: dict[str, Any]) -> str:
+    """Return what was learned, in words."""
+    if summary["surrogate"]:
+        return "surrogate policy: outcomes are drawn, nothing was learned"
+    first, last = summary["success_rate_initial"], summary["success_rate_final"]
+    hours, updates = summary["simulated_hours"], summary["total_updates"]
+    return f"success on held-out tasks: {first:.1%} -> {last:.1%}, in {updates} updates and {hours:.1f} simulated hours"
 
 
 def _figures(summary: dict[str, Any], path: Path, cpu: float, wall: float) -> dict[str, Any]:

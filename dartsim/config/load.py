@@ -37,15 +37,11 @@ def preset(name: str) -> Tree:
     """
     known = presets()
     if name not in known:
-        raise ConfigError(
-            f"there is no preset {name!r}{_nearest(name, known)}; there are: {', '.join(known)}"
-        )
+        raise ConfigError(f"there is no preset {name!r}{_nearest(name, known)}; there are: {', '.join(known)}")
     return {key: value for key, value in known[name].items() if key != "about"}
 
 
-def load(
-    file: Path | None = None, *, preset_name: str | None = None, overrides: Iterable[str] = ()
-) -> Config:
+def load(file: Path | None = None, *, preset_name: str | None = None, overrides: Iterable[str] = ()) -> Config:
     """Return the resolved configuration.
 
     Args:
@@ -63,9 +59,7 @@ def load(
         own = merge(own, parse_override(override))
     name = preset_name or own.get("preset", "dart")
     if not isinstance(name, str):
-        raise ConfigError(
-            f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}"
-        )
+        raise ConfigError(f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}")
     return from_tree({**merge(preset(name), own), "preset": name})
 
 

@@ -28,16 +28,23 @@ class RunConfig(Section):
 
     hours: float = Field(24.0, gt=0.0, description="Simulated hours.")
     seed: int = Field(0, ge=0, description="Seeds everything that is drawn.")
+    updates: Positive | None = Field(None, description="Finished updates that end the run before its hours.")
+    target_success: Share | None = Field(
+        None, description="Success rate on held-out tasks that ends the run before its hours."
+    )
     warmup_share: Share = Field(0.2, description="First share of the run that figures leave out.")
 
 
 class TasksConfig(Section):
     """Which tasks are offered."""
 
-    source: Literal["generated", "osworld"] = Field(
-        "generated", description="A generator, or a folder of OSWorld task files."
+    source: Literal["generated", "osworld", "mock"] = Field(
+        "generated", description="Tasks without content, OSWorld's task files, or the mock desktop's."
     )
-    count: Positive = Field(181, description="Generated tasks; 181 were measured (DART run history).")
+    count: Positive = Field(181, description="Generated or mock tasks (DART run history: 181).")
+    mock: str = Field("click_button", description="mock: a family, or a suite (easy, hard, never, mixed).")
+    difficulty: int = Field(1, ge=1, le=10, description="mock: difficulty of a family's tasks.")
+    held_out: int = Field(0, ge=0, description="mock: tasks that are only evaluated on.")
     folder: str | None = Field(None, description="OSWorld: folder that holds the list file and examples/.")
     list_name: str = Field("test_nogdrive", description="OSWorld: list file, without .json.")
     missing: Literal["error", "skip"] = Field(
@@ -61,6 +68,23 @@ class SurrogateConfig(Section):
     failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
     failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
     task_length_sd: float = Field(0.35, ge=0, description="Sd of a task's log length factor.")
+
+
+class PolicyConfig(Section):
+    """What the workers say."""
+
+    kind: Literal["surrogate", "vlm"] = Field(
+        "surrogate", description="Drawn outcomes, or a vision-language model that sees, acts and learns."
+    )
+    screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
+    grid: Positive = Field(3, description="vlm: cells a side that clicks are aimed at.")
+    grammar: Literal["clicks", "compact"] = Field(
+        "clicks", description="vlm: a click on a cell as one token, or sentences of the compact grammar."
+    )
+    family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: the transformers class.")
+    max_images: Positive = Field(1, description="vlm: screenshots in a prompt, the present one included (DART: 5).")
+    max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (DART: 35).")
+    warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
 
 class SyncConfig(Section):
@@ -155,9 +179,54 @@ class StalenessConfig(Section):
     )
 
 
+class TurnLimitConfig(Section):
+    """How many turns an attempt may take; rollout.max_turns is the most."""
+
+    rule: Literal["fixed", "by_success"] = Field(
+        "fixed", description="The same for all, or the task's longest success so far (DART's paper)."
+    )
+    least: Positive = Field(1, description="by_success: fewest turns.")
+    slack: int = Field(0, ge=0, description="by_success: turns beyond the longest success.")
+
+
+class PoolConfig(Section):
+    """Stored successes, for groups in which all failed."""
+
+    enabled: bool = Field(False, description="Whether such a group gets one success of its task.")
+    online: bool = Field(True, description="Whether the run's own successes are stored.")
+    collected_per_task: int = Field(
+        0, ge=0, description="Successes of the oracle stored for each task before the run (mock tasks)."
+    )
+    max_per_task: Positive = Field(8, description="Stored successes of a task, newest kept.")
+    choice: Literal["least_used", "newest"] = Field(
+        "least_used", description="Which one is used (DART released: newest)."
+    )
+
+
+class SelectionConfig(Section):
+    """Which turns of a group are trained on."""
+
+    rule: Literal["all", "high_entropy"] = Field("all", description="All (DART released), or the paper's selection.")
+    share: float = Field(0.8, gt=0.0, le=1.0, description="high_entropy: share of a group's turns that is kept.")
+
+
+class TaskFilterConfig(Section):
+    """Tasks that are left out while they teach nothing; at 1 and 0 none is."""
+
+    max_mean: Share = Field(1.0, description="Mean reward above which a task is too easy.")
+    min_mean: Share = Field(0.0, description="Mean reward below which a task is too hard.")
+    window: Positive = Field(16, description="Newest rewards of a task that count.")
+    revisit_after: Positive | None = Field(4, description="Skips after which a task is offered again; none: never.")
+
+
 class CurationConfig(Section):
     """What is admitted and what is trained on."""
 
+    success_reward: Share = Field(1.0, description="Reward from which an attempt is a success (pool, turn limit).")
+    turn_limit: TurnLimitConfig = Field(default_factory=TurnLimitConfig, description="Trajectory length.")
+    pool: PoolConfig = Field(default_factory=PoolConfig, description="Stored successes.")
+    selection: SelectionConfig = Field(default_factory=SelectionConfig, description="Turns trained on.")
+    task_filter: TaskFilterConfig = Field(default_factory=TaskFilterConfig, description="Tasks left out.")
     attempts: AttemptsConfig = Field(default_factory=AttemptsConfig, description="Attempts of a task.")
     groups: GroupsConfig = Field(default_factory=GroupsConfig, description="Group filter.")
     batch: BatchConfig = Field(default_factory=BatchConfig, description="Batch rule.")
@@ -169,8 +238,65 @@ class CurationConfig(Section):
     store: Literal["memory", "sqlite"] = Field("sqlite", description="Where states of trajectories are kept.")
 
 
+class AdvantageConfig(Section):
+    """Group statistics of the advantage."""
+
+    level: Literal["turn", "trajectory"] = Field("turn", description="What is one sample (DART: a turn).")
+    spread: Literal["biased", "unbiased", "none"] = Field(
+        "biased", description="Standard deviation (DART released: unbiased)."
+    )
+    epsilon: float = Field(0.0, ge=0.0, description="Added to it (DART released: 1e-6).")
+    lone_sample: Literal["zero", "reward"] = Field(
+        "zero", description="Advantage of a group's only sample (DART released: reward)."
+    )
+    leave_one_out: bool = Field(False, description="Compare with the group's other attempts only.")
+
+
+class ObjectiveConfig(Section):
+    """What is maximized; defaults are those of DART's paper."""
+
+    ratio: Literal["token", "sequence"] = Field("token", description="sequence: GSPO (DART released).")
+    clip_low: Share = Field(0.2, description="Lower clip (DART released: .1).")
+    clip_high: float = Field(0.28, ge=0.0, description="Upper clip.")
+    dual_clip: float | None = Field(None, gt=1.0, description="Bound for negative advantages (DART released PPO: 10).")
+    kl_coefficient: float = Field(0.1, ge=0.0, description="Weight of the divergence from the first weights.")
+    importance: Literal["off", "token", "sequence"] = Field("token", description="Truncated importance sampling.")
+    importance_cap: float = Field(1.0, gt=0.0, description="Largest importance weight.")
+    missing: Literal["mask", "one"] = Field(
+        "mask", description="Turns without log-probabilities (DART released: one)."
+    )
+    aggregation: Literal["token", "turn", "trajectory", "group"] = Field("turn", description="What is averaged.")
+    count_unselected: bool = Field(True, description="Whether unselected turns count in the average.")
+    mask_covers_kl: bool = Field(True, description="Whether selection takes the divergence away too.")
+    entropy_coefficient: float = Field(0.0, description="Weight of the entropy bonus (DART: 0).")
+    log_ratio_limit: float = Field(20.0, gt=0.0, description="Clamp of log ratios, nats.")
+    advantage: AdvantageConfig = Field(default_factory=AdvantageConfig, description="Group statistics.")
+
+
+class OptimizerConfig(Section):
+    """How weights follow the gradient."""
+
+    learning_rate: float = Field(1e-6, gt=0.0, description="Of AdamW (DART: 1e-6; a tiny model wants 1e-3).")
+    warmup_updates: int = Field(0, ge=0, description="Updates over which it rises from 0.")
+    weight_decay: float = Field(0.0, ge=0.0, description="Of AdamW, on matrices.")
+    max_grad_norm: float = Field(1.0, gt=0.0, description="Longer gradients are shortened (DART's code: 2).")
+    minibatches: Positive = Field(1, description="Gradient steps on a batch.")
+    max_tokens: Positive = Field(8192, description="Padded tokens of a micro-batch.")
+
+
+class EvaluationConfig(Section):
+    """Evaluation on held-out tasks."""
+
+    every_updates: Positive | None = Field(None, description="Updates between evaluations; none: first and last only.")
+    attempts_per_task: Positive = Field(1, description="Attempts at each held-out task.")
+
+
 class TrainerConfig(Section):
     """The training loop."""
+
+    objective: ObjectiveConfig = Field(default_factory=ObjectiveConfig, description="What is maximized.")
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="How weights are updated.")
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Held-out tasks.")
 
     wait_for_sync: bool = Field(
         False, description="Whether training waits until all workers have new weights."
@@ -261,6 +387,7 @@ class Config(Section):
     preset: str = Field("dart", description="Name of the preset it started from.")
     run: RunConfig = Field(default_factory=RunConfig, description="Length and seed.")
     tasks: TasksConfig = Field(default_factory=TasksConfig, description="Task list.")
+    policy: PolicyConfig = Field(default_factory=PolicyConfig, description="What workers say.")
     surrogate: SurrogateConfig = Field(default_factory=SurrogateConfig, description="Drawn outcomes.")
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="Rollout.")
     curation: CurationConfig = Field(default_factory=CurationConfig, description="Curation.")

@@ -3,7 +3,7 @@
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
 from dartsim.curation.batches import BatchRule
 from dartsim.curation.groups import GroupRule
-from dartsim.curation.held_out import FilteredOrder, TaskFilter, split_tasks
+from dartsim.curation.held_out import FilteredOrder, Order, TaskFilter, split_tasks
 from dartsim.curation.manager import DataManager
 from dartsim.curation.pool import SuccessPool
 from dartsim.curation.selection import AllTurns, HighEntropyTurns, TurnSelection
@@ -25,6 +25,7 @@ __all__ = [
     "GroupRule",
     "HighEntropyTurns",
     "MemoryStore",
+    "Order",
     "StalenessRule",
     "SuccessPool",
     "TaskFilter",

@@ -269,7 +269,8 @@ class DataManager:
         now = asyncio.get_running_loop().time()
         judged = Group(group.id, group.task, usable, now)
         reason = self._group_rule.reason_to_drop(usable)
-        if self._pool is not None and reason is not Drop.TOO_SMALL and not any(rewards):
+        # A success takes the place of one failure, and needs another one to be compared with.
+        if self._pool is not None and reason is not Drop.TOO_SMALL and len(usable) > 1 and not any(rewards):
             rescue = self._pool.rescue(group.id, usable, now=now, version=self.version)
             if rescue is not None:
                 self._drop((rescue.replaced,), Drop.REPLACED)
@@ -362,10 +363,10 @@ class DataManager:
             if not stale:
                 kept.append(group)
                 continue
-            fresh += pooled(group)
-            if self._group_rule.reason_to_drop(fresh) is None:
+            left = (*fresh, *pooled(group))
+            if fresh and self._group_rule.reason_to_drop(left) is None:
                 self._drop(tuple(stale), Drop.STALE)
-                kept.append(Group(group.id, group.task, tuple(fresh), group.ready))
+                kept.append(Group(group.id, group.task, left, group.ready))
             else:
                 self._drop(own(group), Drop.STALE)
         self._num_fresh = len(kept)

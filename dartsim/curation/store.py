@@ -76,9 +76,7 @@ class MemoryStore:
         live = self._live
         attempts = [trajectory.attempt.id for trajectory in trajectories]
         if len(set(attempts)) < len(attempts):
-            raise InvariantViolated(
-                f"an attempt is named twice among those to become {new.value}: {attempts}"
-            )
+            raise InvariantViolated(f"an attempt is named twice among those to become {new.value}: {attempts}")
         for attempt in attempts:
             found = live.get(attempt)
             if found is not old:

@@ -58,8 +58,7 @@ class EnvCluster:
         """
         if slot in self.leases:
             raise InvariantViolated(
-                f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve attempt "
-                f"{attempt.id} as well"
+                f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve attempt {attempt.id} as well"
             )
         self.leases[slot] = attempt
         track = self._trace.desktops.tracks[slot]
@@ -84,9 +83,7 @@ class EnvCluster:
                 why = str(fault) or f"not ready after {self._rule.start_seconds:g} s"
                 logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, why)
                 if number == self._rule.tries:
-                    raise EnvStartFailed(
-                        f"slot {slot}: {number} starts failed, the last one: {why}"
-                    ) from fault
+                    raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {why}") from fault
             track.enter(DesktopState.WAIT_START)
             await asyncio.sleep(wait_seconds)
             wait_seconds *= 2

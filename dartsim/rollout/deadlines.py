@@ -1,7 +1,7 @@
 """Deadlines for the calls of one attempt, at the price of a few timers an attempt.
 
 ``asyncio.timeout`` around every call costs a timer a call, which was 29 % of a simulated turn. Here each
-kind of call has a ``Lane``: beginning a call only writes down when it is due, and the lane's one timer
+kind of call has a ``Lane``: beginning a call only writes down when it is due, and the attempt's one timer
 moves itself when it goes off too early.
 """
 
@@ -14,50 +14,37 @@ from typing import Self
 
 
 class Lane:
-    """One kind of call and its limit.
+    """One kind of call and its limit; at most one call is under way."""
 
-    Invariant: while a call is under way, a timer is armed that goes off no later than the call is due.
-    """
-
-    __slots__ = ("_due", "_handle", "_loop", "_owner", "label", "limit_seconds")
+    __slots__ = ("_owner", "due", "label", "limit_seconds")
 
     def __init__(self, owner: Deadlines, label: str, limit_seconds: float) -> None:
         self._owner = owner
-        self._loop = asyncio.get_running_loop()
-        self._handle: asyncio.TimerHandle | None = None
-        self._due = inf
+        self.due = inf
         self.label = label
         self.limit_seconds = limit_seconds
 
     def begin(self) -> None:
         """A call of this kind starts now."""
-        self._due = self._loop.time() + self.limit_seconds
-        if self._handle is None:
-            self._handle = self._loop.call_at(self._due, self._check)
+        owner = self._owner
+        self.due = due = owner.time() + self.limit_seconds
+        if due < owner.armed:
+            owner.arm(due)
 
     def end(self) -> None:
         """The call came back."""
-        self._due = inf
-
-    def stop(self) -> None:
-        """Disarm for good."""
-        self._due = inf
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _check(self) -> None:
-        self._handle = None
-        if self._due == inf:
-            return
-        if self._due > self._loop.time():
-            self._handle = self._loop.call_at(self._due, self._check)
-        else:
-            self._owner.expire(self)
+        self.due = inf
 
 
 class Deadlines:
     """The lanes of one attempt, as a context manager that raises ``TimeoutError`` when one expires.
+
+    Invariant: while calls are under way, the timer is armed and goes off no later than any of them is due.
+
+    Attributes:
+        time: The loop's clock.
+        armed: When the timer goes off; infinity if it is not armed.
+        expired: The lane that ended the attempt, if one did.
 
     Example:
         async with Deadlines() as deadlines:
@@ -67,9 +54,15 @@ class Deadlines:
             step.end()
     """
 
+    __slots__ = ("_handle", "_lanes", "_loop", "_timeout", "armed", "expired", "time")
+
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
         self._lanes: list[Lane] = []
+        self._handle: asyncio.TimerHandle | None = None
+        self.time = self._loop.time
+        self.armed = inf
         self.expired: Lane | None = None
 
     def lane(self, label: str, limit_seconds: float) -> Lane:
@@ -78,11 +71,31 @@ class Deadlines:
         self._lanes.append(lane)
         return lane
 
-    def expire(self, lane: Lane) -> None:
-        """End the attempt because a call of ``lane`` is overdue; the first one to be is the cause."""
-        if self.expired is None:
-            self.expired = lane
-            self._timeout.reschedule(asyncio.get_running_loop().time())
+    def arm(self, due: float) -> None:
+        """Let the timer go off at ``due``, which is earlier than when it would."""
+        self.disarm()
+        self.armed = due
+        self._handle = self._loop.call_at(due, self._check)
+
+    def disarm(self) -> None:
+        """Let the timer not go off."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+            self.armed = inf
+
+    def _check(self) -> None:
+        """End the attempt if a call is overdue; else wait for the one that is due first."""
+        self._handle = None
+        self.armed = inf
+        if self.expired is not None:  # cleaning up; the first lane to expire is the cause
+            return
+        first = min(self._lanes, key=_due)
+        if first.due <= self.time():
+            self.expired = first
+            self._timeout.reschedule(self.time())
+        elif first.due < inf:
+            self.arm(first.due)
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
@@ -91,6 +104,9 @@ class Deadlines:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for lane in self._lanes:
-            lane.stop()
+        self.disarm()
         await self._timeout.__aexit__(kind, error, traceback)
+
+
+def _due(lane: Lane) -> float:
+    return lane.due

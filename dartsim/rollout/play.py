@@ -98,7 +98,7 @@ async def _turns(
     track.enter(DesktopState.SETUP)
     setup.begin()
     observation = await env.reset(attempt.task, seed=attempt.seed)
-    setup.stop()
+    setup.end()
     for number in range(attempt.turn_limit):
         track.enter(GENERATING)
         request.begin()

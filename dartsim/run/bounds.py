@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dartsim.run.simulation import Models
+from dartsim.run.models import Models
 
 
 def bounds(found: Models, figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dartsim.config import Config, to_toml
 from dartsim.curation import MemoryStore
@@ -15,10 +15,17 @@ from dartsim.curation.sql import SqlStore, open_sqlite
 from dartsim.errors import ConfigError
 from dartsim.ports import Store
 from dartsim.run.bounds import bounds
-from dartsim.run.simulation import Simulated, models, run_simulation
+from dartsim.run.curve import learning_curve
+from dartsim.run.models import Models, models
+from dartsim.run.samples import Samples
+from dartsim.run.simulation import Simulated, run_simulation
 from dartsim.trace import Trace
 from dartsim.trace.metrics import JsonlSink, TensorBoardSink
 from dartsim.trace.rundir import SUMMARY, RunDir, write_run
+from dartsim.types import Weights
+
+if TYPE_CHECKING:
+    from dartsim.run.learning import Learning
 
 DATABASE = "run.db"
 METRICS = "metrics.jsonl"
@@ -31,22 +38,27 @@ def execute(
     *,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
+    on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
 ) -> tuple[RunDir, Simulated]:
-    """Simulate a configuration and write its folder.
+    """Simulate a configuration, with the model that it trains if it has one, and write its folder.
 
     Args:
         config: What to run.
         path: The run's folder; it must not hold a run yet.
         on_start: Given the trace before anything happens.
         on_advance: Called with the virtual time now and then.
+        on_step: Given the name, the steps done and the steps to do of what comes before the run.
         every_seconds: Virtual seconds between two such calls.
 
     Raises:
         ConfigError: If the configuration names what does not exist, or the folder holds a run already.
     """
     found = models(config)
+    trained = _learning(found, on_step)
     claim(path)
+    samples = Samples() if trained else None
+    first = trained.evaluate(Weights(0)) if trained else None
     with ExitStack() as stack:
         store: Store = MemoryStore()
         if config.curation.store == "sqlite":
@@ -60,21 +72,47 @@ def execute(
 
         def start(trace: Trace) -> None:
             trace.sinks.extend(sinks)
+            if samples is not None:
+                trace.watchers.append(samples)
             if on_start is not None:
                 on_start(trace)
 
         result = run_simulation(
-            found, store=store, on_start=start, on_advance=on_advance, every_seconds=every_seconds
+            found, store=store, learning=trained, on_start=start, on_advance=on_advance, every_seconds=every_seconds
         )
+    more: dict[str, Any] = {}
+    if trained is not None and samples is not None:
+        last = trained.evaluate(trained.newest)
+        trained.save(path)
+        more = {
+            **success_rates(first, last),
+            "learning": learning_curve(result.trace.snapshots, list(result.trace.updates), first, last),
+            "samples": samples.write(path, trained.grammar),
+        }
     run = write_run(
         path,
         result.trace,
         config=config.model_dump(mode="json"),
         config_toml=to_toml(config),
-        summary={**result.figures, "bias": result.bias, **bounds(found, result.figures)},
+        summary={**result.figures, "bias": result.bias, **bounds(found, result.figures), **more},
         meta=meta(config, result),
     )
     return run, result
+
+
+def success_rates(first: float | None, last: float | None) -> dict[str, float]:
+    """Return the success rates on held-out tasks that are known, in place of those of the run's attempts."""
+    rates = {"success_rate_initial": first, "success_rate_final": last}
+    return {name: rate for name, rate in rates.items() if rate is not None}
+
+
+def _learning(found: Models, on_step: Callable[[str, int, int], None] | None) -> Learning | None:
+    if found.config.policy.kind != "vlm":
+        return None
+    # Imported here: it brings torch, which a simulation of the system alone does not need.
+    from dartsim.run.learning import learning
+
+    return learning(found, on_step)
 
 
 def claim(path: Path) -> None:
@@ -89,8 +127,8 @@ def claim(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{path} cannot be made a run's folder: {error.strerror}") from None
-    for leftover in (path / DATABASE, path / METRICS):
-        leftover.unlink(missing_ok=True)
+    for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS):
+        (path / leftover).unlink(missing_ok=True)
 
 
 def meta(config: Config, result: Simulated) -> dict[str, Any]:
@@ -101,7 +139,7 @@ def meta(config: Config, result: Simulated) -> dict[str, Any]:
         "event_hash": result.report.event_hash,
         "num_events": result.report.num_events,
         "interrupted": result.interrupted,
-        "surrogate": True,
+        "surrogate": config.policy.kind == "surrogate",
         "versions": {
             "python": python_version(),
             **{name: version(name) for name in ("dartsim", "simpy", "numpy")},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
 
 from dartsim.config import Config
 from dartsim.curation import (
@@ -11,11 +13,17 @@ from dartsim.curation import (
     AttemptsRule,
     BatchRule,
     DataManager,
+    FilteredOrder,
     FixedAttempts,
     FixedTurnLimit,
     GroupRule,
+    Order,
     StalenessRule,
+    SuccessPool,
+    TaskFilter,
     TaskOrder,
+    TurnLimitBySuccess,
+    TurnLimitRule,
     Units,
 )
 from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
@@ -34,6 +42,7 @@ from dartsim.rollout import (
     SyncPlan,
 )
 from dartsim.trace import Trace
+from dartsim.trace.trace import HELD_OUT, UpdateRecord
 from dartsim.trainer import RetryRule, Trainer
 from dartsim.types import Task, Weights
 
@@ -50,7 +59,8 @@ class System:
         store: Keeps states of trajectories.
         trace: Measures.
         streams: Random streams of the run's seed.
-        way: Puts the way between desktops and pool in front of the pool.
+        way: Puts the way between desktops and inference pool in front of the latter.
+        successes: Stored successes for groups in which all failed; None for none.
     """
 
     def __init__(
@@ -65,9 +75,12 @@ class System:
         trace: Trace,
         streams: Streams,
         way: Callable[[Service], Service],
+        successes: SuccessPool | None = None,
     ) -> None:
         self.trace = trace
-        self.data = _data_manager(config, tasks, store, trace, streams)
+        self._num_updates = config.run.updates
+        self._target_success = inf if config.run.target_success is None else config.run.target_success
+        self.data = _data_manager(config, tasks, store, trace, streams, successes)
         self.pool = RolloutService(
             engines,
             weights=Weights(0),
@@ -102,7 +115,7 @@ class System:
         )
 
     async def run(self, seconds: float) -> None:
-        """Run for ``seconds`` of loop time, then end every attempt and account for all of them.
+        """Run for ``seconds`` of loop time, or until the configured updates are finished; then account for all.
 
         Raises:
             InvariantViolated: If an attempt is unaccounted for in the end.
@@ -125,12 +138,27 @@ class System:
                 parts.create_task(self.rollout.run(), name="rollout"),
             ]
             try:
-                await asyncio.sleep(seconds)
+                await self._until(seconds)
             finally:
                 # Before anything is cancelled: a slot that goes must not make room for another attempt.
                 self.data.end_admission()
             for task in tasks:
                 task.cancel()
+
+
+    async def _until(self, seconds: float) -> None:
+        """Wait for the end: ``seconds`` of loop time, the configured updates, or the configured success rate."""
+        enough = asyncio.Event()
+
+        def judge(record: UpdateRecord) -> None:
+            reached = record.metrics.get(HELD_OUT, 0.0) >= self._target_success
+            if record.update == self._num_updates or reached:
+                enough.set()
+
+        self.trace.sinks.append(judge)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await enough.wait()
 
 
 def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -141,11 +169,19 @@ def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _data_manager(config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams) -> DataManager:
+def _data_manager(
+    config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams, successes: SuccessPool | None
+) -> DataManager:
     curation, rollout = config.curation, config.rollout
     groups, staleness = curation.groups, curation.staleness
+    order: Order = TaskOrder(tasks, streams.rng("curation/tasks"))
+    task_filter = _task_filter(config)
+    if task_filter is not None:
+        order = FilteredOrder(order, task_filter, num_tasks=len(tasks))
     return DataManager(
-        order=TaskOrder(tasks, streams.rng("curation/tasks")),
+        order=order,
+        task_filter=task_filter,
+        pool=successes,
         attempts=_attempts_rule(config),
         group_rule=GroupRule(
             min_size=groups.min_size,
@@ -159,7 +195,7 @@ def _data_manager(config: Config, tasks: Sequence[Task], store: Store, trace: Tr
         units=Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most),
         store=store,
         trace=trace,
-        turn_limits=FixedTurnLimit(rollout.max_turns),
+        turn_limits=_turn_limits(config),
         max_ahead=curation.max_ahead,
         max_replacements=curation.attempts.max_replacements,
         seed=streams.seed_of("curation/attempts"),
@@ -171,6 +207,40 @@ def _attempts_rule(config: Config) -> AttemptsRule:
     if attempts.rule == "fixed":
         return FixedAttempts(attempts.most)
     return AttemptsBySuccess(most=attempts.most, least=attempts.least, threshold=attempts.threshold)
+
+
+def _turn_limits(config: Config) -> TurnLimitRule:
+    limit, most = config.curation.turn_limit, config.rollout.max_turns
+    if limit.rule == "fixed":
+        return FixedTurnLimit(most)
+    return TurnLimitBySuccess(
+        most=most, least=limit.least, slack=limit.slack, success_reward=config.curation.success_reward
+    )
+
+
+def _task_filter(config: Config) -> TaskFilter | None:
+    settings = config.curation.task_filter
+    if settings.max_mean >= 1.0 and settings.min_mean <= 0.0:
+        return None
+    return TaskFilter(
+        window=settings.window,
+        max_mean=settings.max_mean,
+        min_mean=settings.min_mean,
+        revisit_after=settings.revisit_after,
+    )
+
+
+def success_pool(config: Config) -> SuccessPool | None:
+    """Return the configured pool, empty; None if there is none."""
+    pool = config.curation.pool
+    if not pool.enabled:
+        return None
+    return SuccessPool(
+        online=pool.online,
+        max_per_task=pool.max_per_task,
+        choice=pool.choice,
+        success_reward=config.curation.success_reward,
+    )
 
 
 def _router(config: Config) -> Router:

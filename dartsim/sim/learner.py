@@ -1,4 +1,4 @@
-"""``SimLearner``: an update that takes a fixed time and a time per turn, and learns nothing."""
+"""``SimLearner``: the modelled time of an update, around a learner that learns, or around nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import asyncio
 from collections.abc import Callable
 
 from dartsim.errors import LearnerFault
+from dartsim.ports import Learner
 from dartsim.types import Batch, UpdateResult, Weights
 
 
+class NothingLearned:
+    """A learner that counts versions: all that a surrogate policy needs."""
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Return the next version, without weights."""
+        return UpdateResult(Weights(batch.update))
+
+
 class SimLearner:
-    """A trainer's speed behind the port ``Learner``.
+    """A trainer's speed behind the port ``Learner``: a fixed time and a time per turn, then the update.
 
     Source: 21.2 min between the versions of DART's headline run, saving included (docs/cluster-model.md).
 
     Args:
+        inner: What makes the new weights when the time has passed.
         fixed_seconds: Time of an update apart from its turns.
         turn_seconds: Time of each turn.
         fails: Draws whether an update fails half-way.
@@ -23,23 +33,26 @@ class SimLearner:
 
     def __init__(
         self,
+        inner: Learner,
         *,
         fixed_seconds: float,
         turn_seconds: float,
         fails: Callable[[], bool],
         outage_seconds: Callable[[], float],
     ) -> None:
+        self._inner = inner
         self._fixed_seconds = fixed_seconds
         self._turn_seconds = turn_seconds
         self._fails = fails
         self._outage_seconds = outage_seconds
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Take the time of an update."""
+        """Take the time of an update, then train."""
         await asyncio.sleep(self._outage_seconds())
         seconds = self._fixed_seconds + self._turn_seconds * batch.num_turns
         if self._fails():
             await asyncio.sleep(seconds / 2)
             raise LearnerFault(f"update {batch.update} failed half-way (drawn fault)")
         await asyncio.sleep(seconds)
-        return UpdateResult(Weights(batch.update), {"update_seconds": seconds})
+        result = await self._inner.update(batch)
+        return UpdateResult(result.weights, {"update_seconds": seconds, **result.metrics})

@@ -130,7 +130,7 @@ class LoopServices(NoRealIO):
         """Close all asynchronous generators that are still open."""
         self._asyncgens_shut = True
         # Those that have ended need no closing, and how many of them are left depends on the garbage collector.
-        agens = [agen for agen in self._asyncgens.values() if agen.ag_frame is not None]
+        agens = [agen for agen in self._asyncgens.values() if getattr(agen, "ag_frame", agen) is not None]
         self._asyncgens.clear()
         results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
         for agen, result in zip(agens, results, strict=True):

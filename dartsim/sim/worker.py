@@ -99,7 +99,11 @@ class SimWorker:
         except BaseException:
             self.engine.abort(job)
             raise
-        return Reply(self._policy.act(request), self.version, version, self.index, prompt.tokens, tokens)
+        return self._reply(request, version, prompt.tokens, tokens)
+
+    def _reply(self, request: Request, version: Version, prompt_tokens: int, tokens: int) -> Reply:
+        """Return what is said once the latency has passed; ``version`` is that of the request's beginning."""
+        return Reply(self._policy.act(request), self.version, version, self.index, prompt_tokens, tokens)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""

@@ -307,3 +307,24 @@ def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
         for (name, series), color in zip(all_series, run_colors(len(all_series)), strict=True)
     ]
     return _over_time(data, "turns per minute")
+
+
+def learning(curve: Mapping[str, Any]) -> Chart:
+    """Success rate over simulated time: attempts as they ended, and evaluations on held-out tasks.
+
+    Args:
+        curve: ``attempts`` and ``held_out``, each with ``hours`` and ``success_rate``; see ``dartsim.run.curve``.
+    """
+    attempts, held_out = curve["attempts"], curve["held_out"]
+    rate = "<b>%{x:.2f} h</b><br>%{y:.1%}<extra></extra>"
+    data = [_line("attempts", BLUE, attempts["hours"], attempts["success_rate"], rate)]
+    if held_out["hours"]:
+        points = _line("held-out tasks", PURPLE, held_out["hours"], held_out["success_rate"], rate)
+        data.append({**points, "mode": "lines+markers", "marker": {"size": 7}})
+    return _chart(
+        data,
+        320,
+        hovermode="closest",
+        xaxis=_axis("simulated hours", ticksuffix=" h"),
+        yaxis=_axis("", range=[-0.02, 1.02], tickformat=".0%"),
+    )

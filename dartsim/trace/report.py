@@ -7,6 +7,7 @@ of its entries becomes a chart (``dartsim.trace.series.by_label`` makes them).
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -47,6 +48,9 @@ def render_report(run: RunDir) -> Path:
         "endings": charts.counted(summary.get("endings", {}), charts.ENDING_COLOR, "attempts"),
         "dropped": charts.counted(summary.get("dropped", {}), charts.DROP_COLOR, "dropped trajectories"),
     }
+    curve = summary.get("learning")
+    if curve:
+        plots["learning"] = charts.learning(curve)
     bias = {f"bias{index}": name for index, name in enumerate(summary.get("bias", {}))}
     plots |= {key: charts.bias(summary["bias"][name]) for key, name in bias.items()}
     page = (
@@ -61,6 +65,8 @@ def render_report(run: RunDir) -> Path:
             sentences=_sentences(summary),
             window_minutes=window * 60.0,
             bias=bias,
+            curve=curve,
+            samples=_samples(run),
             facts=_facts(summary),
         )
     )
@@ -112,6 +118,17 @@ def render_comparison(
     )
     write_text(path, page)
     return path
+
+
+def _samples(run: RunDir) -> list[dict[str, str]]:
+    """Return the run's pictures of attempts, as data, with their captions."""
+    return [
+        {
+            "caption": sample["caption"],
+            "source": "data:image/png;base64," + b64encode((run.path / sample["file"]).read_bytes()).decode(),
+        }
+        for sample in run.summary.get("samples", ())
+    ]
 
 
 def rolling_window(summary: Mapping[str, Any]) -> float:
@@ -255,7 +272,7 @@ def _sentences(summary: Mapping[str, Any]) -> list[str]:
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the plain values of the summary that no card or chart shows."""
-    shown = {"config", "preset", "seed", "event_hash", "surrogate", *FIGURES}
+    shown = {"config", "learning", "samples", "preset", "seed", "event_hash", "surrogate", *FIGURES}
     facts = [(name, value) for name, value in summary.items() if name not in shown]
     plain = [
         (name, f"{value:,.4g}" if isinstance(value, float) else str(value))

@@ -16,6 +16,10 @@ from dartsim.trace.tracks import Clock, Population
 from dartsim.types import Batch, Drop, Trajectory
 
 
+HELD_OUT = "held_out/success_rate"
+"""Name of the update metric that evaluations on held-out tasks write."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything counted from the start up to one moment.
@@ -104,6 +108,8 @@ class Trace:
         self.updates: deque[UpdateRecord] = deque(maxlen=4096)
         self.sinks: list[Callable[[UpdateRecord], None]] = []
         """Called with every finished update, in order."""
+        self.watchers: list[Callable[[Trajectory], None]] = []
+        """Called with every ended attempt, in order."""
         self.snapshots: list[Snapshot] = []
         self._max_snapshots = max_snapshots
         self._spacing = first_spacing_seconds
@@ -135,6 +141,8 @@ class Trace:
         self._running -= 1
         if self._running == 0:
             self.phase.tracks[0].enter(PhaseState.QUIET)
+        for watch in self.watchers:
+            watch(trajectory)
         self.tick()
 
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:

@@ -14,7 +14,7 @@ import pytest
 from dartsim.cli import app
 from dartsim.config import load, valid_keys
 
-SMALL = ("--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
+SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 
@@ -85,7 +85,7 @@ def test_json_to_standard_output_is_nothing_but_json(monkeypatch, capsys):
 
 
 def test_a_comparison_shows_one_table_and_one_page(monkeypatch, capsys):
-    arguments = ("compare", "coupled", "dart", *SMALL, "--out", "both", "--json", "rows.json")
+    arguments = ("compare", "coupled", "dart", *SMALL[2:], "--out", "both", "--json", "rows.json")
     assert dartsim(monkeypatch, *arguments) == 0
     rows = json.loads(Path("rows.json").read_text())
     assert [row["preset"] for row in rows] == ["coupled", "dart"]
@@ -122,7 +122,7 @@ def test_a_finished_run_is_drawn_again(monkeypatch):
         (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
         (("run", "--set", "curation.max_ahead=8"), "the trainer would wait for ever"),
         (("run", "--set", "cluster.engine.gpu=h200"), "known: h100"),
-        (("run", "--set", "cluster.hosts.memory_gib=4.0"), "do not fit"),
+        (("run", "--preset", "dart", "--set", "cluster.hosts.memory_gib=4.0"), "do not fit"),
         (("run", "--preset", "dartt"), "did you mean 'dart'"),
         (("run", "missing.toml"), "there is no configuration file missing.toml"),
         (("run", "--set", "rollout.num_envs"), "section.key=value"),
@@ -176,7 +176,7 @@ def test_profiles_are_listed(monkeypatch, capsys):
 
 def test_ctrl_c_ends_cleanly_with_a_report_so_far(tmp_path):
     process = subprocess.Popen(
-        [*COMMAND, "run", "--hours", "2000", "--out", "cut"],
+        [*COMMAND, "run", "--preset", "dart", "--hours", "2000", "--out", "cut"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

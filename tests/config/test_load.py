@@ -181,7 +181,7 @@ def test_every_unknown_key_is_named():
 
 
 def test_a_preset_that_does_not_exist_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="there is no preset 'cuopled'; did you mean 'coupled'"):
+    with pytest.raises(ConfigError, match=r"there is no preset 'cuopled'; did you mean 'coupled'"):
         load(preset_name="cuopled")
 
 
@@ -189,7 +189,7 @@ def test_a_preset_that_does_not_exist_is_refused_with_the_nearest():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="there is no configuration file .*nowhere.toml"):
+    with pytest.raises(ConfigError, match=r"there is no configuration file .*nowhere\.toml"):
         load(tmp_path / "nowhere.toml")
 
 
@@ -197,7 +197,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_file_that_is_no_toml_is_named(tmp_path, content):
     file = tmp_path / "bad.toml"
     file.write_bytes(content)
-    with pytest.raises(ConfigError, match="bad.toml is not TOML"):
+    with pytest.raises(ConfigError, match=r"bad\.toml is not TOML"):
         load(file)
 
 

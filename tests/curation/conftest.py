@@ -49,9 +49,7 @@ def now():
 def turns(*versions):
     """One turn for each version; a pair is (oldest, newest)."""
     pairs = [version if isinstance(version, tuple) else (version, version) for version in versions]
-    return tuple(
-        Turn(Observation(None, ""), Reply("act", newest, oldest, 0, 100, 10)) for oldest, newest in pairs
-    )
+    return tuple(Turn(Observation(None, ""), Reply("act", newest, oldest, 0, 100, 10)) for oldest, newest in pairs)
 
 
 def attempt(number=0, *, version=0, group=0):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dartsim.curation import AttemptsBySuccess, GroupRule, MemoryStore, TrajectoryState
+from dartsim.curation import AttemptsBySuccess, GroupRule, MemoryStore, SuccessPool, TrajectoryState
 from dartsim.errors import InvariantViolated
 from dartsim.trace import DesktopState
 from dartsim.types import Drop, Ending, UpdateResult, Weights
@@ -347,6 +347,26 @@ async def test_easy_tasks_get_fewer_attempts(made):
     await fill(data, made, [[1.0] * 3])
     again = await admitted(data, range(4))
     assert [a.group for a in again] == [1, 1, 2, 2]
+
+
+async def test_a_group_that_a_stored_success_would_leave_without_attempts_of_its_own_is_not_rescued(made):
+    pool = SuccessPool()
+    data = made.make(attempts=1, pool=pool, tasks=made.TASKS[:1])
+    await fill(data, made, [[1.0], [0.0]])
+    batches = [await train(data) for _ in range(2)]
+    assert [[t.attempt.id for t in batch.trajectories] for batch in batches] == [[0], [1]]
+    assert pool.counts["rescued"] == 0
+
+
+async def test_a_rescued_group_whose_own_attempts_are_too_old_is_dropped(made):
+    pool = SuccessPool()
+    data = made.make(attempts=2, bound=0, pool=pool, tasks=made.TASKS[:1])
+    await fill(data, made, [[1.0, 0.0], [0.0, 0.0]])
+    assert pool.counts["rescued"] == 1
+    await train(data)
+    data.published(1)
+    assert (data._eligible, data.dropped, data.trained_count) == ([], 2, 2)
+    data.check()
 
 
 # -- cancellation ---------------------------------------------------------------------------------

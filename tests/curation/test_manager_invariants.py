@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.curation import GroupRule, MemoryStore, TrajectoryState
+from dartsim.curation import GroupRule, MemoryStore, SuccessPool, TrajectoryState
+from dartsim.curation.pool import own, own_batch
 from dartsim.curation.units import Gang
 from dartsim.sim import simulate
 from dartsim.types import Ending, UpdateResult, Weights
@@ -26,6 +27,7 @@ CONFIGS = st.fixed_dictionaries(
         "measured_by": st.sampled_from(["oldest", "newest"]),
         "max_replacements": st.integers(0, 2),
         "filter": st.booleans(),
+        "pool": st.booleans(),
         "faults": RATES,
         "solved": st.sampled_from([0.0, 0.5, 1.0]),
         "cancels": RATES,
@@ -78,6 +80,7 @@ class Cluster:
             group_rule=self.rule,
             max_ahead=self.max_ahead,
             max_replacements=config["max_replacements"],
+            pool=SuccessPool(max_per_task=2) if config["pool"] else None,
         )
         watched = defaultdict(WatchedGang)
         gangs = [watched[id(gang)] for gang in self.data._units._gang_of]
@@ -137,7 +140,7 @@ class Cluster:
                 self.look()
                 await asyncio.sleep(2)
                 continue
-            self.trained.update(t.attempt.id for t in batch.trajectories)
+            self.trained.update(t.attempt.id for t in own_batch(batch).trajectories)
             self.data.trained(batch, UpdateResult(Weights(batch.update)))
             self.look()
             await asyncio.sleep(self.config["sync_seconds"])
@@ -168,11 +171,11 @@ class Cluster:
         ready = [group.ready for group in batch.groups]
         assert ready == sorted(ready)
         for group in batch.groups:
-            assert len({t.attempt.group for t in group.trajectories}) == 1
+            assert {t.attempt.group for t in own(group)} == {group.id}
             assert {t.attempt.task for t in group.trajectories} == {group.task}
             assert all(t.reward is not None for t in group.trajectories)
             assert self.rule is None or self.rule.reason_to_drop(group.trajectories) is None
-        for trajectory in batch.trajectories:
+        for trajectory in own_batch(batch).trajectories:
             made = trajectory.oldest_version
             made = made if self.config["measured_by"] == "oldest" else trajectory.newest_version
             assert self.config["bound"] is None or batch.version - made <= self.config["bound"]

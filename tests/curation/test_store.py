@@ -92,7 +92,7 @@ def test_every_transition_that_the_diagram_lacks_is_refused_and_changes_nothing(
         if move in LEGAL[state]:
             MOVES[move](store, batch)
             return
-        with pytest.raises(InvariantViolated, match="attempt 0 is .* can become"):
+        with pytest.raises(InvariantViolated, match=r"attempt 0 is .* can become"):
             MOVES[move](store, batch)
         assert states(sql) == before
 

@@ -18,9 +18,7 @@ from envs.timed import TimedProvider
 def provider(timing, *, draw=False):
     host = Host(asyncio.get_running_loop().env, cores=8, memory_gib=16, concurrent_starts=1)
     rng = np.random.default_rng(0)
-    made = TimedProvider(
-        lambda: SimDesktop(draw=draw, width=8, height=8), timing, [host], num_envs=2, rng=rng
-    )
+    made = TimedProvider(lambda: SimDesktop(draw=draw, width=8, height=8), timing, [host], num_envs=2, rng=rng)
     return made, host
 
 

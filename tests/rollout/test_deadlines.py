@@ -79,11 +79,11 @@ async def test_lanes_do_not_disturb_each_other():
     assert deadlines.expired.label == "lease"
 
 
-async def test_a_stopped_lane_never_expires():
+async def test_a_call_that_ended_never_expires():
     async with Deadlines() as deadlines:
         setup = deadlines.lane("setup", 10.0)
         setup.begin()
-        setup.stop()
+        setup.end()
         await asyncio.sleep(100.0)
 
 

@@ -209,3 +209,17 @@ async def test_a_request_that_waits_for_the_pool_can_be_cancelled(fakes):
     assert (reply.version, when) == (1, 13.0)
     assert asking[0].cancelled()
     assert pool.service.workers[0].in_flight == 0
+
+
+async def test_a_worker_that_is_up_for_an_instant_only_is_not_asked(fakes):
+    pool = Pool(fakes, fakes.engines(1))
+    worker = pool.service.workers[0]
+    pool.service.take_down(worker)
+    asking = pool.asking()
+    await asyncio.sleep(1.0)
+    pool.service.bring_up(worker)
+    pool.service.take_down(worker)
+    await asyncio.sleep(5.0)
+    assert pool.engines[0].live == {}
+    pool.service.bring_up(worker)
+    assert (await asking)[1] == 6.0 + 3.0

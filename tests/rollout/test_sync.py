@@ -80,7 +80,6 @@ async def test_an_older_publication_is_ignored(fakes):
     service, _ = service_of(fakes, engines)
     service.publish(Weights(5))
     service.publish(Weights(4))
-    service.publish(Weights(5))
     await asyncio.sleep(100.0)
     service.publish(Weights(3))
     await asyncio.sleep(100.0)
@@ -176,6 +175,19 @@ async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(f
     asking.cancel()
     await service.settled(1)
     assert engines[0].loads == [(2.0, 12.0, 1)]
+
+
+async def test_a_request_may_end_after_the_change_that_waited_for_it_was_given_up(fakes):
+    engines = fakes.engines(1, seconds=25.0)
+    service, syncing = service_of(fakes, engines, clients=1)
+    request = Request(fakes.attempt(), 0, fakes.SEEN, [])
+    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    asking = asyncio.get_running_loop().create_task(session.generate(request))
+    service.publish(Weights(1))
+    await asyncio.sleep(1.0)
+    syncing.cancel()
+    assert (await asking).version == 0
+    assert fakes.now() == 25.0
 
 
 @pytest.mark.parametrize("mode", list(SyncMode))

@@ -7,7 +7,8 @@ import pytest
 from dartsim.config import from_tree, merge, preset
 from dartsim.curation import MemoryStore
 from dartsim.errors import ConfigError
-from dartsim.run.simulation import env_timing, models, run_simulation
+from dartsim.run.models import env_timing, models
+from dartsim.run.simulation import run_simulation
 
 SMALL = {
     "tasks": {"count": 5},

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.curation import MemoryStore, TrajectoryState
 from dartsim.errors import LearnerFault
-from dartsim.run.simulation import build, models
+from dartsim.run.models import models
+from dartsim.run.simulation import build
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import Perturbation
@@ -61,6 +62,7 @@ class WatchedStore(MemoryStore):
         self.seen[trajectory.attempt.id] += 1
         assert (trajectory.reward is None) == (trajectory.ending in MASKED) == (trajectory.cause is not None)
         assert 0.0 <= trajectory.started <= trajectory.finished
+        assert trajectory.started < self.config.run.hours * 3600.0, "an attempt was admitted after the end"
         assert len(trajectory.turns) <= trajectory.attempt.turn_limit
         for turn in trajectory.turns:
             assert {turn.reply.version, turn.reply.oldest_version} <= self.published
@@ -214,6 +216,9 @@ def configs(draw):
             "batch": {"min_groups": groups, "max_groups": at_most},
             "staleness": {"bound": bound, "measured_by": draw(st.sampled_from(["oldest", "newest"]))},
             "max_ahead": ahead,
+            "turn_limit": {"rule": draw(st.sampled_from(["fixed", "by_success"]))},
+            "pool": {"enabled": draw(st.booleans())},
+            "task_filter": {"max_mean": draw(st.sampled_from([1.0, 0.7])), "window": 2},
         },
         trainer={"wait_for_sync": draw(st.booleans())},
         cluster={
@@ -279,7 +284,7 @@ def test_another_seed_gives_another_run():
 
 
 def test_a_quiet_cluster_trains_and_ends_without_a_fault():
-    system, store, _ = check_all(small())
+    system, _, _ = check_all(small())
     counts = system.trace.counts
     assert counts["updates"] >= 5
     assert not [name for name in counts if name.startswith("fault") and name != "fault/request_restarted"]
@@ -323,6 +328,14 @@ def test_updates_that_fail_too_often_end_the_run_with_the_fault():
     config = small(cluster={"faults": {"update_failure_share": 1.0}}, trainer={"max_failures": 2})
     with pytest.raises(LearnerFault, match="update 1 failed"):
         run(config)
+
+
+def test_a_run_can_end_after_so_many_updates():
+    system, store, report = run(small(run={"updates": 2}))
+    check_drained(system)
+    check_accounts(system, store)
+    assert system.trace.counts["updates"] == 2
+    assert report.virtual_seconds < HOURS * 3600.0 / 2
 
 
 def test_a_coupled_cluster_never_trains_on_old_weights():

@@ -6,14 +6,16 @@ import pytest
 
 from dartsim.checks import check_learner, sample_batch, sample_trajectory
 from dartsim.errors import InvariantViolated, LearnerFault
-from dartsim.sim.learner import SimLearner
+from dartsim.sim.learner import NothingLearned, SimLearner
 from dartsim.types import UpdateResult, Weights
 
 BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
 
 
-def learner(*, fails=lambda: False, outage=lambda: 0.0):
-    return SimLearner(fixed_seconds=240.0, turn_seconds=1.5, fails=fails, outage_seconds=outage)
+def learner(inner=None, *, fails=lambda: False, outage=lambda: 0.0):
+    return SimLearner(
+        inner or NothingLearned(), fixed_seconds=240.0, turn_seconds=1.5, fails=fails, outage_seconds=outage
+    )
 
 
 def now():
@@ -43,8 +45,30 @@ async def test_an_outage_comes_before_the_update():
     assert now() == 3600.0 + 2 * 255.0
 
 
+async def test_what_is_learned_is_learned_when_the_time_has_passed():
+    class Inner:
+        async def update(self, batch):
+            self.asked = (now(), batch)
+            return UpdateResult(Weights(batch.update, "weights"), {"loss": 0.5})
+
+    inner = Inner()
+    result = await learner(inner).update(BATCH)
+    assert inner.asked == (255.0, BATCH)
+    assert (result.weights, result.metrics) == (Weights(4, "weights"), {"update_seconds": 255.0, "loss": 0.5})
+
+
+async def test_an_update_that_fails_is_not_learned_from():
+    class Inner:
+        async def update(self, batch):
+            pytest.fail("the update failed half-way")
+
+    with pytest.raises(LearnerFault):
+        await learner(Inner(), fails=lambda: True).update(BATCH)
+
+
 async def test_the_simulated_learner_conforms():
     await check_learner(learner())
+    await check_learner(NothingLearned())
 
 
 @pytest.mark.parametrize(

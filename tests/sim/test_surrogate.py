@@ -16,9 +16,7 @@ ACTIONS = Actions("work", "solve", "done")
 
 def policy(success_rate=0.5, length_factor=1.0, *, lengths=None, max_plans=1000):
     difficulties = {"t": TaskDifficulty(success_rate, length_factor)}
-    return SurrogatePolicy(
-        difficulties, lengths=lengths or AttemptLengths(), actions=ACTIONS, max_plans=max_plans
-    )
+    return SurrogatePolicy(difficulties, lengths=lengths or AttemptLengths(), actions=ACTIONS, max_plans=max_plans)
 
 
 def attempt(number=0, *, turn_limit=30, seed=None, version=0):
@@ -90,9 +88,7 @@ def test_plans_are_kept_for_live_attempts_only():
 
 
 def test_outcomes_and_lengths_have_the_distribution_they_are_given():
-    lengths = AttemptLengths(
-        success_mean=12.0, success_sd=5.0, failure_mean=20.0, failure_sd=9.0, task_sd=0.0
-    )
+    lengths = AttemptLengths(success_mean=12.0, success_sd=5.0, failure_mean=20.0, failure_sd=9.0, task_sd=0.0)
     surrogate = policy(0.7, lengths=lengths)
     plans = [surrogate.plan(attempt(n, seed=n * 7919, turn_limit=10**6)) for n in range(20_000)]
     assert fmean(plan.success for plan in plans) == pytest.approx(0.7, abs=0.01)
@@ -119,7 +115,7 @@ def test_what_tasks_explain_is_taken_out_of_what_an_attempt_draws():
 
 
 def test_attempts_cannot_vary_less_than_their_tasks():
-    with pytest.raises(ConfigError, match="lower surrogate.task_length_sd"):
+    with pytest.raises(ConfigError, match=r"lower surrogate\.task_length_sd"):
         AttemptLengths(success_mean=10.0, success_sd=2.0, task_sd=0.35)
 
 

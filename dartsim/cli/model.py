@@ -1,0 +1,78 @@
+"""``dartsim eval`` and ``dartsim watch``: what a finished run's model can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dartsim.cli.console import out, write_json
+from dartsim.cli.options import Json
+from dartsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.run.learning import Learning
+    from dartsim.run.models import Models
+
+EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
+WATCH_EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim watch runs/tiny-seed0\n\n"
+    "dartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
+)
+
+Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]
+
+
+def evaluate(
+    folder: Folder,
+    tasks: Annotated[int | None, typer.Option(min=2, help="Held-out tasks; default: the run's.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Evaluate a run's last weights on held-out tasks."""
+    changes = [] if tasks is None else [f"tasks.held_out={tasks}"]
+    found, learning = _load(folder, changes)
+    evaluation = learning.held_out.evaluate(learning.newest)
+    if evaluation is None:
+        raise ConfigError(f"{folder} has no held-out tasks; say how many with --tasks")
+    rate, error = evaluation.success_rate, evaluation.standard_error
+    if json_file != "-":
+        out.print(
+            f"version {evaluation.version}: {rate:.1%} of {len(found.held_out)} held-out tasks "
+            f"(± {1.96 * error:.1%}, 95 % interval)"
+        )
+    if json_file is not None:
+        figures = {"version": evaluation.version, "success_rate": rate, "standard_error": error}
+        write_json({**figures, "num_tasks": len(found.held_out)}, json_file)
+
+
+def watch(
+    folder: Folder,
+    task: Annotated[int, typer.Option(min=0, help="Number of the held-out task.")] = 0,
+    out_file: Annotated[Path | None, typer.Option("--out", help="GIF to write; default: in the run's folder.")] = None,
+) -> None:
+    """Let a run's last weights try a held-out task, and write the episode as a GIF."""
+    found, learning = _load(folder, [f"tasks.held_out={task + 1}"])
+    target = out_file or folder / f"episode-{task}.gif"
+    trajectory = learning.film(found.held_out[task], target)
+    actions = ", ".join(turn.reply.action for turn in trajectory.turns)
+    out.print(f"{trajectory.attempt.task.instruction} {actions}: reward {trajectory.reward:g}")
+    out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
+
+
+def _load(folder: Path, changes: list[str]) -> tuple[Models, Learning]:
+    """Return a finished run's configuration and its model with the last weights."""
+    from dartsim.config import load
+    from dartsim.run.models import models
+    from dartsim.trace.rundir import CONFIG, read_run
+
+    read_run(folder)
+    config = load(folder / CONFIG, overrides=changes)
+    if config.policy.kind != "vlm":
+        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
+    from dartsim.run.learning import learning
+
+    found = models(config)
+    built = learning(found, resume=folder)
+    return found, built

@@ -1,0 +1,126 @@
+"""The modelled cluster that a configuration describes: desktops, engines, trainer, and their faults."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dartsim.config import Config
+from dartsim.ports import EnvProvider, Learner
+from dartsim.rng import Streams
+from dartsim.run.models import Models, hosts
+from dartsim.sim import SimEnvironment
+from dartsim.sim.content import ContentWorker, Model
+from dartsim.sim.engine import FluidEngine
+from dartsim.sim.faults import FaultyProvider, chance
+from dartsim.sim.latency import Constant
+from dartsim.sim.learner import NothingLearned, SimLearner
+from dartsim.sim.prompts import ReplyModel
+from dartsim.sim.surrogate import Actions, SurrogatePolicy
+from dartsim.sim.worker import SimWorker
+from envs.base import DONE, GuiEnv
+from envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
+from envs.timed import TimedProvider
+
+
+def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
+    """Return what makes one desktop: the mock desktop for a model that sees, else one without content."""
+    if config.tasks.source != "mock":
+        return lambda: SimDesktop(draw=False)
+    from envs.mock.env import MockDesktop
+
+    policy = config.policy
+    options = {"columns": policy.grid, "rows": policy.grid}
+    return lambda: MockDesktop(
+        width=policy.screen, height=policy.screen, grammar="compact", grammar_options=options
+    )
+
+
+def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvider:
+    """Return what starts the modelled desktops."""
+    config = found.config
+    faults = config.cluster.faults
+    timed = TimedProvider(
+        desktop_maker(config),
+        found.timing,
+        hosts(config, env),
+        num_envs=config.rollout.num_envs,
+        rng=streams.rng("desktops/latency"),
+    )
+    if not (faults.start_failure_share or faults.step_failure_share or faults.score_failure_share):
+        return timed  # nothing to add, and a layer around every step costs
+    rng = streams.rng("desktops/faults")
+    return FaultyProvider(
+        timed,
+        start_fails=chance(faults.start_failure_share, rng),
+        breaks=chance(faults.step_failure_share, rng),
+        unscored=chance(faults.score_failure_share, rng),
+    )
+
+
+def workers(found: Models, env: SimEnvironment, streams: Streams, model: Model | None) -> list[SimWorker]:
+    """Return the modelled engines; they ask ``model`` what to say, or the surrogate policy if there is none."""
+    config = found.config
+    engine = config.cluster.engine
+    load_fails = chance(config.cluster.faults.load_failure_share, streams.rng("workers/faults"))
+    surrogate = None if model else _surrogate(found)
+    made: list[SimWorker] = []
+    for index in range(config.rollout.num_workers):
+        gpu = FluidEngine(env, found.gpu)
+        options: dict[str, Any] = {
+            "prompts": found.prompts,
+            "reply_tokens": ReplyModel().sampler(streams.rng(f"workers/{index}/reply")),
+            "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
+            "load_fails": load_fails,
+            "prefix_cache": engine.prefix_cache,
+        }
+        if model is not None:
+            made.append(ContentWorker(index, gpu, model=model, **options))
+        else:
+            made.append(SimWorker(index, gpu, policy=surrogate, **options))
+    return made
+
+
+def _surrogate(found: Models) -> SurrogatePolicy:
+    return SurrogatePolicy(
+        found.difficulties,
+        lengths=found.lengths,
+        actions=Actions(WORK_ACTION, SOLVE_ACTION, DONE),
+        max_plans=2 * found.config.rollout.num_envs,
+    )
+
+
+def learner(config: Config, streams: Streams, inner: Learner | None) -> SimLearner:
+    """Return the modelled trainer, around one that learns if there is one."""
+    speed, faults = config.cluster.learner, config.cluster.faults
+    rng = streams.rng("learner/faults")
+    return SimLearner(
+        inner or NothingLearned(),
+        fixed_seconds=speed.fixed_seconds,
+        turn_seconds=speed.turn_seconds,
+        fails=chance(faults.update_failure_share, rng),
+        outage_seconds=_outages(faults.outage_every_hours, faults.outage_hours, rng),
+    )
+
+
+def _outages(every_hours: float | None, hours: float, rng: np.random.Generator) -> Callable[[], float]:
+    """Return a function that says how long the trainer is away before its next update.
+
+    Outages come at random in loop time (a Poisson process) and strike when the next update begins.
+    """
+    if every_hours is None:
+        return lambda: 0.0
+    loop = asyncio.get_running_loop()
+    due = loop.time() + rng.exponential(every_hours * 3600.0)
+
+    def away() -> float:
+        nonlocal due
+        if loop.time() < due:
+            return 0.0
+        due = loop.time() + hours * 3600.0 + rng.exponential(every_hours * 3600.0)
+        return hours * 3600.0
+
+    return away

@@ -1,0 +1,286 @@
+"""``Learning``: a vision-language model that sees screenshots, writes actions and is trained on what came of them.
+
+The only place that puts a real model (``real``) and the mock desktop (``envs.mock``) together; it is imported only
+when a configuration asks for a model, because it needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dartsim.config import Config
+from dartsim.curation import AllTurns, HighEntropyTurns, SuccessPool, TurnSelection
+from dartsim.errors import ConfigError
+from dartsim.run.backend import desktop_maker
+from dartsim.run.models import Models
+from dartsim.trace.trace import HELD_OUT
+from dartsim.trainer.advantages import AdvantageConfig
+from dartsim.trainer.objective_config import ObjectiveConfig
+from dartsim.types import Attempt, Batch, Ending, Reply, Task, Trajectory, Turn, UpdateResult, Weights
+from envs.actions import Grammar
+from envs.mock.env import MockDesktop
+from envs.mock.oracle import oracle_text
+from envs.render import episode_gif
+
+try:
+    from real.evaluate import Evaluation, evaluate, play
+    from real.learner import LearnerConfig, TorchLearner
+    from real.vlm import Vlm, VlmConfig, VlmPolicy, build
+    from real.vlm.config import tiny, tiny_writer
+    from real.vlm.sampling import score_reply
+    from real.warmstart import Demonstration, WarmStart, warm_start
+except ModuleNotFoundError as missing:
+    raise ConfigError(
+        f"policy.kind = 'vlm' trains a real model and needs {missing.name}, which is not installed: "
+        "pip install torch 'dartsim[train]'; or take a preset whose policy is a surrogate, such as --preset dart"
+    ) from None
+
+MODEL, CHECKPOINT = "model", "checkpoint"
+"""Folders of a run: the model as transformers reads it, and the learner's whole state."""
+
+ORACLE_TURNS = 200
+"""Longest demonstration."""
+
+
+class HeldOut:
+    """Evaluates versions on tasks that are never trained on, without a cluster and outside of time.
+
+    Attributes:
+        evaluations: All of them, oldest first.
+    """
+
+    def __init__(self, found: Models, model: VlmPolicy) -> None:
+        self._tasks = found.held_out
+        self._attempts = found.config.trainer.evaluation.attempts_per_task
+        self._turn_limit = found.config.rollout.max_turns
+        self._model = model
+        maker = desktop_maker(found.config)
+        self._desktops = [maker() for _ in range(min(64, len(self._tasks) * self._attempts))]
+        self.evaluations: list[Evaluation] = []
+
+    def evaluate(self, weights: Weights) -> Evaluation | None:
+        """Return how well weights do; None without held-out tasks."""
+        if not self._tasks:
+            return None
+        self._model.add(weights)
+        found = evaluate(
+            self._model,
+            self._desktops,
+            self._tasks,
+            version=weights.version,
+            turn_limit=self._turn_limit,
+            attempts=self._attempts,
+        )
+        self.evaluations.append(found)
+        return found
+
+
+class EvaluatedLearner:
+    """A learner whose weights are evaluated on held-out tasks now and then.
+
+    Attributes:
+        newest: The weights of the last update.
+    """
+
+    def __init__(self, inner: TorchLearner, held_out: HeldOut, every_updates: int | None) -> None:
+        self._inner = inner
+        self._held_out = held_out
+        self._every = every_updates
+        self.newest = inner.weights()
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train, and evaluate if it is time."""
+        result = await self._inner.update(batch)
+        self.newest = result.weights
+        if self._every is None or batch.update % self._every:
+            return result
+        evaluation = self._held_out.evaluate(result.weights)
+        if evaluation is None:
+            return result
+        return UpdateResult(result.weights, {**result.metrics, HELD_OUT: evaluation.success_rate})
+
+
+@dataclass
+class Learning:
+    """A model in a run.
+
+    Attributes:
+        model: What the workers ask.
+        learner: What trains it.
+        held_out: What evaluates it.
+        vlm: The model in training.
+        trainer: The learner without evaluation, whose state can be saved.
+    """
+
+    model: VlmPolicy
+    learner: EvaluatedLearner
+    held_out: HeldOut
+    vlm: Vlm
+    trainer: TorchLearner
+    _found: Models
+
+    @property
+    def grammar(self) -> Grammar:
+        """The words of its actions."""
+        return desktop_maker(self._found.config)().grammar  # type: ignore[attr-defined, no-any-return]
+
+    def evaluate(self, weights: Weights) -> float | None:
+        """Return the success rate of weights on held-out tasks; None without such tasks."""
+        evaluation = self.held_out.evaluate(weights)
+        return None if evaluation is None else evaluation.success_rate
+
+    def save(self, folder: Path) -> None:
+        """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
+        self.vlm.save(folder / MODEL)
+        self.trainer.save(folder / CHECKPOINT)
+
+    @property
+    def newest(self) -> Weights:
+        """The last weights."""
+        return self.learner.newest
+
+    def film(self, task: Task, target: Path) -> Trajectory:
+        """Let the last weights try a task, and write the episode as a GIF."""
+        self.model.add(self.newest)
+        limit = self._found.config.rollout.max_turns
+        attempt = Attempt(0, task, 0, 0, 0, limit, self.newest.version)
+        desktop = desktop_maker(self._found.config)()
+        trajectory = play(self.model, [desktop], [attempt], version=self.newest.version)[0]
+        frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
+        actions = [turn.reply.action for turn in trajectory.turns]
+        episode_gif(frames, actions, target, grammar=self.grammar, end=f"reward {trajectory.reward:g}")
+        return trajectory
+
+    def fill(self, successes: SuccessPool) -> None:
+        """Store the configured successes of the oracle, scored by the first weights.
+
+        Actions that the model's grammar cannot write are left out: nothing could be trained on them.
+        """
+        wanted = self._found.config.curation.pool.collected_per_task
+        for task in self._found.tasks if wanted else ():
+            for number in range(wanted):
+                trajectory = demonstrate(self._found.config, task, number, self.model.vlm)
+                if trajectory is not None:
+                    successes.add(trajectory, now=0.0)
+
+
+def learning(
+    found: Models,
+    on_step: Callable[[str, int, int], None] | None = None,
+    *,
+    resume: Path | None = None,
+) -> Learning:
+    """Build the configured model, with its warm start, and what trains and evaluates it.
+
+    Args:
+        found: The configuration and what it names.
+        resume: Folder of a finished run whose weights and optimizer state are taken up.
+        on_step: Given the name of what is done, the steps done and the steps to do; for a progress bar.
+    """
+    config = found.config
+    seed = config.run.seed
+    vlm = build(vlm_config(config), seed=seed)
+    if config.policy.warm_start_steps and resume is None:
+        _warm_start(found, vlm, on_step)
+    trainer = TorchLearner(vlm, learner_config(config), seed=seed, select=_selector(config))
+    if resume is not None:
+        if not (resume / CHECKPOINT).is_dir():
+            raise ConfigError(f"{resume} holds no {CHECKPOINT}: the run was not finished; run it again")
+        trainer.load(resume / CHECKPOINT)
+    model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
+    held_out = HeldOut(found, model)
+    evaluated = EvaluatedLearner(trainer, held_out, config.trainer.evaluation.every_updates)
+    return Learning(model, evaluated, held_out, vlm, trainer, found)
+
+
+def vlm_config(config: Config) -> VlmConfig:
+    """Return the model that the configuration describes."""
+    policy = config.policy
+    make = tiny if policy.grammar == "clicks" else tiny_writer
+    return make(
+        columns=policy.grid,
+        rows=policy.grid,
+        family=policy.family,
+        max_images=policy.max_images,
+        max_texts=policy.max_texts,
+    )
+
+
+def learner_config(config: Config) -> LearnerConfig:
+    """Return how the configuration wants weights to be updated."""
+    optimizer = config.trainer.optimizer
+    values = config.trainer.objective.model_dump()
+    objective = ObjectiveConfig(**values | {"advantage": AdvantageConfig(**values["advantage"])})
+    return LearnerConfig(
+        objective=objective,
+        learning_rate=optimizer.learning_rate,
+        warmup_updates=optimizer.warmup_updates,
+        weight_decay=optimizer.weight_decay,
+        max_grad_norm=optimizer.max_grad_norm,
+        minibatches=optimizer.minibatches,
+        max_tokens=optimizer.max_tokens,
+    )
+
+
+def demonstrate(config: Config, task: Task, number: int, vlm: Vlm) -> Trajectory | None:
+    """Return the oracle's success at a task, with the model's own log-probabilities of its actions.
+
+    None if the oracle did not solve it, or said what the model's grammar cannot write.
+    """
+    seen = oracle_turns(config, task, number)
+    if seen is None:
+        return None
+    turns: list[Turn] = []
+    for demonstration in seen:
+        try:
+            tokens = vlm.grammar.tokens(demonstration.action)
+        except ValueError:
+            return None
+        written = score_reply(vlm, vlm.prompts.build(demonstration.observation, turns), tokens)
+        reply = Reply(demonstration.action, 0, 0, -1, 0, len(tokens), *written)
+        turns.append(Turn(demonstration.observation, reply))
+    attempt = Attempt(-1 - number, task, -1, number, number, len(turns), 0)
+    return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 0.0, 0.0)
+
+
+def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] | None:
+    """Return what the oracle saw and did, turn by turn; None if it did not solve the task."""
+    desktop = desktop_maker(config)()
+    assert isinstance(desktop, MockDesktop)
+    desktop.begin(task, seed)
+    turns: list[Demonstration] = []
+    over = False
+    while not over and len(turns) < ORACLE_TURNS:
+        observation, action = desktop.observe(), oracle_text(desktop)
+        history = [Turn(turn.observation, Reply(turn.action, 0, 0, -1, 0, 0)) for turn in turns]
+        turns.append(Demonstration(observation, history, action))
+        over = desktop.act(action)
+    return turns if desktop.evaluate() >= 1.0 else None
+
+
+def _warm_start(found: Models, vlm: Vlm, on_step: Callable[[str, int, int], None] | None) -> None:
+    steps = found.config.policy.warm_start_steps
+    shown = [turn for number, task in enumerate(found.tasks) for turn in oracle_turns(found.config, task, number) or ()]
+    warm_start(
+        vlm,
+        shown,
+        WarmStart(steps=steps, seed=found.config.run.seed),
+        on_step=lambda step, loss: on_step("warm start", step + 1, steps) if on_step else None,
+    )
+
+
+def _selector(config: Config) -> Callable[[Batch], Sequence[bool]] | None:
+    selection = config.curation.selection
+    rule: TurnSelection = HighEntropyTurns(selection.share) if selection.rule == "high_entropy" else AllTurns()
+    if isinstance(rule, AllTurns):
+        return None
+
+    def select(batch: Batch) -> Sequence[bool]:
+        kept = (rule.select(group).kept for group in batch.groups)
+        return [flag for group in kept for trajectory in group for flag in trajectory]
+
+    return select

@@ -1,0 +1,170 @@
+"""What a configuration names, looked up and checked before anything starts: tasks, profiles, prompt sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.errors import ConfigError
+from dartsim.rng import Streams
+from dartsim.sim import SimEnvironment
+from dartsim.sim.difficulty import TaskDifficulty, difficulties
+from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
+from dartsim.sim.env_profiles import EnvTiming
+from dartsim.sim.gpu import PROFILES as GPU_PROFILES
+from dartsim.sim.gpu import GpuProfile
+from dartsim.sim.host import Host, place
+from dartsim.sim.latency import from_spec
+from dartsim.sim.prompts import PromptModel
+from dartsim.sim.surrogate import AttemptLengths
+from dartsim.types import Task
+from envs.generate import generated_tasks
+from envs.mock.suites import SUITES, mock_suite, mock_tasks
+from envs.tasks import load_suite
+
+LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
+"""Latencies of a desktop that ``cluster.env.latency`` may replace."""
+
+NUMBERS = ("memory_gib", "boot_cores", "step_cores", "settle_seconds", "evaluate_settle_seconds")
+"""Numbers of a desktop's profile that it may replace."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a configuration names: looked up and checked before anything starts."""
+
+    config: Config
+    tasks: Sequence[Task]
+    held_out: Sequence[Task]
+    difficulties: Mapping[str, TaskDifficulty]
+    lengths: AttemptLengths
+    timing: EnvTiming
+    gpu: GpuProfile
+    prompts: PromptModel
+
+    @property
+    def peak_tokens_per_second(self) -> float:
+        """Most response tokens a second that all workers together could decode with full prompts."""
+        context = self.prompts.cold[self.prompts.max_images].tokens
+        return self.config.rollout.num_workers * self.gpu.peak_tokens_per_second(context)
+
+
+def models(config: Config) -> Models:
+    """Look up everything that the configuration names.
+
+    Raises:
+        ConfigError: If a name is unknown or the desktops do not fit on the hosts.
+        TaskFileError: If a task file cannot be used.
+    """
+    tasks = _tasks(config)
+    surrogate = config.surrogate
+    lengths = AttemptLengths(
+        success_mean=surrogate.success_turns_mean,
+        success_sd=surrogate.success_turns_sd,
+        failure_mean=surrogate.failure_turns_mean,
+        failure_sd=surrogate.failure_turns_sd,
+        task_sd=surrogate.task_length_sd,
+    )
+    gpu_name = config.cluster.engine.gpu
+    if gpu_name not in GPU_PROFILES:
+        raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
+    timing = env_timing(config)
+    _check_placement(config, timing)
+    return Models(
+        config=config,
+        tasks=tasks,
+        held_out=_held_out(config),
+        difficulties=_difficulties(config, tasks),
+        lengths=lengths,
+        timing=timing,
+        gpu=GPU_PROFILES[gpu_name],
+        prompts=PromptModel(
+            window=config.cluster.engine.window, num_turns=max(100, config.rollout.max_turns)
+        ),
+    )
+
+
+def env_timing(config: Config) -> EnvTiming:
+    """Return the desktops' latency profile with the configuration's replacements.
+
+    Raises:
+        ConfigError: If the profile or a latency is unknown.
+    """
+    env = config.cluster.env
+    if env.profile not in ENV_PROFILES:
+        raise ConfigError(
+            f"cluster.env.profile = {env.profile!r} is unknown; known: {', '.join(ENV_PROFILES)}"
+        )
+    changes: dict[str, Any] = {}
+    for name, spec in env.latency.items():
+        if name in LATENCIES:
+            changes[name] = from_spec(spec)
+        elif name in NUMBERS and isinstance(spec, (int, float)):
+            changes[name] = float(spec)
+        else:
+            raise ConfigError(
+                f"cluster.env.latency.{name} = {spec!r} is unknown; latencies: {', '.join(LATENCIES)}; "
+                f"numbers: {', '.join(NUMBERS)}"
+            )
+    return replace(ENV_PROFILES[env.profile], **changes)
+
+
+def hosts(config: Config, env: SimEnvironment) -> list[Host]:
+    """Return the machines that desktops run on."""
+    settings = config.cluster.hosts
+    return [
+        Host(
+            env,
+            cores=settings.cores,
+            memory_gib=settings.memory_gib,
+            concurrent_starts=settings.concurrent_starts,
+            name=f"host-{number}",
+        )
+        for number in range(settings.count)
+    ]
+
+
+def _check_placement(config: Config, timing: EnvTiming) -> None:
+    place(config.rollout.num_envs, hosts(config, SimEnvironment()), timing.memory_gib)
+
+
+def _tasks(config: Config) -> Sequence[Task]:
+    tasks = config.tasks
+    if tasks.source == "generated":
+        return generated_tasks(tasks.count)
+    if tasks.source == "mock":
+        return _mock(config, tasks.count, held_out=False)
+    assert tasks.folder is not None, "checked by dartsim.config.rules"
+    return load_suite(Path(tasks.folder), tasks.list_name, missing=tasks.missing).tasks
+
+
+def _held_out(config: Config) -> Sequence[Task]:
+    """Return the tasks that are only evaluated on."""
+    if config.tasks.source != "mock" or not config.tasks.held_out:
+        return ()
+    return _mock(config, config.tasks.held_out, held_out=True)
+
+
+def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
+    tasks, seed = config.tasks, config.run.seed
+    if tasks.mock in SUITES:
+        return mock_suite(tasks.mock, count, seed, held_out=held_out)
+    return mock_tasks(tasks.mock, count, seed, tasks.difficulty, held_out=held_out)
+
+
+def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDifficulty]:
+    """Return what the surrogate policy knows of the tasks; a model that acts needs no such knowledge."""
+    if config.policy.kind != "surrogate":
+        return {}
+    surrogate = config.surrogate
+    generated = config.tasks.source == "generated"
+    return difficulties(
+        tasks,
+        Streams(config.run.seed).rng("tasks/difficulty"),
+        source="deciles" if generated else surrogate.domain_results,
+        mean=surrogate.mean_success if generated else None,
+        length_sd=surrogate.task_length_sd,
+    )

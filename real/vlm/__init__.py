@@ -1,0 +1,23 @@
+"""Vision-language models that act: configuration, prompts, sampling, and the policy that workers serve.
+
+    Request --PromptBuilder--> Prompt --sample--> Sampled --decode--> Content(action, tokens, logprobs, entropies)
+
+``real.learner`` trains them. Both compute a reply's log-probabilities with ``real.vlm.packing`` and the same
+grammar, so that at equal weights they agree to rounding.
+"""
+
+from real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny, tiny_writer
+from real.vlm.model import Vlm, build
+from real.vlm.policy import VlmPolicy
+
+__all__ = [
+    "Decoding",
+    "PromptStyle",
+    "Vlm",
+    "VlmConfig",
+    "VlmPolicy",
+    "build",
+    "grid_clicks",
+    "tiny",
+    "tiny_writer",
+]

@@ -1,0 +1,175 @@
+"""``VlmConfig``: which vision-language model acts, how it is asked, and what it may answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dartsim.errors import ConfigError
+
+Family = Literal["qwen2_5_vl", "qwen3_vl"]
+
+_COMMON = """the a an in on to of and with into from for it is then button box field list menu window dialog item
+text file name red green blue yellow orange purple grey black white"""
+_VERBS = """press click double right move drag type open close select check uncheck scroll rename delete save cancel
+key wait done fail up down left enter tab esc backspace space Press Click Drag Type Open Close Select Check Uncheck
+Scroll user assistant system"""
+
+WORDS = (*(f" {word}" for word in _COMMON.split()), *_VERBS.split(), "\n")
+"""What the tiny vocabulary has as single tokens beside bytes, special tokens and actions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptStyle:
+    """How a request becomes a prompt.
+
+    Attributes:
+        system: Text before the instruction; empty for none.
+        max_images: Most screenshots in a prompt, the present one included (DART: 5).
+        max_texts: Most earlier replies in a prompt (DART: 35).
+        terse: Leave out the chat template's role names and line breaks: half the tokens of a short prompt.
+    """
+
+    system: str = ""
+    max_images: int = 5
+    max_texts: int = 35
+    terse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_images < 1 or self.max_texts < 0:
+            raise ConfigError(
+                f"a prompt needs max_images >= 1 and max_texts >= 0, got {self.max_images} and {self.max_texts}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """What is sampled. The learner computes log-probabilities of this very distribution.
+
+    Attributes:
+        temperature: Divides the logits; 1 is the model's own distribution.
+        max_new_tokens: Longest reply; one that long is cut off.
+        grammar: ``free``: any text up to the end-of-turn token, special tokens suppressed. ``actions``: one of
+            ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``envs.actions``).
+    """
+
+    temperature: float = 1.0
+    max_new_tokens: int = 32
+    grammar: Literal["free", "actions", "compact"] = "free"
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or self.max_new_tokens < 1:
+            raise ConfigError(
+                f"wanted temperature > 0 and max_new_tokens >= 1, got {self.temperature} and {self.max_new_tokens}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VlmConfig:
+    """One model of a transformers class.
+
+    The sizes, the vocabulary and the seed are for random weights; with ``folder`` they come from there.
+
+    Attributes:
+        family: The transformers class.
+        folder: A checkpoint folder as transformers saves it, or None for random weights.
+        hidden_size: Width of the language model.
+        intermediate_size: Of its MLP.
+        num_layers: Of the language model.
+        num_heads: Attention heads; vLLM's CPU kernels want a head size of 32 or more.
+        num_kv_heads: Key-value heads.
+        vision_hidden_size: Width of the vision transformer.
+        vision_intermediate_size: Of its MLP.
+        vision_layers: Of the vision transformer; the last one attends over the whole image.
+        vision_heads: Its attention heads.
+        patch_size: Pixels.
+        merge_size: Patches a side that become one token.
+        window_size: Pixels a side of a vision attention window (Qwen2.5-VL only).
+        initializer_range: Standard deviation of random weights. The usual 0.02 wastes 80 updates at chance on
+            such small widths (measured); 0.1 does not.
+        output_scale: Random output weights are shrunk by this. At 0.1 the first policy is nearly uniform over what
+            the grammar allows, and tries everything; at 1 it prefers a few actions, and learns later (measured).
+        min_pixels: Smaller screenshots are enlarged.
+        max_pixels: Larger screenshots are shrunk.
+        image_mean: Of the three channels, in [0, 1].
+        image_std: Of the three channels.
+        words: Single tokens of the vocabulary, beside bytes.
+        actions: Whole actions that are single tokens.
+        columns: Cells across, of the compact grammar.
+        rows: Cells down.
+        prompts: How a request becomes a prompt.
+        decoding: What is sampled.
+        dtype: Of the weights.
+        autocast: Compute in bfloat16 over weights of ``dtype``, in worker and learner alike.
+    """
+
+    family: Family = "qwen2_5_vl"
+    folder: str | None = None
+    hidden_size: int = 64
+    intermediate_size: int = 192
+    num_layers: int = 2
+    num_heads: int = 2
+    num_kv_heads: int = 1
+    vision_hidden_size: int = 64
+    vision_intermediate_size: int = 192
+    vision_layers: int = 2
+    vision_heads: int = 2
+    patch_size: int = 14
+    merge_size: int = 2
+    window_size: int = 112
+    initializer_range: float = 0.1
+    output_scale: float = 0.1
+    min_pixels: int = 28 * 28
+    max_pixels: int = 1280 * 28 * 28
+    image_mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
+    image_std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    words: tuple[str, ...] = WORDS
+    actions: tuple[str, ...] = ()
+    columns: int = 16
+    rows: int = 16
+    prompts: PromptStyle = field(default_factory=PromptStyle)
+    decoding: Decoding = field(default_factory=Decoding)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    autocast: bool = False
+
+    def __post_init__(self) -> None:
+        if self.decoding.grammar == "actions" and not self.actions:
+            raise ConfigError("decoding.grammar = 'actions' wants the list of actions; set VlmConfig.actions")
+
+
+def grid_clicks(columns: int, rows: int) -> tuple[str, ...]:
+    """Return a click on each cell of a grid, row by row, in the compact grammar of ``envs.actions``."""
+    return tuple(f"click {column} {row}" for row in range(rows) for column in range(columns))
+
+
+def tiny(
+    *,
+    columns: int = 3,
+    rows: int = 3,
+    family: Family = "qwen2_5_vl",
+    max_images: int = 1,
+    max_texts: int = 0,
+) -> VlmConfig:
+    """Return a model of 0.4 M parameters whose actions are clicks on the cells of a grid, for 112 x 112 pixels.
+
+    It learns to click from random weights by reinforcement alone, in half a minute of one core.
+    """
+    return VlmConfig(
+        family=family,
+        actions=grid_clicks(columns, rows),
+        prompts=PromptStyle(max_images=max_images, max_texts=max_texts, terse=True),
+        decoding=Decoding(grammar="actions", max_new_tokens=1),
+    )
+
+
+def tiny_writer(
+    *, columns: int = 16, rows: int = 16, family: Family = "qwen2_5_vl", max_images: int = 1, max_texts: int = 4
+) -> VlmConfig:
+    """Return a tiny model that writes sentences of the compact grammar. It wants a warm start."""
+    return VlmConfig(
+        family=family,
+        columns=columns,
+        rows=rows,
+        prompts=PromptStyle(max_images=max_images, max_texts=max_texts, terse=True),
+        decoding=Decoding(grammar="compact", max_new_tokens=24),
+    )

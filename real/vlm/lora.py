@@ -1,0 +1,56 @@
+"""Low-rank additions (LoRA) by peft: added in place, and merged into what workers are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """Which layers get additions, and how large.
+
+    Attributes:
+        rank: Of each addition.
+        alpha: Additions are scaled by alpha / rank.
+        targets: Regular expression over module names.
+    """
+
+    rank: int = 8
+    alpha: int = 16
+    targets: str = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+
+
+def add_lora(model: Any, settings: LoraSettings, *, seed: int) -> None:
+    """Add low-rank additions to a model in place; from then on they alone are trained."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=0.0,
+        target_modules=settings.targets,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, model)
+
+
+@torch.no_grad()
+def merged(model: Any) -> dict[str, Tensor]:
+    """Return a copy of a model's weights by the names it has without additions, additions added in.
+
+    The model itself is not merged and unmerged: that would round its weights.
+    """
+    weights: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if ".lora_" not in name:
+            weights[name.replace(".base_layer.", ".")] = parameter.detach().clone()
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
+            for adapter in module.active_adapters:
+                weights[f"{name}.weight"] += module.get_delta_weight(adapter)
+    return weights

@@ -1,0 +1,224 @@
+"""``Vlm``: a vision-language model of a transformers class with all that is needed to ask it and to train it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
+
+from dartsim.errors import ConfigError
+from real.vlm.config import Decoding, VlmConfig
+from real.vlm.grammar import Grammar, action_grammar, compact_grammar, free_grammar
+from real.vlm.images import ImageRules, Pictures
+from real.vlm.lora import merged
+from real.vlm.prompts import PromptBuilder
+from real.vlm.trunk import Trunk
+from real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_from
+
+Snapshot = Mapping[str, Tensor]
+"""Weights by name, as the transformers class names them. Never changed once made."""
+
+KEYS = ("enter", "tab", "esc", "backspace", "space", "up", "down", "left", "right")
+"""Keys that the compact grammar can press."""
+
+CLASSES: dict[str, tuple[type[Any], type[Any]]] = {
+    "qwen2_5_vl": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration),
+    "qwen3_vl": (Qwen3VLConfig, Qwen3VLForConditionalGeneration),
+}
+
+
+class Vlm:
+    """A model, its vocabulary, its prompts and its grammar.
+
+    Attributes:
+        config: As it was asked for.
+        model: The transformers model.
+        trunk: Its forward pass.
+        vocabulary: Text to tokens and back.
+        rules: How screenshots are cut.
+        prompts: Requests to prompts.
+        grammar: What may be said.
+    """
+
+    def __init__(self, config: VlmConfig, model: nn.Module, vocabulary: Vocabulary) -> None:
+        self.config = config
+        self.model: Any = model
+        self.vocabulary = vocabulary
+        self.rules = ImageRules.of(config)
+        self.prompts = PromptBuilder(vocabulary, Pictures(self.rules), config.prompts)
+        self.trunk = Trunk(model, self.rules)
+        size = int(self.trunk.num_outputs)
+        self.grammar = _grammar(config, vocabulary, size)
+        self.allowed = torch.from_numpy(self.grammar.allowed)
+        self.follows = torch.from_numpy(self.grammar.follows).long()
+        model.eval()
+
+    @property
+    def decoding(self) -> Decoding:
+        """What is sampled."""
+        return self.config.decoding
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of weights."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Return the context in which worker and learner compute: bfloat16 by autocast, if configured."""
+        return torch.autocast("cpu", torch.bfloat16) if self.config.autocast else nullcontext()
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return a copy of the weights."""
+        return {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
+
+    def use(self, snapshot: Snapshot) -> None:
+        """Serve these weights, without copying them; nothing may train this model then.
+
+        Raises:
+            ValueError: If they are not this model's.
+        """
+        parameters = dict(self.model.named_parameters())
+        if parameters.keys() != snapshot.keys():
+            odd = sorted(parameters.keys() ^ snapshot.keys())
+            raise ValueError(f"these are not the weights of this model; {len(odd)} names differ, first {odd[0]}")
+        for name, parameter in parameters.items():
+            parameter.data = snapshot[name]
+
+    def save(self, folder: Path) -> None:
+        """Write weights, vocabulary and image rules as transformers reads them, and the configuration."""
+        folder.mkdir(parents=True, exist_ok=True)
+        bars = transformers.utils.logging.is_progress_bar_enabled()
+        transformers.utils.logging.disable_progress_bar()  # one shard needs none
+        self.model.save_pretrained(str(folder))
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+        self.vocabulary.save(folder)
+        text = json.dumps(self.rules.as_json(), indent=1)
+        (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
+
+    def twin(self) -> Vlm:
+        """Return a model with the same weights that shares only the vocabulary; low-rank additions are merged in."""
+        config = self.model.config
+        with torch.random.fork_rng(devices=[]):
+            model = type(self.model)(config)
+        model.to(next(self.model.parameters()).dtype)
+        weights = merged(self.model)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(weights[name])
+        return Vlm(self.config, model, self.vocabulary)
+
+
+def build(config: VlmConfig, *, seed: int = 0) -> Vlm:
+    """Return a model, with the weights of its folder or random ones by seed.
+
+    Raises:
+        ConfigError: If the folder holds another family.
+    """
+    dtype = getattr(torch, config.dtype)
+    if config.folder is not None:
+        return from_folder(config)
+    cells = [f" {number}" for number in range(max(config.columns, config.rows))]
+    written = config.decoding.grammar == "compact"
+    vocabulary = tiny_vocabulary((*config.words, *(cells if written else ())), config.actions)
+    config_class, model_class = CLASSES[config.family]
+    settings = config_class(**_settings(config, vocabulary))
+    settings._attn_implementation = "sdpa"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = model_class(settings)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(config.output_scale)
+    return Vlm(config, model.to(dtype), vocabulary)
+
+
+def from_folder(config: VlmConfig) -> Vlm:
+    """Return the model of a checkpoint folder, such as UI-TARS-1.5-7B's.
+
+    Raises:
+        ConfigError: If the folder holds another family.
+    """
+    folder = Path(str(config.folder))
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"VlmConfig.folder = {str(folder)!r} holds no config.json; wanted a checkpoint folder")
+    found = AutoConfig.from_pretrained(str(folder), local_files_only=True).model_type
+    if found not in CLASSES:
+        raise ConfigError(f"{str(folder)!r} holds a {found!r}; wanted one of {', '.join(CLASSES)}")
+    model = CLASSES[found][1].from_pretrained(
+        str(folder), dtype=getattr(torch, config.dtype), attn_implementation="sdpa", local_files_only=True
+    )
+    return Vlm(replace(config, family=found), model, vocabulary_from(folder))
+
+
+def _settings(config: VlmConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return what the transformers configuration class is made of."""
+    head = config.hidden_size // config.num_heads
+    half = head // 2
+    third = half // 3
+    text: dict[str, Any] = {
+        "vocab_size": vocabulary.size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "max_position_embeddings": 32_768,
+        "initializer_range": config.initializer_range,
+        "bos_token_id": None,
+        "eos_token_id": vocabulary.end,
+        "pad_token_id": vocabulary.pad,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "mrope_section": [half - 2 * third, third, third],
+        },
+    }
+    vision: dict[str, Any] = {
+        "depth": config.vision_layers,
+        "hidden_size": config.vision_hidden_size,
+        "intermediate_size": config.vision_intermediate_size,
+        "num_heads": config.vision_heads,
+        "out_hidden_size": config.hidden_size,
+        "patch_size": config.patch_size,
+        "spatial_merge_size": config.merge_size,
+        "temporal_patch_size": 2,
+        "in_channels": 3,
+        "initializer_range": config.initializer_range,
+    }
+    if config.family == "qwen2_5_vl":
+        vision |= {"window_size": config.window_size, "fullatt_block_indexes": [config.vision_layers - 1]}
+    else:
+        text["head_dim"] = head
+        text["rope_parameters"]["mrope_interleaved"] = True
+        vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+    return {
+        "text_config": text,
+        "vision_config": vision,
+        "image_token_id": vocabulary.image,
+        "video_token_id": vocabulary.video,
+        "vision_start_token_id": vocabulary.vision_start,
+        "vision_end_token_id": vocabulary.vision_end,
+        "tie_word_embeddings": False,
+    }
+
+
+def _grammar(config: VlmConfig, vocabulary: Vocabulary, size: int) -> Grammar:
+    if config.decoding.grammar == "actions":
+        return action_grammar(vocabulary, config.actions, size=size)
+    if config.decoding.grammar == "compact":
+        return compact_grammar(vocabulary, columns=config.columns, rows=config.rows, keys=KEYS, size=size)
+    return free_grammar(vocabulary, size=size)

@@ -1,0 +1,90 @@
+"""``VlmPolicy``: what the workers of a pool say, by the version of the weights that each of them serves.
+
+During a rolling weight sync several versions are served at once. One model holds them in turn: a version is a
+set of tensors that is put in place, not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dartsim.errors import WorkerFault
+from dartsim.types import Content, Request, Version, Weights
+from real.vlm.model import Snapshot, Vlm
+from real.vlm.sampling import FirstTokens, sample
+
+
+class VlmPolicy:
+    """Answers requests.
+
+    Args:
+        vlm: The model; its weights are version 0. It serves from now on and must not be trained.
+        keep_versions: Versions remembered, the newest ones; at least as many as are served at once.
+        greedy: Take the likeliest tokens.
+    """
+
+    def __init__(self, vlm: Vlm, *, keep_versions: int = 8, greedy: bool = False) -> None:
+        if keep_versions < 1:
+            raise ValueError(f"keep_versions must be at least 1, got {keep_versions}")
+        self.vlm = vlm
+        self._keep = keep_versions
+        self._greedy = greedy
+        self._versions: dict[Version, Snapshot] = {0: vlm.snapshot()}
+        self._firsts: dict[Version, FirstTokens] = {}
+        self._in_place: Version | None = None
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The versions that can be served, oldest first."""
+        return tuple(sorted(self._versions))
+
+    def add(self, weights: Weights) -> None:
+        """Take a version: a snapshot, or a folder or file of safetensors. Adding it again changes nothing.
+
+        Raises:
+            WorkerFault: If there is nothing to load.
+        """
+        if weights.version in self._versions:
+            return
+        self._versions[weights.version] = _snapshot(weights)
+        while len(self._versions) > self._keep:
+            oldest = min(self._versions)
+            del self._versions[oldest]
+            self._firsts.pop(oldest, None)
+
+    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
+        """Answer requests with the weights of a version, all in one batch.
+
+        Raises:
+            WorkerFault: If the version is not here.
+        """
+        if version != self._in_place:
+            if version not in self._versions:
+                raise WorkerFault(
+                    f"version {version} was asked for, here are {self.versions}; add it first, or raise keep_versions"
+                )
+            self.vlm.use(self._versions[version])
+            self._in_place = version
+        prompts = [self.vlm.prompts.build(request.observation, request.history) for request in requests]
+        seeds = [(request.attempt.seed, request.turn) for request in requests]
+        firsts = self._firsts.setdefault(version, FirstTokens())
+        replies = sample(self.vlm, prompts, seeds, greedy=self._greedy, firsts=firsts)
+        decode = self.vlm.vocabulary.decode
+        return [Content(decode(reply.tokens.tolist()), *reply) for reply in replies]
+
+
+def _snapshot(weights: Weights) -> Snapshot:
+    source = weights.source
+    if isinstance(source, dict):
+        return source
+    if source is None:
+        raise WorkerFault(f"version {weights.version} came without weights; wanted a snapshot or a path")
+    from pathlib import Path
+
+    from safetensors.torch import load_file
+
+    path = Path(source)
+    file = path / "model.safetensors" if path.is_dir() else path
+    if not file.is_file():
+        raise WorkerFault(f"version {weights.version} should be in {str(file)!r}, where there is no file")
+    return load_file(str(file))

@@ -1,0 +1,136 @@
+"""Requests as prompts: the instruction, the turns so far with the newest screenshots, the present screenshot.
+
+Worker and learner build prompts with this one function, so that both condition on the very same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dartsim.types import Observation, Turn
+from real.vlm.config import PromptStyle
+from real.vlm.images import Picture, Pictures
+from real.vlm.vocabulary import Vocabulary
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Prompt(NamedTuple):
+    """What a model is given for one turn.
+
+    ``tokens`` is [L]; ``positions`` [3, L] are time, height and width of multimodal rotary positions;
+    ``next_position`` is that of the reply's first token; ``image_starts`` is where each picture's tokens begin.
+    """
+
+    tokens: IntArray
+    positions: IntArray
+    next_position: int
+    pictures: tuple[Picture, ...]
+    image_starts: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for prompts that a model answers alike."""
+        return (self.tokens.tobytes(), *(picture.key for picture in self.pictures))
+
+
+class PromptBuilder:
+    """Builds prompts.
+
+    Args:
+        vocabulary: Turns text into tokens.
+        pictures: Turns screenshots into patches.
+        style: What is shown.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, pictures: Pictures, style: PromptStyle) -> None:
+        self.vocabulary = vocabulary
+        self.pictures = pictures
+        self.style = style
+        self._merge = pictures.rules.merge_size
+
+    def build(self, observation: Observation, history: Sequence[Turn]) -> Prompt:
+        """Return the prompt for an observation after the turns before it, oldest first."""
+        style = self.style
+        draft = _Draft(self.vocabulary, self._merge, terse=style.terse)
+        if style.system:
+            draft.message("system", style.system)
+        draft.message("user", observation.instruction)
+        turn = len(history)
+        first_image = turn + 1 - style.max_images
+        first_text = turn - style.max_texts
+        for past in range(max(0, min(first_image, first_text)), turn):
+            if past >= first_image:
+                draft.image(self.pictures(history[past].observation.screenshot))
+            if past >= first_text:
+                draft.reply(self.reply_tokens(history[past]))
+        draft.image(self.pictures(observation.screenshot))
+        return draft.finish()
+
+    def reply_tokens(self, turn: Turn) -> Sequence[int]:
+        """Return a past reply's tokens without its end token: those that were sampled, where they are known."""
+        reply = turn.reply
+        if reply.tokens is None:
+            return self.vocabulary.encode(reply.action)
+        return [int(token) for token in reply.tokens if token != self.vocabulary.end]
+
+
+class _Draft:
+    """A prompt being written."""
+
+    def __init__(self, vocabulary: Vocabulary, merge: int, *, terse: bool) -> None:
+        self._vocabulary = vocabulary
+        self._merge = merge
+        self._terse = terse
+        self._tokens: list[int] = []
+        self._positions: list[IntArray] = []
+        self._next = 0
+        self._pictures: list[Picture] = []
+        self._starts: list[int] = []
+
+    def _text(self, tokens: Sequence[int]) -> None:
+        self._tokens.extend(tokens)
+        count = len(tokens)
+        self._positions.append(np.broadcast_to(np.arange(self._next, self._next + count), (3, count)))
+        self._next += count
+
+    def _open(self, role: str) -> list[int]:
+        return [self._vocabulary.start, *self._vocabulary.encode(f"{role}\n")]
+
+    def _close(self) -> list[int]:
+        return [self._vocabulary.end, *self._vocabulary.encode("\n")]
+
+    def message(self, role: str, text: str) -> None:
+        words = self._vocabulary.encode(text)
+        self._text(words if self._terse else [*self._open(role), *words, *self._close()])
+
+    def image(self, picture: Picture) -> None:
+        vocabulary = self._vocabulary
+        self._text([*([] if self._terse else self._open("user")), vocabulary.vision_start])
+        rows, columns = picture.grid[0] // self._merge, picture.grid[1] // self._merge
+        self._starts.append(len(self._tokens))
+        self._pictures.append(picture)
+        self._tokens.extend([vocabulary.image] * (rows * columns))
+        grid = np.indices((1, rows, columns)).reshape(3, -1) + self._next
+        self._positions.append(grid)
+        self._next += max(rows, columns)
+        self._text([vocabulary.vision_end, *([] if self._terse else self._close())])
+
+    def reply(self, tokens: Sequence[int]) -> None:
+        if self._terse:
+            self._text([self._vocabulary.start, *tokens, self._vocabulary.end])
+        else:
+            self._text([*self._open("assistant"), *tokens, *self._close()])
+
+    def finish(self) -> Prompt:
+        self._text([self._vocabulary.start] if self._terse else self._open("assistant"))
+        return Prompt(
+            np.asarray(self._tokens, dtype=np.int64),
+            np.concatenate(self._positions, axis=1, dtype=np.int64),
+            self._next,
+            tuple(self._pictures),
+            tuple(self._starts),
+        )

@@ -1,0 +1,77 @@
+"""``Vocabulary``: text to tokens and back, with the special tokens that Qwen's vision-language models share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+SPECIAL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+
+
+class Vocabulary:
+    """A tokenizer of the transformers library, and the tokens that a prompt is built with.
+
+    Attributes:
+        size: Number of tokens.
+        special: Tokens that are never text.
+        pad, start, end, vision_start, vision_end, image, video: Single tokens, by Qwen's names.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self._backend: Tokenizer = tokenizer.backend_tokenizer
+        self.size = len(tokenizer)
+        ids = [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL]
+        self.pad, self.start, self.end, self.vision_start, self.vision_end, self.image, self.video = ids
+        self.special = frozenset(tokenizer.all_special_ids) | frozenset(ids)
+        self.encode = lru_cache(maxsize=4_096)(self._encode)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text."""
+        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, special ones left out."""
+        return str(self._backend.decode([int(token) for token in tokens], skip_special_tokens=True))
+
+    def save(self, folder: Path) -> None:
+        """Write it as transformers does."""
+        self.tokenizer.save_pretrained(str(folder))
+
+
+def tiny_vocabulary(words: Sequence[str], actions: Sequence[str]) -> Vocabulary:
+    """Return a vocabulary of the special tokens, the 256 bytes, and one token a word and an action."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = [*SPECIAL, *alphabet]
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(w, normalized=False) for w in dict.fromkeys((*words, *actions)) if w])
+    return Vocabulary(
+        PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+            tokenizer_object=tokenizer,
+            pad_token="<|endoftext|>",
+            eos_token="<|im_end|>",
+            additional_special_tokens=list(SPECIAL[1:]),
+            clean_up_tokenization_spaces=False,
+        )
+    )
+
+
+def vocabulary_from(folder: Path) -> Vocabulary:
+    """Return the vocabulary of a checkpoint folder."""
+    return Vocabulary(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))

@@ -1,0 +1,113 @@
+"""A tiny model, random screens, and a desktop with one red button. Tests that need torch skip by name without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dartsim.types import Attempt, Batch, Group, Observation, Reply, Task, Turn
+from envs.base import GuiEnv
+
+
+class RedButton(GuiEnv):
+    """A screen of 2 × 2 cells, one of them red; the first click decides."""
+
+    def _begin(self, task: Task, rng: np.random.Generator) -> None:
+        self._cell = int(task.id) % 4
+        self._clicked = -1
+        self._shot = np.full((self.height, self.width, 3), 220, np.uint8)
+        high, wide = self.height // 2, self.width // 2
+        row, column = divmod(self._cell, 2)
+        self._shot[row * high + 8 : (row + 1) * high - 8, column * wide + 8 : (column + 1) * wide - 8] = (220, 30, 30)
+
+    def _act(self, action: str) -> None:
+        _, column, row = action.split()
+        self._clicked = 2 * int(row) + int(column)
+
+    def act(self, action: str) -> bool:
+        super().act(action)
+        self._running = False
+        return True
+
+    def _observe(self) -> Observation:
+        return Observation(self._shot, "press the red button")
+
+    def _score(self) -> float:
+        return float(self._clicked == self._cell)
+
+
+@pytest.fixture
+def red_buttons() -> list[GuiEnv]:
+    return [RedButton(width=56, height=56) for _ in range(16)]
+
+
+@pytest.fixture
+def make_vlm() -> Any:
+    """Make a model: ``make_vlm(seed=…, family=…, grammar=…, max_new_tokens=…, and fields of VlmConfig)``."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    torch.set_num_threads(1)
+    from real.vlm import Decoding, PromptStyle, build, grid_clicks, tiny
+
+    def make(
+        seed: int = 0, family: Any = "qwen2_5_vl", grammar: Any = "actions", max_new_tokens: int = 1, **fields: Any
+    ) -> Any:
+        prompts = fields.pop("prompts", PromptStyle(max_images=2, max_texts=2))
+        decoding = Decoding(grammar=grammar, max_new_tokens=max_new_tokens, temperature=fields.pop("temperature", 1.0))
+        config = replace(
+            tiny(family=family), actions=grid_clicks(2, 2), prompts=prompts, decoding=decoding, output_scale=1.0
+        )
+        return build(replace(config, **fields), seed=seed)
+
+    return make
+
+
+def screens(count: int, size: tuple[int, int] = (56, 56), seed: int = 0) -> list[Observation]:
+    rng = np.random.default_rng(seed)
+    shots = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for _ in range(count)]
+    return [Observation(shot, f"press the red button {number}") for number, shot in enumerate(shots)]
+
+
+def said(observation: Observation, action: str) -> Turn:
+    return Turn(observation, Reply(action, 0, 0, 0, 0, 0))
+
+
+@pytest.fixture
+def prompts_of() -> Any:
+    """Build four prompts: of turns 0, 1 and 2, and of another attempt at the first screen."""
+
+    def make(vlm: Any, size: tuple[int, int] = (56, 56)) -> list[Any]:
+        first, second, third = screens(3, size)
+        build = vlm.prompts.build
+        return [
+            build(first, []),
+            build(second, [said(first, "click 0 0")]),
+            build(third, [said(first, "click 0 1"), said(second, "click 1 1")]),
+            build(first, []),
+        ]
+
+    return make
+
+
+@pytest.fixture
+def play_batch(red_buttons: list[GuiEnv]) -> Any:
+    """Play a batch: ``play_batch(policy, update)``, four groups of four attempts."""
+    pytest.importorskip("torch")
+    from real.evaluate import play
+
+    def make(policy: Any, update: int = 1, version: int | None = None) -> Batch:
+        version = update - 1 if version is None else version
+        tasks = [Task(str(4 * update + number), "press") for number in range(4)]
+        attempts = [
+            Attempt(100 * update + 4 * g + i, task, 10 * update + g, i, 1_000 * update + 4 * g + i, 1, version)
+            for g, task in enumerate(tasks)
+            for i in range(4)
+        ]
+        played = play(policy, red_buttons, attempts, version=version)
+        groups = [Group(10 * update + g, task, tuple(played[4 * g : 4 * g + 4]), 0.0) for g, task in enumerate(tasks)]
+        return Batch(update, version, tuple(groups))
+
+    return make

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dartsim.types import Attempt, Content, Ending, Request, Task
+from envs.simulated import SimDesktop
+from real.evaluate import Evaluation, evaluate, play
+
+
+class Scripted:
+    """Says the same thing at every turn, and remembers what it was asked."""
+
+    def __init__(self, *actions: str) -> None:
+        self.actions = actions
+        self.asked: list[int] = []
+
+    def compute(self, requests: Sequence[Request], version: int) -> list[Content]:
+        self.asked.append(len(requests))
+        return [Content(self.actions[request.turn], np.zeros(3), None, None) for request in requests]
+
+
+def attempts(count: int, turn_limit: int = 2) -> list[Attempt]:
+    return [Attempt(i, Task(str(i), "press"), 0, i, i, turn_limit, 7) for i in range(count)]
+
+
+def test_one_batch_a_turn(red_buttons: list[Any]) -> None:
+    scripted = Scripted("click 0 0")
+    played = play(scripted, red_buttons, attempts(20), version=7)
+    assert scripted.asked == [16, 4]
+    assert [t.attempt.id for t in played] == list(range(20))
+    assert [t.reward for t in played] == [float(i % 4 == 0) for i in range(20)]
+    assert {t.turns[0].reply.version for t in played} == {7}
+
+
+def test_attempts_end_as_the_desktop_says_or_at_their_limit() -> None:
+    desktops = [SimDesktop(draw=False) for _ in range(3)]
+    assert [t.ending for t in play(Scripted("x", "DONE"), desktops, attempts(3), version=0)] == [Ending.DONE] * 3
+    assert [t.ending for t in play(Scripted("x", "FAIL"), desktops, attempts(3), version=0)] == [Ending.FAIL] * 3
+    limited = play(Scripted("x", "y"), desktops, attempts(3), version=0)
+    assert [(t.ending, len(t.turns)) for t in limited] == [(Ending.TURN_LIMIT, 2)] * 3
+
+
+def test_success_is_the_mean_over_tasks(red_buttons: list[Any]) -> None:
+    tasks = [Task(str(cell), "press") for cell in range(4)]
+    result = evaluate(Scripted("click 0 0"), red_buttons, tasks, version=3, turn_limit=1, attempts=2)
+    assert result.scores == {"0": (1.0, 1.0), "1": (0.0, 0.0), "2": (0.0, 0.0), "3": (0.0, 0.0)}
+    assert result.success_rate == 0.25
+    assert result.standard_error == pytest.approx(0.25)
+
+
+def test_one_task_has_no_standard_error() -> None:
+    assert Evaluation(version=0, scores={"a": (1.0,)}).standard_error == 0.0

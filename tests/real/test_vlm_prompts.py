@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dartsim.errors import ConfigError  # noqa: E402
+from dartsim.types import Observation, Reply, Turn  # noqa: E402
+from real.vlm import PromptStyle  # noqa: E402
+
+
+def history(count: int) -> tuple[Observation, list[Turn]]:
+    rng = np.random.default_rng(0)
+    seen = [Observation(rng.integers(0, 256, (56, 56, 3), dtype=np.uint8), "do it") for _ in range(count + 1)]
+    return seen[-1], [Turn(shown, Reply(f"click {i} {i}", 0, 0, 0, 0, 0)) for i, shown in enumerate(seen[:-1])]
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("terse", [True, False])
+def test_positions_are_those_of_the_library(make_vlm: Any, family: str, terse: bool) -> None:
+    vlm = make_vlm(family=family, prompts=PromptStyle(system="You act.", max_images=3, max_texts=4, terse=terse))
+    now, before = history(4)
+    prompt = vlm.prompts.build(now, before)
+    ids = torch.from_numpy(prompt.tokens)[None]
+    kinds = (ids == vlm.vocabulary.image).int()
+    grids = torch.tensor([[1, *picture.grid] for picture in prompt.pictures])
+    wanted, _ = vlm.model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=grids)
+    assert np.array_equal(wanted[:, 0].numpy(), prompt.positions)
+    assert prompt.next_position == prompt.positions.max() + 1
+
+
+@pytest.mark.parametrize(("images", "texts"), [(1, 0), (1, 9), (3, 1), (9, 2), (9, 9)])
+def test_the_newest_images_and_texts_are_shown(make_vlm: Any, images: int, texts: int) -> None:
+    vlm = make_vlm(prompts=PromptStyle(max_images=images, max_texts=texts))
+    now, before = history(5)
+    prompt = vlm.prompts.build(now, before)
+    assert len(prompt.pictures) == min(images, 6)
+    assert prompt.pictures[-1] is vlm.prompts.pictures(now.screenshot)
+    text = vlm.vocabulary.decode(prompt.tokens)
+    shown = [i for i in range(5) if f"click {i} {i}" in text]
+    assert shown == list(range(5))[5 - min(texts, 5) :]
+
+
+def test_image_tokens_stand_where_the_prompt_says(make_vlm: Any) -> None:
+    vlm = make_vlm(prompts=PromptStyle(max_images=3, max_texts=3))
+    prompt = vlm.prompts.build(*history(3))
+    places = np.flatnonzero(prompt.tokens == vlm.vocabulary.image)
+    assert list(places) == [start + i for start in prompt.image_starts for i in range(4)]
+
+
+def test_a_reply_is_remembered_in_the_tokens_that_were_sampled(make_vlm: Any) -> None:
+    vlm = make_vlm()
+    _, before = history(1)
+    odd = [int(t) for letter in "click 0 0" for t in vlm.vocabulary.encode(letter)]
+    sampled = before[0].reply._replace(tokens=np.array([*odd, vlm.vocabulary.end]))
+    assert vlm.prompts.reply_tokens(before[0]._replace(reply=sampled)) == odd
+    assert vlm.vocabulary.decode(odd) == "click 0 0"
+
+
+def test_prompts_are_equal_only_if_all_is(make_vlm: Any) -> None:
+    vlm = make_vlm()
+    now, before = history(1)
+    key = vlm.prompts.build(now, before).key
+    assert vlm.prompts.build(now, before).key == key
+    other = Observation(now.screenshot ^ 1, now.instruction)
+    assert vlm.prompts.build(other, before).key != key
+    assert vlm.prompts.build(now, []).key != key
+
+
+def test_words_survive_the_vocabulary(make_vlm: Any) -> None:
+    vocabulary = make_vlm().vocabulary
+    for text in ("Press the red button.", "type hällo\n wörld", "click 0 1", "  two  spaces", "日本"):
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+    assert len(vocabulary.encode("click 0 1")) == 1
+
+
+def test_a_prompt_without_an_image_is_refused() -> None:
+    with pytest.raises(ConfigError, match="max_images"):
+        PromptStyle(max_images=0)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from real.vlm.packing import Example, hidden, pack, rows_of  # noqa: E402
+
+NOTHING = np.zeros(0, dtype=np.int64)
+
+
+def library_logits(vlm: Any, prompt: Any) -> Any:
+    """Return the logits of the transformers class's own forward pass."""
+    ids = torch.from_numpy(prompt.tokens)[None]
+    pixels = torch.from_numpy(np.concatenate([p.patches for p in prompt.pictures])).float().view(-1, 3, 1, 14 * 14)
+    mean, std = (torch.tensor(value).view(1, 3, 1, 1) for value in (vlm.rules.mean, vlm.rules.std))
+    pixels = ((pixels / 255.0 - mean) / std).expand(-1, -1, 2, -1).reshape(len(pixels), -1)
+    grids = torch.tensor([[1, *picture.grid] for picture in prompt.pictures])
+    kinds = (ids == vlm.vocabulary.image).int()
+    with torch.no_grad():
+        return vlm.model(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            pixel_values=pixels,
+            image_grid_thw=grids,
+            mm_token_type_ids=kinds,
+        ).logits[0]
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("size", [(56, 56), (112, 112), (168, 224), (224, 224), (84, 140)])
+def test_it_computes_what_the_library_does(make_vlm: Any, prompts_of: Any, family: str, size: tuple[int, int]) -> None:
+    vlm = make_vlm(family=family)
+    prompts = prompts_of(vlm, size)[:3]
+    examples = [Example(prompt, NOTHING, NOTHING) for prompt in prompts]
+    packed = pack(vlm, rows_of(examples), examples)
+    with torch.no_grad():
+        states = hidden(vlm, packed).view(*packed.ids.shape, -1)
+        for row, prompt in enumerate(prompts):
+            wanted = library_logits(vlm, prompt)
+            got = vlm.trunk.logits(states[row, : len(prompt.tokens)])
+            assert torch.allclose(got, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_checkpointing_changes_no_gradient(make_vlm: Any, prompts_of: Any, family: str) -> None:
+    from real.vlm.packing import score
+
+    gradients = []
+    for checkpointing in (False, True):
+        vlm = make_vlm(family=family)
+        vlm.trunk.checkpointing = checkpointing
+        examples = [
+            Example(prompt, np.array(vlm.grammar.tokens("click 1 0")), np.array([0])) for prompt in prompts_of(vlm)
+        ]
+        logprobs, _ = score(vlm, pack(vlm, rows_of(examples), examples))
+        logprobs.sum().backward()
+        gradients.append([p.grad.clone() for p in vlm.model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_a_folder_gives_the_same_model(make_vlm: Any, prompts_of: Any, tmp_path: Any) -> None:
+    from real.vlm import VlmConfig, build
+
+    vlm = make_vlm(seed=3, grammar="free", max_new_tokens=4)
+    vlm.save(tmp_path)
+    fields = {"prompts": vlm.config.prompts, "decoding": vlm.config.decoding}
+    again = build(VlmConfig(folder=str(tmp_path), **fields))
+    assert again.vocabulary.size == vlm.vocabulary.size
+    assert replace(again.config, folder=None).family == vlm.config.family
+    prompt = prompts_of(vlm)[2]
+    assert np.array_equal(prompt.tokens, prompts_of(again)[2].tokens)
+    assert torch.equal(library_logits(vlm, prompt), library_logits(again, prompt))
