@@ -205,9 +205,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
             return 0.0
         score = float(self._score())
         if not 0.0 <= score <= 1.0:
-            raise ScoreUnavailable(
-                f"task {self.task.id}: the evaluator gave {score}, wanted a number in [0, 1]"
-            )
+            raise ScoreUnavailable(f"task {self.task.id}: the evaluator gave {score}, wanted a number in [0, 1]")
         return score
 
     # ---- gymnasium

@@ -112,8 +112,7 @@ class BareCluster:
         self._wait: Wait = self._any_of if self.timeouts else self._event_alone
         hosts = config.cluster.hosts
         self._machines: list[Any] = [
-            Machine(self.env, hosts.cores, hosts.memory_gib, hosts.concurrent_starts)
-            for _ in range(hosts.count)
+            Machine(self.env, hosts.cores, hosts.memory_gib, hosts.concurrent_starts) for _ in range(hosts.count)
         ]
         prompts = self.found.prompts
         held = self.found.gpu.kv_capacity_tokens // prompts.cold[prompts.max_images].tokens
@@ -144,9 +143,7 @@ class BareCluster:
             env.process(self._desktop(host, paces[id(host)], tasks))
         slice_size = config.rollout.sync.workers_at_a_time
         if slice_size == "all" or slice_size >= len(self._gpus):
-            raise ValueError(
-                f"some worker must be up at any time; a slice has {slice_size} of {len(self._gpus)}"
-            )
+            raise ValueError(f"some worker must be up at any time; a slice has {slice_size} of {len(self._gpus)}")
         env.process(self._reloads(slice_size))
         env.run(config.run.hours * 3600.0)
         return self.num_turns
@@ -188,9 +185,7 @@ class BareCluster:
         table = self.found.prompts.warm if gpu.cache.use(session, turn) else self.found.prompts.cold
         prompt = table[turn]
         reply = self.env.event()
-        gpu.engine.submit(
-            prompt.tokens, prompt.cached_tokens, prompt.images, gpu.reply_tokens(), _answer, reply
-        )
+        gpu.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, gpu.reply_tokens(), _answer, reply)
         return reply
 
     def _reloads(self, slice_size: int) -> Process:

@@ -109,9 +109,7 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="be done in a minute; coarser figures")
     parser.add_argument("--seeds", type=_positive, metavar="N", help="number of seeds (or repeats)")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE; - is standard output")
-    parser.add_argument(
-        "--record", action="store_true", help=f"keep them as experiments/recorded/{name}.json"
-    )
+    parser.add_argument("--record", action="store_true", help=f"keep them as experiments/recorded/{name}.json")
     return parser
 
 

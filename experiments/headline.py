@@ -88,18 +88,14 @@ def gpu_definitions(coupled: list[dict[str, Any]]) -> dict[str, float]:
         "all_time": runs["gpu_utilization"],
         "rollout_phase": runs["gpu_utilization_rollout_phase"],
         "hybrid_training_counts_full": runs["gpu_utilization"] + training,
-        "training_share_that_meets_published": (
-            PUBLISHED["coupled"]["gpu_utilization"] - runs["gpu_utilization"]
-        )
+        "training_share_that_meets_published": (PUBLISHED["coupled"]["gpu_utilization"] - runs["gpu_utilization"])
         / training,
     }
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Print the figures beside the published ones."""
-    table = Table(
-        "", *(f"{p} {c}" for p in PUBLISHED for c in ("published", "here", "error")), show_edge=False
-    )
+    table = Table("", *(f"{p} {c}" for p in PUBLISHED for c in ("published", "here", "error")), show_edge=False)
     for name in FIGURES:
         row: list[str] = [name]
         for preset, published in PUBLISHED.items():

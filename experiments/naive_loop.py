@@ -59,7 +59,7 @@ class NaiveLoop(asyncio.AbstractEventLoop):
         """Make a future."""
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+    def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
         """Make a task."""
         return asyncio.Task(coro, loop=self, **kwargs)
 

@@ -178,9 +178,7 @@ def predictions() -> list[Prediction]:
             found.append(Prediction(name, "busy_desktops", "prototype", known, _unit_busy, changes))
     for name, (changes, values) in SENSITIVITIES.items():
         for figure, known in zip(SENSITIVE, values, strict=True):
-            found.append(
-                Prediction(f"sensitivity: {name}", figure, "prototype", known, _figure(figure), changes)
-            )
+            found.append(Prediction(f"sensitivity: {name}", figure, "prototype", known, _figure(figure), changes))
     return found
 
 
@@ -191,9 +189,7 @@ def other_runs(hours: float, console: Console) -> list[dict[str, Any]]:
     clusters = [Cluster("dart", hours, changes=change) for change in changes]
     figures = {
         change: {**found, "num_envs": cluster.config.rollout.num_envs}
-        for change, cluster, found in zip(
-            changes, clusters, run_clusters(clusters, console, "other runs"), strict=True
-        )
+        for change, cluster, found in zip(changes, clusters, run_clusters(clusters, console, "other runs"), strict=True)
     }
     entries = []
     for prediction in wanted:

@@ -56,7 +56,7 @@ def on_simpy(tasks: Delays) -> None:
 
 def on_naive(tasks: Delays) -> None:
     """Run on asyncio over SimPy events."""
-    NaiveLoop().run(sleepers(tasks))
+    NaiveLoop().run(sleepers(tasks))  # type: ignore[abstract]
 
 
 def on_aiotools(tasks: Delays) -> None:

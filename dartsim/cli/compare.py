@@ -63,9 +63,7 @@ class Job:
 
 
 def compare(
-    presets: Annotated[
-        list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET...")
-    ],
+    presets: Annotated[list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET...")],
     overrides: Overrides = None,
     hours: Hours = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each preset, from 0; figures are means.")] = 1,
@@ -86,9 +84,7 @@ def compare(
     first_seed = [run for run in runs if run.summary["seed"] == 0]
     page = render_comparison(first_seed, folder / "comparison.html", published=PUBLISHED)
     if json_file != "-":
-        means = [
-            (name, _mean([r.summary for r in runs if r.name == name])) for name in dict.fromkeys(presets)
-        ]
+        means = [(name, _mean([r.summary for r in runs if r.name == name])) for name in dict.fromkeys(presets)]
         out.print(figure_table(means))
         if seeds > 1:
             out.print(f"means over {seeds} seeds; the page shows seed 0")
@@ -125,9 +121,7 @@ def run_jobs(jobs: Sequence[Job]) -> None:
     num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
     with (
         bars() as progress,
-        ProcessPoolExecutor(
-            num_processes, mp_context=context, initializer=_prepare, initargs=(hours,)
-        ) as pool,
+        ProcessPoolExecutor(num_processes, mp_context=context, initializer=_prepare, initargs=(hours,)) as pool,
     ):
         tasks = [progress.add_task(job.name, total=job.config.run.hours, live="") for job in jobs]
         futures: list[Future[None]] = [pool.submit(_run_job, job) for job in jobs]

@@ -12,15 +12,11 @@ from rich.table import Table
 from dartsim.cli.console import out
 from dartsim.cli.options import Overrides
 
-config_app = typer.Typer(
-    help="Show a resolved configuration, or every setting there is.", no_args_is_help=True
-)
+config_app = typer.Typer(help="Show a resolved configuration, or every setting there is.", no_args_is_help=True)
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")
-    ],
+    folder: Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")],
 ) -> None:
     """Draw report.html of a finished run again, and print its figures."""
     from dartsim.cli.tables import figure_table
@@ -56,9 +52,7 @@ def profiles() -> None:
     from dartsim.sim.env_profiles import PROFILES as ENVS
     from dartsim.sim.gpu import PROFILES as GPUS
 
-    desktops = Table(
-        title="desktops (cluster.env.profile)", title_justify="left", show_edge=False, pad_edge=False
-    )
+    desktops = Table(title="desktops (cluster.env.profile)", title_justify="left", show_edge=False, pad_edge=False)
     for column in ("profile", "boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB"):
         desktops.add_column(column, justify="left" if column == "profile" else "right")
     for name, env in ENVS.items():

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
 WATCH_EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim watch runs/tiny-seed0\n\n"
-    "dartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
+    "Examples:\n\ndartsim watch runs/tiny-seed0\n\ndartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
 )
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]

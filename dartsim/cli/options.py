@@ -9,20 +9,14 @@ import typer
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."),
 ]
-Hours = Annotated[
-    float | None, typer.Option("--hours", help="Simulated hours; default: the configuration's.")
-]
+Hours = Annotated[float | None, typer.Option("--hours", help="Simulated hours; default: the configuration's.")]
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output."),
 ]
-Out = Annotated[
-    Path | None, typer.Option("--out", help="Folder for what is written; default: a new one in runs/.")
-]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for what is written; default: a new one in runs/.")]
 
 
 def settings(overrides: list[str] | None, hours: float | None, seed: int | None) -> list[str]:

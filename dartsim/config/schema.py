@@ -47,9 +47,7 @@ class TasksConfig(Section):
     held_out: int = Field(0, ge=0, description="mock: tasks that are only evaluated on.")
     folder: str | None = Field(None, description="OSWorld: folder that holds the list file and examples/.")
     list_name: str = Field("test_nogdrive", description="OSWorld: list file, without .json.")
-    missing: Literal["error", "skip"] = Field(
-        "error", description="OSWorld: what to do about absent task files."
-    )
+    missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about absent task files.")
 
 
 class SurrogateConfig(Section):
@@ -61,9 +59,7 @@ class SurrogateConfig(Section):
     domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
         "DART-GUI-7B", description="OSWorld tasks: whose published results by domain set the difficulty."
     )
-    success_turns_mean: float = Field(
-        11.6, gt=0, description="Turns of a success, lognormal (range 10-15.6)."
-    )
+    success_turns_mean: float = Field(11.6, gt=0, description="Turns of a success, lognormal (range 10-15.6).")
     success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the same.")
     failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
     failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
@@ -93,9 +89,7 @@ class SyncConfig(Section):
     mode: Literal["drain", "keep", "restart"] = Field(
         "drain", description="What happens to requests that run on a worker whose weights change."
     )
-    workers_at_a_time: Positive | Literal["all"] = Field(
-        1, description="Slice of a rolling change, or all at once."
-    )
+    workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
 
 
 class RoutingConfig(Section):
@@ -104,9 +98,7 @@ class RoutingConfig(Section):
     rule: Literal["least_in_flight", "session_affine"] = Field(
         "least_in_flight", description="DART's rule is the first."
     )
-    max_excess: int = Field(
-        4, ge=0, description="session_affine: live requests above the least loaded worker's."
-    )
+    max_excess: int = Field(4, ge=0, description="session_affine: live requests above the least loaded worker's.")
 
 
 class LimitsConfig(Section):
@@ -142,9 +134,7 @@ class RolloutConfig(Section):
 class AttemptsConfig(Section):
     """How many attempts a task gets."""
 
-    rule: Literal["fixed", "by_success"] = Field(
-        "fixed", description="Always ``most``, or fewer for easy tasks."
-    )
+    rule: Literal["fixed", "by_success"] = Field("fixed", description="Always ``most``, or fewer for easy tasks.")
     most: Positive = Field(8, description="Attempts of a task (DART: 8).")
     least: Positive = Field(2, description="by_success: fewest attempts.")
     threshold: Share = Field(0.6, description="by_success: success rate from which attempts are lowered.")
@@ -157,9 +147,7 @@ class GroupsConfig(Section):
     min_size: Positive = Field(2, description="Fewest unmasked attempts.")
     drop_all_failed: bool = Field(True, description="Drop groups in which all failed.")
     drop_solved: bool = Field(True, description="Drop groups whose mean reward reaches max_mean_reward.")
-    max_mean_reward: Share = Field(
-        1.0, description="Where a group counts as solved (DART released: acc_max 1.0)."
-    )
+    max_mean_reward: Share = Field(1.0, description="Where a group counts as solved (DART released: acc_max 1.0).")
     drop_equal: bool = Field(True, description="Drop groups of equal rewards strictly between 0 and 1.")
 
 
@@ -174,9 +162,7 @@ class StalenessConfig(Section):
     """How old a trajectory may be when it is trained on."""
 
     bound: int | None = Field(1, ge=0, description="Versions; DART: the newest two checkpoints, so 1.")
-    measured_by: Literal["oldest", "newest"] = Field(
-        "oldest", description="Which version of a trajectory counts."
-    )
+    measured_by: Literal["oldest", "newest"] = Field("oldest", description="Which version of a trajectory counts.")
 
 
 class TurnLimitConfig(Section):
@@ -262,9 +248,7 @@ class ObjectiveConfig(Section):
     kl_coefficient: float = Field(0.1, ge=0.0, description="Weight of the divergence from the first weights.")
     importance: Literal["off", "token", "sequence"] = Field("token", description="Truncated importance sampling.")
     importance_cap: float = Field(1.0, gt=0.0, description="Largest importance weight.")
-    missing: Literal["mask", "one"] = Field(
-        "mask", description="Turns without log-probabilities (DART released: one)."
-    )
+    missing: Literal["mask", "one"] = Field("mask", description="Turns without log-probabilities (DART released: one).")
     aggregation: Literal["token", "turn", "trajectory", "group"] = Field("turn", description="What is averaged.")
     count_unselected: bool = Field(True, description="Whether unselected turns count in the average.")
     mask_covers_kl: bool = Field(True, description="Whether selection takes the divergence away too.")
@@ -298,9 +282,7 @@ class TrainerConfig(Section):
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="How weights are updated.")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Held-out tasks.")
 
-    wait_for_sync: bool = Field(
-        False, description="Whether training waits until all workers have new weights."
-    )
+    wait_for_sync: bool = Field(False, description="Whether training waits until all workers have new weights.")
     retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
     retry_longest_seconds: Seconds = Field(600.0, description="Longest such wait.")
     max_failures: Positive | None = Field(None, description="Failures in a row that end the run; null never.")
@@ -319,18 +301,10 @@ class EngineConfig(Section):
     """The inference engine of each worker."""
 
     gpu: str = Field("h100_fp8", description="GPU profile (DART: quantised H100); see `dartsim profiles`.")
-    window: Literal["slide", "block"] = Field(
-        "slide", description="How history images are dropped (DART: slide)."
-    )
-    prefix_cache: bool = Field(
-        True, description="Whether a session's prompt prefix is cached on its last worker."
-    )
-    overhead_seconds: Seconds = Field(
-        1.5, description="Hops, base64, image preprocessing a request (range 1-3)."
-    )
-    reload_seconds: Seconds = Field(
-        300.0, description="Weight change of one slice, from disk (range 100-300)."
-    )
+    window: Literal["slide", "block"] = Field("slide", description="How history images are dropped (DART: slide).")
+    prefix_cache: bool = Field(True, description="Whether a session's prompt prefix is cached on its last worker.")
+    overhead_seconds: Seconds = Field(1.5, description="Hops, base64, image preprocessing a request (range 1-3).")
+    reload_seconds: Seconds = Field(300.0, description="Weight change of one slice, from disk (range 100-300).")
 
 
 class EnvConfig(Section):
@@ -375,9 +349,7 @@ class ClusterConfig(Section):
 class TraceConfig(Section):
     """What is kept of the measurements."""
 
-    max_segments: int = Field(
-        60_000, ge=0, description="Newest state segments kept per population for timelines."
-    )
+    max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
     max_snapshots: int = Field(400, ge=10, description="Points of the figures over time.")
 
 

@@ -34,9 +34,7 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
 
     policy = config.policy
     options = {"columns": policy.grid, "rows": policy.grid}
-    return lambda: MockDesktop(
-        width=policy.screen, height=policy.screen, grammar="compact", grammar_options=options
-    )
+    return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar="compact", grammar_options=options)
 
 
 def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvider:
@@ -66,7 +64,7 @@ def workers(found: Models, env: SimEnvironment, streams: Streams, model: Model |
     config = found.config
     engine = config.cluster.engine
     load_fails = chance(config.cluster.faults.load_failure_share, streams.rng("workers/faults"))
-    surrogate = None if model else _surrogate(found)
+    surrogate = _surrogate(found)
     made: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
         gpu = FluidEngine(env, found.gpu)

@@ -25,9 +25,7 @@ def bounds(found: Models, figures: Mapping[str, Any]) -> dict[str, Any]:
     if not num_updates or not turns:
         return {"bound_trained_turns_per_minute": None, "bound_by": None}
     by_part = {
-        "trainer": trainer_bound(
-            found, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates
-        ),
+        "trainer": trainer_bound(found, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),
         "desktops": desktop_bound(found, turns),
     }
     part = min(by_part, key=lambda name: by_part[name])
@@ -51,8 +49,6 @@ def desktop_bound(found: Models, turns_per_trajectory: float) -> float:
     """
     engine = found.config.cluster.engine
     token_seconds = found.gpu.iteration_seconds(1)
-    turn_seconds = (
-        found.timing.step.mean + engine.overhead_seconds + found.prompts.reply_tokens * token_seconds
-    )
+    turn_seconds = found.timing.step.mean + engine.overhead_seconds + found.prompts.reply_tokens * token_seconds
     attempt_seconds = found.timing.cycle_seconds + turns_per_trajectory * turn_seconds
     return 60.0 * found.config.rollout.num_envs * turns_per_trajectory / attempt_seconds

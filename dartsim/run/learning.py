@@ -27,6 +27,8 @@ from envs.mock.oracle import oracle_text
 from envs.render import episode_gif
 
 try:
+    import torch
+
     from real.evaluate import Evaluation, evaluate, play
     from real.learner import LearnerConfig, TorchLearner
     from real.vlm import Vlm, VlmConfig, VlmPolicy, build
@@ -183,6 +185,7 @@ def learning(
     """
     config = found.config
     seed = config.run.seed
+    torch.set_num_threads(1)  # small matrices: more threads wait for each other
     vlm = build(vlm_config(config), seed=seed)
     if config.policy.warm_start_steps and resume is None:
         _warm_start(found, vlm, on_step)

@@ -81,9 +81,7 @@ def models(config: Config) -> Models:
         lengths=lengths,
         timing=timing,
         gpu=GPU_PROFILES[gpu_name],
-        prompts=PromptModel(
-            window=config.cluster.engine.window, num_turns=max(100, config.rollout.max_turns)
-        ),
+        prompts=PromptModel(window=config.cluster.engine.window, num_turns=max(100, config.rollout.max_turns)),
     )
 
 
@@ -95,9 +93,7 @@ def env_timing(config: Config) -> EnvTiming:
     """
     env = config.cluster.env
     if env.profile not in ENV_PROFILES:
-        raise ConfigError(
-            f"cluster.env.profile = {env.profile!r} is unknown; known: {', '.join(ENV_PROFILES)}"
-        )
+        raise ConfigError(f"cluster.env.profile = {env.profile!r} is unknown; known: {', '.join(ENV_PROFILES)}")
     changes: dict[str, Any] = {}
     for name, spec in env.latency.items():
         if name in LATENCIES:

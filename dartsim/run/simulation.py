@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 COLLECTIONS = (50_000, 20, 100)
 """Thresholds of the garbage collector's generations during a run; Python's are (700, 10, 10)."""
 
+
 @dataclass
 class Simulated:
     """A finished simulation.
@@ -92,9 +93,7 @@ def run_simulation(
             on_end=reports.append,
         )
     trace = traces[0]
-    figures = summary(
-        trace, warmup_share=config.run.warmup_share, peak_tokens_per_second=found.peak_tokens_per_second
-    )
+    figures = summary(trace, warmup_share=config.run.warmup_share, peak_tokens_per_second=found.peak_tokens_per_second)
     return Simulated(trace, reports[0], figures, bias(found, trace), interrupted)
 
 
@@ -161,8 +160,4 @@ def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, int]]]:
     tenths = {task.id: min(9, int(found.difficulties[task.id].success_rate * 10)) for task in found.tasks}
     deciles = {task: f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}" for task, tenth in tenths.items()}
     by_decile = {"by task success rate": by_label(counts, deciles)}
-    return (
-        by_decile
-        if len(set(domains.values())) == 1
-        else {"by domain": by_label(counts, domains), **by_decile}
-    )
+    return by_decile if len(set(domains.values())) == 1 else {"by domain": by_label(counts, domains), **by_decile}

@@ -145,7 +145,6 @@ class System:
             for task in tasks:
                 task.cancel()
 
-
     async def _until(self, seconds: float) -> None:
         """Wait for the end: ``seconds`` of loop time, the configured updates, or the configured success rate."""
         enough = asyncio.Event()

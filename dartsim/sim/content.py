@@ -74,7 +74,9 @@ class ContentWorker(SimWorker):
         """Compute everything in flight that is not computed yet."""
         keys = [key for key in self._open if key not in self._written]
         contents = self._model.compute([self._open[key] for key in keys], self.version)
-        self._written.update((key, _Written(content, self.version)) for key, content in zip(keys, contents, strict=True))
+        self._written.update(
+            (key, _Written(content, self.version)) for key, content in zip(keys, contents, strict=True)
+        )
 
 
 class _NoPolicy:

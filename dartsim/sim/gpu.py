@@ -136,9 +136,7 @@ class GpuProfile:
         share of the peak token rate is measured against. Prefill lowers a real engine's rate below it.
         """
         if not 1 <= context_tokens <= self.kv_capacity_tokens:
-            raise ValueError(
-                f"context_tokens must be in [1, {self.kv_capacity_tokens}], got {context_tokens}"
-            )
+            raise ValueError(f"context_tokens must be in [1, {self.kv_capacity_tokens}], got {context_tokens}")
         largest = min(self.max_num_seqs, self.kv_capacity_tokens // context_tokens)
         return max(n / self.iteration_seconds(n, kv_tokens=n * context_tokens) for n in range(1, largest + 1))
 

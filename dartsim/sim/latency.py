@@ -361,9 +361,7 @@ def _points(keys: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     points = keys["points"]
     if not _is_list(points) or not all(_is_list(point) and len(point) == 2 for point in points):
         raise ConfigError(f"latency: points must be a list of [quantile, seconds], found {points!r}")
-    return tuple(
-        (_number({"quantile": q}, "quantile"), _number({"seconds": v}, "seconds")) for q, v in points
-    )
+    return tuple((_number({"quantile": q}, "quantile"), _number({"seconds": v}, "seconds")) for q, v in points)
 
 
 def _parts(keys: Mapping[str, Any]) -> tuple[Latency, ...]:
@@ -420,9 +418,7 @@ def _check_keys(kind: str, names: tuple[tuple[str, ...], tuple[str, ...]], keys:
             raise ConfigError(f"latency of kind {kind!r} has no key {key!r}; {_nearest(str(key), known)}")
     missing = [name for name in required if name not in keys]
     if missing:
-        raise ConfigError(
-            f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}"
-        )
+        raise ConfigError(f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}")
 
 
 def _nearest(found: str, known: list[str]) -> str:

@@ -74,9 +74,7 @@ class PromptModel:
                 f"images_after_cut must be in [1, max_images={self.max_images}], got {self.images_after_cut}"
             )
         if self.max_texts < 0 or self.num_turns < 1:
-            raise ValueError(
-                f"max_texts must be >= 0 and num_turns >= 1, got {self.max_texts} and {self.num_turns}"
-            )
+            raise ValueError(f"max_texts must be >= 0 and num_turns >= 1, got {self.max_texts} and {self.num_turns}")
 
     def num_images(self, turn: int) -> int:
         """Return how many screenshots the prompt of a turn (from 0) holds."""
@@ -111,8 +109,7 @@ class PromptModel:
     def cold(self) -> tuple[Prompt, ...]:
         """The prompt of each turn on an engine that knows nothing of the session."""
         return tuple(
-            Prompt(self._tokens(self.segments(turn)), 0, self.num_images(turn))
-            for turn in range(self.num_turns)
+            Prompt(self._tokens(self.segments(turn)), 0, self.num_images(turn)) for turn in range(self.num_turns)
         )
 
     @cached_property
@@ -129,9 +126,7 @@ class PromptModel:
         shared = [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         tokens = self._tokens(shared)
         if shared[-1] == before[-1]:
-            tokens -= (
-                self.turn_tokens + 1
-            )  # neither the reply's last token nor the template after it is there
+            tokens -= self.turn_tokens + 1  # neither the reply's last token nor the template after it is there
         cold = self.cold[turn]
         images = 1 if self.keep_embeddings else cold.images - sum(kind == "image" for kind, _ in shared)
         return Prompt(cold.tokens, tokens // BLOCK_TOKENS * BLOCK_TOKENS, images)

@@ -91,9 +91,7 @@ class SimWorker:
         version = self.version
         tokens = self._reply_tokens()
         future = self._loop.create_future()
-        job = self.engine.submit(
-            prompt.tokens, prompt.cached_tokens, prompt.images, tokens, _answered, payload=future
-        )
+        job = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, _answered, payload=future)
         try:
             await future
         except BaseException:
@@ -109,9 +107,7 @@ class SimWorker:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""
         if mode is SyncMode.RESTART:
             for job in self.engine.abort_all():
-                _fail(
-                    job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}")
-                )
+                _fail(job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         elif mode is SyncMode.KEEP:
             self.engine.pause()
         await asyncio.sleep(self._reload_seconds())

@@ -80,9 +80,7 @@ def _bar_text(label: str, share: float) -> str:
     return text if share > 0.8 * len(text) else f"{share:.0f} %" if share >= 4.0 else ""
 
 
-def _line(
-    name: str, color: str, x: Iterable[float], y: Iterable[float], hover: str, **line: Any
-) -> dict[str, Any]:
+def _line(name: str, color: str, x: Iterable[float], y: Iterable[float], hover: str, **line: Any) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",

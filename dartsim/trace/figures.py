@@ -25,9 +25,7 @@ def shares(first: Sequence[float], last: Sequence[float]) -> list[float]:
     return [seconds / total if total > 0 else 0.0 for seconds in spent]
 
 
-def figures(
-    first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | None = None
-) -> dict[str, Any]:
+def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | None = None) -> dict[str, Any]:
     """Return the figures of the time between two snapshots.
 
     Rates are per minute, shares from 0 to 1.
@@ -112,9 +110,7 @@ def counted(last: Snapshot, prefix: str) -> Mapping[str, int]:
     return {name[len(start) :]: int(n) for name, n in sorted(last.counts.items()) if name.startswith(start)}
 
 
-def summary(
-    trace: Trace, *, warmup_share: float, peak_tokens_per_second: float | None = None
-) -> dict[str, Any]:
+def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float | None = None) -> dict[str, Any]:
     """Return all figures of a closed trace, as written to ``summary.json``."""
     last = trace.snapshots[-1]
     first = after_warmup(trace.snapshots, warmup_share)

@@ -82,9 +82,7 @@ class TensorBoardSink(Sink):
     def __call__(self, record: UpdateRecord) -> None:
         """Write each field and metric under its tag; a metric without a ``/`` gets ``metrics/`` before it."""
         values = [(tag, getattr(record, name)) for tag, name in SCALARS.items()]
-        values += [
-            (name if "/" in name else f"metrics/{name}", value) for name, value in record.metrics.items()
-        ]
+        values += [(name if "/" in name else f"metrics/{name}", value) for name, value in record.metrics.items()]
         event = self._event(wall_time=record.time, step=record.update)
         for tag, value in values:
             event.summary.value.add(tag=tag, simple_value=float(value))

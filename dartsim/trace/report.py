@@ -95,9 +95,7 @@ def render_comparison(
         f"efficiency{index}": charts.efficiency(figure, summaries, [values.get(figure) for values in given])
         for index, figure in enumerate(EFFICIENCY)
     }
-    plots |= {
-        f"states_{population}": charts.time_by_state(summaries, [population]) for population in POPULATIONS
-    }
+    plots |= {f"states_{population}": charts.time_by_state(summaries, [population]) for population in POPULATIONS}
     rates = [(name, run.series) for name, run in zip(names, runs, strict=True)]
     for key in ("trained", "generated"):
         plots[key] = charts.rates_of_runs(rates, f"{key}_turns_per_minute", window)
@@ -198,8 +196,7 @@ def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]
         for state in set(track["states"])
     }
     styles = {
-        population: {state: style._asdict() for state, style in states.items()}
-        for population, states in STATES.items()
+        population: {state: style._asdict() for state, style in states.items()} for population, states in STATES.items()
     }
     return {
         "plotlyjs": Markup(get_plotlyjs()),
@@ -257,13 +254,9 @@ def _sentences(summary: Mapping[str, Any]) -> list[str]:
     for population, title in POPULATIONS.items():
         shares = summary[charts.SHARES[population]]
         useful = sum(share for name, share in shares.items() if name in USEFUL[population])
-        rest = sorted(
-            ((share, name) for name, share in shares.items() if name not in USEFUL[population]), reverse=True
-        )
+        rest = sorted(((share, name) for name, share in shares.items() if name not in USEFUL[population]), reverse=True)
         causes = [
-            f"{STATES[population][name].label} {share * 100.0:.1f} %"
-            for share, name in rest[:2]
-            if share > 0.0005
+            f"{STATES[population][name].label} {share * 100.0:.1f} %" for share, name in rest[:2] if share > 0.0005
         ]
         tail = f"; most of the rest: {', '.join(causes)}" if causes else ""
         sentences.append(f"{title}: {useful * 100.0:.1f} % in use{tail}.")
@@ -285,9 +278,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), value) for name, value in plain]
 
 
-def _rows(
-    summaries: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, float]]
-) -> list[dict[str, Any]]:
+def _rows(summaries: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
     """Return the table of figures: one cell a run, and the ratio to the first run if there are two."""
     rows = []
     for name, style in FIGURES.items():

@@ -118,8 +118,7 @@ def read_run(path: Path) -> RunDir:
     missing = [name for name in (CONFIG, SUMMARY, SERIES, TIMELINE) if not (path / name).is_file()]
     if missing:
         raise ConfigError(
-            f"{path} is not a finished run: it has no {', '.join(missing)}; "
-            "name a folder that `dartsim run` wrote"
+            f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
         )
     run = RunDir(path)
     _ = run.summary, run.series, run.timeline
@@ -146,9 +145,7 @@ def _text(folder: Path, name: str) -> str:
     try:
         return (folder / name).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?"
-        ) from None
+        raise ConfigError(f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?") from None
 
 
 def _object(folder: Path, name: str) -> dict[str, Any]:

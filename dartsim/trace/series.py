@@ -93,9 +93,7 @@ def by_label(counts: Mapping[str, Mapping[str, int]], labels: Mapping[str, str])
         counts: ``{"offered": trace.offered, "trained": trace.trained}``: trajectories by task.
         labels: The label of each task's id; tasks without one are left out.
     """
-    sums: dict[str, dict[str, int]] = {
-        label: dict.fromkeys(counts, 0) for label in sorted(set(labels.values()))
-    }
+    sums: dict[str, dict[str, int]] = {label: dict.fromkeys(counts, 0) for label in sorted(set(labels.values()))}
     for name, by_task in counts.items():
         for task, number in by_task.items():
             if task in labels:

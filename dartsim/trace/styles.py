@@ -26,9 +26,7 @@ STATES: Mapping[str, Mapping[str, StateStyle]] = {
     "desktops": {
         "starting": StateStyle("starting", "#aa4499", "the desktop boots"),
         "setup": StateStyle("setting up", "#cc79a7", "the task is being set up on it"),
-        "generating": StateStyle(
-            "generating", "#0072b2", "waits for a reply while the inference pool serves"
-        ),
+        "generating": StateStyle("generating", "#0072b2", "waits for a reply while the inference pool serves"),
         "sync_wait": StateStyle(
             "weight sync",
             "#d55e00",
@@ -47,9 +45,7 @@ STATES: Mapping[str, Mapping[str, StateStyle]] = {
             "unit unfinished", "#f2d94e", "idle: free, but other attempts of its task or batch still run"
         ),
         "wait_start": StateStyle("start failed", "#a05a2c", "idle: waits before it tries to start again"),
-        "off": StateStyle(
-            "off", "#9aa5b1", "not provisioned: before the slot's start or after the run's end"
-        ),
+        "off": StateStyle("off", "#9aa5b1", "not provisioned: before the slot's start or after the run's end"),
     },
     "workers": {
         "idle": StateStyle("idle", "#e69f00", "up, without a request"),
@@ -62,9 +58,7 @@ STATES: Mapping[str, Mapping[str, StateStyle]] = {
     "trainer": {
         "wait_data": StateStyle("waiting for data", "#e69f00", "idle: waits for a batch"),
         "training": StateStyle("training", "#7a5cc9", "runs an update"),
-        "wait_sync": StateStyle(
-            "waiting for sync", "#d55e00", "idle: waits until workers have the new weights"
-        ),
+        "wait_sync": StateStyle("waiting for sync", "#d55e00", "idle: waits until workers have the new weights"),
         "down": StateStyle("down", "#882255", "idle: failed, waits for another try"),
         "off": StateStyle("off", "#9aa5b1", "before its start or after the run's end"),
     },

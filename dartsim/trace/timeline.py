@@ -40,10 +40,7 @@ class Window(NamedTuple):
     def clipped(self, start: float) -> Window:
         """Return the part of it from ``start`` on."""
         stays = {
-            name: [
-                [stay._replace(start=max(stay.start, start)) for stay in part if stay.end > start]
-                for part in parts
-            ]
+            name: [[stay._replace(start=max(stay.start, start)) for stay in part if stay.end > start] for part in parts]
             for name, parts in self.stays.items()
         }
         return Window(start, self.end, stays)
@@ -125,9 +122,7 @@ def timeline(trace: Trace, *, max_segments: int = 50_000, max_parts: int = 400) 
                 "states": [state.name.lower() for state in population.states],
                 "tracks": [
                     {"index": index, **_compact(stays, window.start)}
-                    for index, stays in zip(
-                        shown[population.name], window.stays[population.name], strict=True
-                    )
+                    for index, stays in zip(shown[population.name], window.stays[population.name], strict=True)
                 ],
             }
             for population in reversed(trace.populations())

@@ -15,7 +15,6 @@ from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerS
 from dartsim.trace.tracks import Clock, Population
 from dartsim.types import Batch, Drop, Trajectory
 
-
 HELD_OUT = "held_out/success_rate"
 """Name of the update metric that evaluations on held-out tasks write."""
 

@@ -56,9 +56,7 @@ class Population:
         max_segments: How many single segments to keep, the newest; 0 keeps none.
     """
 
-    def __init__(
-        self, name: str, states: type[IntEnum], size: int, clock: Clock, max_segments: int = 0
-    ) -> None:
+    def __init__(self, name: str, states: type[IntEnum], size: int, clock: Clock, max_segments: int = 0) -> None:
         self.name = name
         self.states = states
         self.clock = clock

@@ -102,10 +102,10 @@ class Vlm:
         """Write weights, vocabulary and image rules as transformers reads them, and the configuration."""
         folder.mkdir(parents=True, exist_ok=True)
         bars = transformers.utils.logging.is_progress_bar_enabled()
-        transformers.utils.logging.disable_progress_bar()  # one shard needs none
+        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call] # one shard needs none
         self.model.save_pretrained(str(folder))
         if bars:
-            transformers.utils.logging.enable_progress_bar()
+            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]
         self.vocabulary.save(folder)
         text = json.dumps(self.rules.as_json(), indent=1)
         (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")

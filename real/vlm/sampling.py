@@ -169,9 +169,7 @@ class _Decoder:
         state = torch.zeros(count, dtype=torch.long)
         logits = self._prefill()
         for place in range(self._max_new):
-            drawn, logprob, entropy = draw(
-                self._vlm, logits, state, self._keys[alive], place, greedy=self._greedy
-            )
+            drawn, logprob, entropy = draw(self._vlm, logits, state, self._keys[alive], place, greedy=self._greedy)
             tokens[alive, place] = drawn.numpy()
             logprobs[alive, place] = logprob.numpy()
             entropies[alive, place] = entropy.numpy()

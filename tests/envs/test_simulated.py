@@ -18,9 +18,7 @@ TASK = Task("t", "Save it.")
 @pytest.mark.parametrize("size", [(1, 1), (64, 48), (333, 77)])
 def test_gymnasiums_checker_finds_nothing(draw, size):
     width, height = size
-    made = gymnasium.make(
-        "dartsim/SimDesktop-v0", draw=draw, width=width, height=height, render_mode="rgb_array"
-    )
+    made = gymnasium.make("dartsim/SimDesktop-v0", draw=draw, width=width, height=height, render_mode="rgb_array")
     check_env(made.unwrapped)
 
 

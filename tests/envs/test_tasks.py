@@ -14,9 +14,7 @@ from dartsim.sim.difficulty import DOMAINS, by_domain
 from envs.base import is_infeasible
 from envs.tasks import TaskFile, load_suite, load_task
 
-OSWORLD = Path(
-    os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[3] / "shared/data/osworld_tasks")
-)
+OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[3] / "shared/data/osworld_tasks"))
 needs_osworld = pytest.mark.skipif(not OSWORLD.is_dir(), reason="OSWorld's task files are not here")
 
 GOOD = {
@@ -201,9 +199,7 @@ def test_a_suite_follows_its_list(tmp_path):
 def test_missing_files_are_an_error_or_counted(tmp_path):
     write(tmp_path, GOOD)
     write_list(tmp_path, {"chrome": ["a-1", "w", "x"], "os": ["y", "z"]}, "mine")
-    with pytest.raises(
-        TaskFileError, match=r"lists 5 tasks and 4 have no file .*: chrome/w, chrome/x, os/y, …; add"
-    ):
+    with pytest.raises(TaskFileError, match=r"lists 5 tasks and 4 have no file .*: chrome/w, chrome/x, os/y, …; add"):
         load_suite(tmp_path, "mine")
     suite = load_suite(tmp_path, "mine", missing="skip")
     assert [task.id for task in suite.tasks] == ["a-1"]

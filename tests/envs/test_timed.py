@@ -252,9 +252,7 @@ def test_an_environment_that_cannot_be_made_is_a_failed_start():
             raise FileNotFoundError("no image")
 
         provider, host = cluster(make_env=make)
-        with pytest.raises(
-            EnvStartFailed, match=r"slot 0 on host did not start: FileNotFoundError\('no image'\)"
-        ):
+        with pytest.raises(EnvStartFailed, match=r"slot 0 on host did not start: FileNotFoundError\('no image'\)"):
             await provider.start(0)
         assert_free(host)
 

@@ -49,9 +49,7 @@ def run(program: str) -> str:
 
 def loaded_by(statement: str) -> set[str]:
     """Return the top-level modules that a new interpreter has loaded after one statement."""
-    printed = run(
-        f"{statement}\nimport json, sys\nprint(json.dumps([m.partition('.')[0] for m in sys.modules]))"
-    )
+    printed = run(f"{statement}\nimport json, sys\nprint(json.dumps([m.partition('.')[0] for m in sys.modules]))")
     return set(json.loads(printed))
 
 

@@ -82,7 +82,5 @@ def test_git_ignores_no_file_of_the_packages():
     files = [str(file) for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
     files = [file for file in files if "__pycache__" not in file]
     # git prints those of the given paths that an ignore rule matches, and exits 1 where there are none.
-    done = subprocess.run(
-        ["git", "check-ignore", *files], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["git", "check-ignore", *files], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")

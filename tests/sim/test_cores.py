@@ -192,12 +192,10 @@ positive = st.integers(1, 40).map(lambda n: n / 8)
 
 @given(
     st.integers(1, 12).map(lambda n: n / 4),
-    st.lists(
-        st.tuples(grid, positive, st.integers(1, 12).map(lambda n: n / 4), st.none() | positive), max_size=12
-    ),
+    st.lists(st.tuples(grid, positive, st.integers(1, 12).map(lambda n: n / 4), st.none() | positive), max_size=12),
 )
 def test_ends_agree_with_the_definition(cores, jobs):
-    jobs = [(a, s, d, None if leave is None else a + leave + 1 / 3) for a, s, d, leave in jobs]
+    jobs = [(a, s, d, None if leave is None else a + leave + 0.3137) for a, s, d, leave in jobs]
     marks, shared = run_jobs(cores, jobs)
     for mark, expected in zip(marks, reference(cores, jobs), strict=True):
         assert mark.at == (None if expected is None else pytest.approx(float(expected), abs=1e-9))

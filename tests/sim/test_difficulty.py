@@ -28,9 +28,7 @@ def rng(seed=0):
 
 def osworld():
     return [
-        Task(f"{domain}-{i}", "…", domain)
-        for domain, count in zip(DOMAINS, COUNTS, strict=True)
-        for i in range(count)
+        Task(f"{domain}-{i}", "…", domain) for domain, count in zip(DOMAINS, COUNTS, strict=True) for i in range(count)
     ]
 
 

@@ -257,9 +257,7 @@ def test_agrees_with_the_reference_to_the_nanosecond_while_memory_lasts(arrivals
 
 
 actions = st.lists(
-    st.tuples(
-        st.floats(0, 0.6), st.sampled_from(["abort", "pause", "resume", "abort_all"]), st.integers(0, 11)
-    ),
+    st.tuples(st.floats(0, 0.6), st.sampled_from(["abort", "pause", "resume", "abort_all"]), st.integers(0, 11)),
     max_size=8,
 )
 

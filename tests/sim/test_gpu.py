@@ -34,9 +34,7 @@ def test_single_request_token_time_meets_the_public_benchmark():
 
 
 def test_terms_add_up():
-    seconds = H100.iteration_seconds(
-        3, 125, kv_tokens=10_000, prefill_pairs=1_000_000, num_images=2, num_seqs=4
-    )
+    seconds = H100.iteration_seconds(3, 125, kv_tokens=10_000, prefill_pairs=1_000_000, num_images=2, num_seqs=4)
     parts = 6.4e-3 + 0.41e-3 + 10_000 * 22.8e-9 + 1e-3 + 84e-3 + 0.3e-3 + 4 * 12e-6
     assert seconds == pytest.approx(parts)
     assert H100.iteration_seconds(3, 125) == pytest.approx(H100.iteration_seconds(3, 125, num_seqs=4))
@@ -59,9 +57,7 @@ def test_fp8_is_derived_from_h100():
 def test_peak_rate_is_the_best_batch_that_fits():
     crowded = H100.peak_tokens_per_second(14_800)
     largest = H100.kv_capacity_tokens // 14_800
-    assert crowded == pytest.approx(
-        largest / H100.iteration_seconds(largest, kv_tokens=largest * 14_800), rel=1e-12
-    )
+    assert crowded == pytest.approx(largest / H100.iteration_seconds(largest, kv_tokens=largest * 14_800), rel=1e-12)
     assert crowded < H100.peak_tokens_per_second(1_000)
     with pytest.raises(ValueError, match="context_tokens"):
         H100.peak_tokens_per_second(0)

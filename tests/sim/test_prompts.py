@@ -98,9 +98,7 @@ def test_replies_can_be_constant_and_repeat_by_seed():
     assert [first() for _ in range(20)] == [second() for _ in range(20)]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"window": "jump"}, {"images_after_cut": 6}, {"max_texts": -1}, {"num_turns": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"window": "jump"}, {"images_after_cut": 6}, {"max_texts": -1}, {"num_turns": 0}])
 def test_impossible_models_are_refused(wrong):
     with pytest.raises(ValueError, match="got"):
         PromptModel(**wrong)

@@ -130,9 +130,7 @@ class Cluster:
 
     def finish(self, attempt: Attempt, turns: tuple[Turn, ...], started: float, *, broken: bool) -> None:
         reward = None if broken else float(self.rng.random() < 0.3 + 0.4 * (attempt.task in TASKS[:20]))
-        ending = (
-            Ending.BROKEN if broken else self.rng.choice([Ending.DONE] * 4 + [Ending.TURN_LIMIT, Ending.FAIL])
-        )
+        ending = Ending.BROKEN if broken else self.rng.choice([Ending.DONE] * 4 + [Ending.TURN_LIMIT, Ending.FAIL])
         trajectory = Trajectory(
             attempt,
             turns,
@@ -207,9 +205,7 @@ def make_trace() -> Callable[..., Trace]:
 def make_run(make_trace: Callable[..., Trace]) -> Callable[..., RunDir]:
     """Return a function that writes a made-up run into a folder."""
 
-    def make(
-        path: Path, *, preset: str = "dart", seed: int = 0, surrogate: bool = True, **options: Any
-    ) -> RunDir:
+    def make(path: Path, *, preset: str = "dart", seed: int = 0, surrogate: bool = True, **options: Any) -> RunDir:
         trace = make_trace(seed=seed, coupled=preset == "coupled", **options)
         num_envs = len(trace.desktops)
         counts = {"offered": trace.offered, "trained": trace.trained}

@@ -55,9 +55,7 @@ class Visitor:
 
     def check(self) -> None:
         assert self.complaints == []
-        assert [
-            address for address in self.addresses if not address.startswith(("file:", "data:", "blob:"))
-        ] == []
+        assert [address for address in self.addresses if not address.startswith(("file:", "data:", "blob:"))] == []
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +96,7 @@ def colors(png: bytes) -> Counter[tuple[int, int, int]]:
     """Return how many pixels of a screenshot have each colour."""
     pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=np.uint32)
     found, number = np.unique(pixels @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32), return_counts=True)
-    return Counter(
-        {(c >> 16, c >> 8 & 255, c & 255): n for c, n in zip(found.tolist(), number.tolist(), strict=True)}
-    )
+    return Counter({(c >> 16, c >> 8 & 255, c & 255): n for c, n in zip(found.tolist(), number.tolist(), strict=True)})
 
 
 def rgb(text: str) -> tuple[int, int, int]:
@@ -126,10 +122,7 @@ def test_a_bar_tells_what_it_is(visitor: Visitor, folder: Path):
     box = bar.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_selector("#plot-states .hoverlayer .hovertext")
-    assert (
-        "waits for a reply while the inference pool serves"
-        in page.locator("#plot-states .hovertext").text_content()
-    )
+    assert "waits for a reply while the inference pool serves" in page.locator("#plot-states .hovertext").text_content()
     visitor.check()
 
 

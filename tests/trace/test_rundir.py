@@ -51,9 +51,7 @@ def test_the_data_of_a_long_run_stay_small(make_run, tmp_path):
 def test_a_folder_that_is_no_run_is_refused(make_run, tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere is not a folder; a run's folder is wanted"):
         read_run(tmp_path / "nowhere")
-    with pytest.raises(
-        ConfigError, match=r"it has no config\.toml, summary\.json, series\.json, timeline\.json"
-    ):
+    with pytest.raises(ConfigError, match=r"it has no config\.toml, summary\.json, series\.json, timeline\.json"):
         read_run(tmp_path)
     make_run(tmp_path, hours=0.2)
     (tmp_path / "series.json").unlink()
@@ -61,9 +59,7 @@ def test_a_folder_that_is_no_run_is_refused(make_run, tmp_path):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("{", "is not JSON"), ("[]", "holds a list, a JSON object is wanted")]
-)
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "holds a list, a JSON object is wanted")])
 def test_a_broken_file_is_named(make_run, tmp_path, text, message):
     make_run(tmp_path, hours=0.2)
     (tmp_path / "summary.json").write_text(text)

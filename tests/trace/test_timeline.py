@@ -131,9 +131,7 @@ def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
             assert isinstance(event["ts"], int)
             assert event["dur"] > 0
             assert event["name"] in {style.label for style in STATES[event["cat"]].values()}
-            by_track.setdefault((event["pid"], event["tid"]), []).append(
-                (event["ts"], event["ts"] + event["dur"])
-            )
+            by_track.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
     assert len(by_track) == 8 + 2 + 1
     for spans in by_track.values():
         for (_, end), (start, _) in pairwise(sorted(spans)):
@@ -142,11 +140,7 @@ def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
 
 def test_perfetto_names_every_process_and_thread(trace):
     events = perfetto(trace)["traceEvents"]
-    names = {
-        (e["pid"], e["tid"]): e["args"]["name"]
-        for e in events
-        if e["name"] in ("process_name", "thread_name")
-    }
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] in ("process_name", "thread_name")}
     assert names[1, 0] == "Trainer"
     assert names[1, 1] == "trainer 0"
     assert names[2, 2] == "worker 1"
@@ -162,9 +156,7 @@ def test_perfetto_states_add_up_to_the_totals_of_the_same_window(trace):
             key = event["cat"], event["name"]
             spent[key] = spent.get(key, 0) + event["dur"]
     last = trace.snapshots[-1]
-    for population, totals in zip(
-        trace.populations(), (last.desktops, last.workers, last.trainer), strict=True
-    ):
+    for population, totals in zip(trace.populations(), (last.desktops, last.workers, last.trainer), strict=True):
         for state, total in zip(population.states, totals, strict=True):
             label = STATES[population.name][state.name.lower()].label
             assert spent.get((population.name, label), 0) / 1e6 == pytest.approx(total, abs=0.01)

@@ -87,9 +87,7 @@ def test_memory_does_not_grow_with_the_length_of_the_run(limit):
     trace = Trace(clock, num_envs=2, num_workers=1, max_segments=limit, max_snapshots=limit)
     for number in range(3000):
         clock.now += 40.0
-        trace.desktops.tracks[number % 2].enter(
-            DesktopState.ACTING if number % 3 else DesktopState.GENERATING
-        )
+        trace.desktops.tracks[number % 2].enter(DesktopState.ACTING if number % 3 else DesktopState.GENERATING)
         trace.tick()
         assert len(trace.snapshots) <= limit
         assert len(trace.desktops.segments or ()) <= limit
