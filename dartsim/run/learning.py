@@ -27,12 +27,11 @@ from envs.mock.oracle import oracle_text
 from envs.render import episode_gif
 
 try:
-    import torch
-
     from real.evaluate import Evaluation, evaluate, play
     from real.learner import LearnerConfig, TorchLearner
     from real.vlm import Vlm, VlmConfig, VlmPolicy, build
     from real.vlm.config import tiny, tiny_writer
+    from real.vlm.model import one_thread
     from real.vlm.sampling import score_reply
     from real.warmstart import Demonstration, WarmStart, warm_start
 except ModuleNotFoundError as missing:
@@ -185,7 +184,7 @@ def learning(
     """
     config = found.config
     seed = config.run.seed
-    torch.set_num_threads(1)  # small matrices: more threads wait for each other
+    one_thread()
     vlm = build(vlm_config(config), seed=seed)
     if config.policy.warm_start_steps and resume is None:
         _warm_start(found, vlm, on_step)

@@ -123,6 +123,11 @@ class Vlm:
         return Vlm(self.config, model, self.vocabulary)
 
 
+def one_thread() -> None:
+    """Compute on one thread of this process: with small matrices on busy cores, more take many times as long."""
+    torch.set_num_threads(1)
+
+
 def build(config: VlmConfig, *, seed: int = 0) -> Vlm:
     """Return a model, with the weights of its folder or random ones by seed.
 

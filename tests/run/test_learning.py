@@ -1,0 +1,82 @@
+"""A model in a run: demonstrations, warm start, selection, and the pool filled by the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra `train`")
+
+from dartsim.config import load
+from dartsim.curation import SuccessPool
+from dartsim.run.learning import learner_config, learning, oracle_turns
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from dartsim.trainer.objective_config import DART_PAPER
+
+SMALL = ("tasks.count=16", "tasks.held_out=4", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")
+
+
+def built(*changes: str):
+    found = models(load(preset_name="tiny", overrides=[*SMALL, *changes]))
+    return found, learning(found)
+
+
+def test_the_oracle_s_successes_fill_the_pool_with_the_model_s_log_probabilities():
+    found, learned = built("curation.pool.collected_per_task=1")
+    pool = SuccessPool()
+    learned.fill(pool)
+    assert len(pool) == len(found.tasks)
+    stored = pool.stored(found.tasks[0].id)[0].trajectory
+    assert stored.reward == 1.0
+    for turn in stored.turns:
+        assert len(turn.reply.tokens) == len(turn.reply.logprobs) == len(turn.reply.entropies)
+        assert np.all(np.asarray(turn.reply.logprobs) <= 0.0)
+
+
+def test_what_a_grammar_cannot_write_is_not_stored():
+    """Typing is not a click on a cell."""
+    _, learned = built("curation.pool.collected_per_task=1", "tasks.mock=type_text", "rollout.max_turns=8")
+    pool = SuccessPool()
+    learned.fill(pool)
+    assert len(pool) == 0
+
+
+def test_a_warm_start_raises_success():
+    changes = ("tasks.count=96", "tasks.held_out=48")
+    _, cold = built(*changes)
+    found, warm = built(*changes, "policy.warm_start_steps=90")
+    before, after = (each.evaluate(each.newest) for each in (cold, warm))
+    assert before is not None
+    assert after is not None
+    assert after > before + 0.1
+    assert oracle_turns(found.config, found.tasks[0], 0)
+
+
+def test_a_sentence_grammar_runs_many_turns():
+    found, learned = built(
+        "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=check_boxes",
+        "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success", "run.updates=1",
+        "run.hours=0.2", "curation.groups.drop_all_failed=false",
+    )  # fmt: skip
+    result = run_simulation(found, learning=learned)
+    assert result.figures["total_updates"] == 1
+    assert result.figures["turns_per_trajectory"] > 1
+    assert "learner/loss" in result.trace.updates[0].metrics
+
+
+def test_two_versions_are_served_during_a_rolling_sync():
+    """Replies carry the version that wrote them, whatever the workers load meanwhile."""
+    found, learned = built("cluster.engine.reload_seconds=30.0", "run.updates=4")
+    seen: set[tuple[int, int]] = set()
+
+    def watch(trace) -> None:
+        trace.watchers.append(lambda t: seen.update((u.reply.oldest_version, u.reply.version) for u in t.turns))
+
+    run_simulation(found, learning=learned, on_start=watch)
+    assert {version for _, version in seen} >= {0, 1}
+    assert all(oldest == version for oldest, version in seen)
+
+
+def test_the_default_objective_is_the_paper_s():
+    assert learner_config(load(preset_name="dart")).objective == DART_PAPER
