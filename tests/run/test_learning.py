@@ -56,8 +56,8 @@ def test_a_warm_start_raises_success():
 def test_a_sentence_grammar_runs_many_turns():
     found, learned = built(
         "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=check_boxes",
-        "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success", "run.updates=1",
-        "run.hours=0.2", "curation.groups.drop_all_failed=false",
+        "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success",
+        "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false",
     )  # fmt: skip
     result = run_simulation(found, learning=learned)
     assert result.figures["total_updates"] == 1
