@@ -15,7 +15,7 @@ from typing import Any
 from experiments.common import recorded
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/experiments.md", "docs/speed.md")
+PAGES = ("README.md", "docs/experiments.md", "docs/learning.md", "docs/speed.md")
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 LABELS = {
@@ -115,6 +115,53 @@ def provenance() -> str:
     )
 
 
+def main_job() -> str:
+    """The main job by seed."""
+    figures = recorded("main_job")
+    rows = [
+        [
+            str(run["seed"]),
+            f"{run['success_rate_initial']:.1%}",
+            f"{run['success_rate_final']:.1%}",
+            str(run["total_updates"]),
+            f"{run['simulated_hours']:.1f}",
+            f"{run['cpu_seconds']:.0f}",
+        ]
+        for run in figures["runs"]
+    ]
+    head = ["seed", "success at first", "at last", "updates", "simulated hours", "CPU seconds"]
+    reached = f"{figures['learned']} of {len(rows)} seeds end at {figures['wanted_success_rate']:.0%} or more"
+    return table(head, rows) + f"\n{reached}, on held-out tasks; the run ends itself at 92 %.\n"
+
+
+def timers() -> str:
+    """Timers per second of each loop."""
+    rates = recorded("speed")["timers_per_second"]
+    base = rates["simpy"]
+    return table(
+        ["loop", "timers a CPU second", "of raw SimPy"],
+        [[name, f"{rate:,.0f}", f"{rate / base:.2f}"] for name, rate in rates.items()],
+    )
+
+
+def turns() -> str:
+    """CPU time per simulated turn by cluster size."""
+    rows = []
+    for entry in recorded("speed")["turns"]:
+        ours, bare = entry["cpu_us_per_turn"], entry["bare_simpy_cpu_us_per_turn"]
+        rows.append(
+            [
+                f"{entry['num_envs']:,}",
+                f"{ours:.1f}",
+                f"{bare:.1f}",
+                f"{ours / bare:.2f}",
+                f"{entry['speedup']:,.0f}",
+                f"{entry['peak_rss_mb']:.0f}",
+            ]
+        )
+    return table(["desktops", "dartsim, µs a turn", "bare SimPy, µs a turn", "ratio", "x real time", "peak MB"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "efficiency": efficiency,
     "headline": headline,
@@ -122,6 +169,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "measured-runs": measured_runs,
     "prototype-runs": prototype_runs,
     "provenance": provenance,
+    "main-job": main_job,
+    "timers": timers,
+    "turns": turns,
 }
 
 
