@@ -10,6 +10,7 @@ from typing import Protocol
 from dartsim.errors import WorkerFault, WorkerRestarted
 from dartsim.ports import PolicyWorker
 from dartsim.rollout.routing import Routed, Router
+from dartsim.rollout.slots import WorkerSlot
 from dartsim.rollout.sync import SyncPlan, WeightSync
 from dartsim.trace import DesktopState, Trace, Track, WorkerState
 from dartsim.types import Attempt, Reply, Request, Version, Weights
@@ -37,23 +38,6 @@ class Service(Protocol):
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open the session of an attempt; ``track`` is the desktop that waits for its replies."""
         ...
-
-
-class WorkerSlot(Routed):
-    """A worker of the pool.
-
-    It is up (routable), draining (live requests, takes no new one), loading, or down (its last load
-    failed). ``version`` is what it serves; while it is loading it serves nothing.
-    """
-
-    __slots__ = ("drained", "engine", "track", "version")
-
-    def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
-        super().__init__(index)
-        self.engine = engine
-        self.track = track
-        self.version = version
-        self.drained: asyncio.Future[None] | None = None
 
 
 class PoolSession:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dartsim.errors import WorkerFault
 from dartsim.ports import SyncMode
-from dartsim.trace import WorkerState
+from dartsim.rollout.slots import WorkerSlot
+from dartsim.trace import Trace, WorkerState
 from dartsim.types import Version, Weights
-
-if TYPE_CHECKING:
-    from dartsim.rollout.service import RolloutService, WorkerSlot
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +36,25 @@ class SyncPlan:
     retry_seconds: float = 5.0
 
 
+class Pool(Protocol):
+    """What a synchronisation asks of the pool whose workers it changes."""
+
+    workers: list[WorkerSlot]
+    trace: Trace
+
+    def take_down(self, worker: WorkerSlot) -> None:
+        """Send the worker nothing more; its live requests go on."""
+        ...
+
+    def stop(self, worker: WorkerSlot) -> None:
+        """The worker serves nothing from now on, not even its live requests."""
+        ...
+
+    def bring_up(self, worker: WorkerSlot) -> None:
+        """The worker serves again."""
+        ...
+
+
 class WeightSync:
     """Brings every worker to the newest publication, one slice after the other.
 
@@ -45,7 +62,7 @@ class WeightSync:
     weights at once, and the others are visited again. No two loads of a worker ever overlap.
     """
 
-    def __init__(self, service: RolloutService, plan: SyncPlan, weights: Weights) -> None:
+    def __init__(self, service: Pool, plan: SyncPlan, weights: Weights) -> None:
         self._service = service
         self._plan = plan
         self._target = weights

@@ -97,6 +97,10 @@ def execute(
         summary={**result.figures, "bias": result.bias, **bounds(found, result.figures), **more},
         meta=meta(config, result),
     )
+    # Imported here: the page needs jinja2 and plotly, which nothing else of a run does.
+    from dartsim.trace.report import render_report
+
+    render_report(run)
     return run, result
 
 

@@ -80,7 +80,7 @@ def write_run(
     summary: Mapping[str, Any],
     meta: Mapping[str, Any],
 ) -> RunDir:
-    """Write everything that is known of a run into ``path``, and its report.
+    """Write everything that is known of a run into ``path``; ``dartsim.trace.report`` draws its page from that.
 
     Args:
         path: A folder, made if needed; files of an earlier run in it are replaced.
@@ -91,9 +91,6 @@ def write_run(
             ``dartsim.trace.report``).
         meta: ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
-    # Imported here: the page needs jinja2 and plotly, which nothing else of a run does.
-    from dartsim.trace.report import render_report
-
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
     everything = {**meta, **summary, "config": config}
@@ -102,9 +99,7 @@ def write_run(
     write_text(path / TIMELINE, _compact(timeline(trace)))
     # No time in the header: the same run writes the same bytes.
     write_bytes(path / TRACE, gzip.compress(_compact(perfetto(trace, meta=meta)).encode(), mtime=0))
-    run = RunDir(path)
-    render_report(run)
-    return run
+    return RunDir(path)
 
 
 def read_run(path: Path) -> RunDir:

@@ -13,6 +13,7 @@ import pytest
 
 from dartsim.trace import DesktopState, Trace, TrainerState, WorkerState
 from dartsim.trace.figures import summary
+from dartsim.trace.report import render_report
 from dartsim.trace.rundir import RunDir, write_run
 from dartsim.trace.series import by_label
 from dartsim.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
@@ -218,7 +219,7 @@ def make_run(make_trace: Callable[..., Trace]) -> Callable[..., RunDir]:
             }
         }
         sampling = "batch" if preset == "coupled" else "rollout"
-        return write_run(
+        run = write_run(
             path,
             trace,
             config={"rollout": {"num_envs": num_envs, "sampling": sampling}, "seed": seed},
@@ -232,5 +233,7 @@ def make_run(make_trace: Callable[..., Trace]) -> Callable[..., RunDir]:
                 "versions": {"dartsim": "0.1.0"},
             },
         )
+        render_report(run)
+        return run
 
     return make

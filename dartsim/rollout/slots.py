@@ -1,0 +1,27 @@
+"""``WorkerSlot``: a worker as the pool keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dartsim.ports import PolicyWorker
+from dartsim.rollout.routing import Routed
+from dartsim.trace import Track
+from dartsim.types import Version
+
+
+class WorkerSlot(Routed):
+    """A worker of the pool.
+
+    It is up (routable), draining (live requests, takes no new one), loading, or down (its last load
+    failed). ``version`` is what it serves; while it is loading it serves nothing.
+    """
+
+    __slots__ = ("drained", "engine", "track", "version")
+
+    def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
+        super().__init__(index)
+        self.engine = engine
+        self.track = track
+        self.version = version
+        self.drained: asyncio.Future[None] | None = None
