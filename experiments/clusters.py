@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.progress import track
 from dartsim.config import Config, load
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
+from real.machine import usable_cores
 
 Figures = dict[str, Any]
 
@@ -49,7 +49,7 @@ def run_cluster(cluster: Cluster) -> Figures:
 
 def run_clusters(clusters: Sequence[Cluster], console: Console, what: str) -> list[Figures]:
     """Run all on all cores, the results in the order asked for."""
-    processes = min(len(clusters), len(os.sched_getaffinity(0)))
+    processes = min(len(clusters), usable_cores())
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         done = pool.map(run_cluster, clusters)
         return list(track(done, what, total=len(clusters), console=console, disable=not console.is_terminal))

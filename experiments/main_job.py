@@ -20,6 +20,7 @@ from rich.table import Table
 from dartsim.config import Config, load
 from dartsim.run.execute import execute
 from experiments.common import Options, run_experiment
+from real.machine import usable_cores
 
 WANTED = 0.9
 """Success on held-out tasks that counts as learned."""
@@ -56,7 +57,7 @@ def measure(options: Options) -> dict[str, Any]:
     """Run all seeds on all cores."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
     jobs = [(seed, options.quick) for seed in range(options.seeds)]
-    processes = min(len(jobs), len(os.sched_getaffinity(0)))
+    processes = min(len(jobs), usable_cores())
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         runs = []
         for found in pool.map(run_seed, jobs):

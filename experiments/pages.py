@@ -70,6 +70,7 @@ def gpu_definitions() -> str:
     words = {
         "all_time": "dedicated rollout GPUs, all the time",
         "rollout_phase": "dedicated rollout GPUs, while attempts run",
+        "share_of_peak_token_rate": "dedicated rollout GPUs, share of the peak token rate",
         "hybrid_training_counts_full": "hybrid GPUs, an update counted as busy throughout",
         "training_share_that_meets_published": "share of an update that would have to count for 29.6 %, on hybrid GPUs",
     }
@@ -95,6 +96,11 @@ def _other_runs(kind: str) -> str:
 def measured_runs() -> str:
     """Other measured runs, predicted by the same parameters."""
     return _other_runs("measured")
+
+
+def fitted_runs() -> str:
+    """Figures of the runs that the parameters were chosen by."""
+    return _other_runs("fitted")
 
 
 def prototype_runs() -> str:
@@ -167,6 +173,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "gpu-definitions": gpu_definitions,
     "measured-runs": measured_runs,
+    "fitted-runs": fitted_runs,
     "prototype-runs": prototype_runs,
     "provenance": provenance,
     "main-job": main_job,

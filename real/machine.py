@@ -27,7 +27,7 @@ def describe_machine() -> dict[str, Any]:
     commit, dirty = checkout_state(Path(__file__).resolve().parent.parent)
     return {
         "cpu_model": cpu_model(),
-        "logical_cores": _usable_cores(),
+        "logical_cores": usable_cores(),
         "memory_gib": round(psutil.virtual_memory().total / _GIB, 1),
         "os": platform.platform(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -72,10 +72,11 @@ def installed_packages() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _usable_cores() -> int | None:
+def usable_cores() -> int:
+    """Return how many logical cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+    return os.cpu_count() or 1
 
 
 def _git(root: Path, *arguments: str) -> str | None:

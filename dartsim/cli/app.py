@@ -1,7 +1,7 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-130 interrupted (what ran so far is written).
+130 interrupted (of `run`, what ran so far is written).
 """
 
 from __future__ import annotations

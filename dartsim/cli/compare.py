@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from dartsim.cli.progress import bars
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config
 from dartsim.errors import ConfigError
+from real.machine import usable_cores
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -88,7 +88,8 @@ def compare(
         out.print(figure_table(means))
         if seeds > 1:
             out.print(f"means over {seeds} seeds; the page shows seed 0")
-        out.print("surrogate policy: outcomes are drawn, nothing was learned")
+        if any(run.summary["surrogate"] for run in runs):
+            out.print("surrogate policy: outcomes are drawn, nothing was learned")
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         write_json([_row(run.summary) for run in runs], json_file)
@@ -118,7 +119,7 @@ def run_jobs(jobs: Sequence[Job]) -> None:
     """Run all jobs on all cores, one process each, with one progress bar each."""
     context = multiprocessing.get_context("spawn")
     hours = context.Array("d", len(jobs), lock=False)
-    num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
+    num_processes = min(len(jobs), usable_cores())
     with (
         bars() as progress,
         ProcessPoolExecutor(num_processes, mp_context=context, initializer=_prepare, initargs=(hours,)) as pool,

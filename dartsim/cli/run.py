@@ -69,9 +69,12 @@ def _learned(summary: dict[str, Any]) -> str:
     """Return what was learned, in words."""
     if summary["surrogate"]:
         return "surrogate policy: outcomes are drawn, nothing was learned"
-    first, last = summary["success_rate_initial"], summary["success_rate_final"]
     hours, updates = summary["simulated_hours"], summary["total_updates"]
-    return f"success on held-out tasks: {first:.1%} -> {last:.1%}, in {updates} updates and {hours:.1f} simulated hours"
+    done = f"{updates} updates and {hours:.1f} simulated hours"
+    held_out = summary["learning"]["held_out"]["success_rate"]
+    if not held_out:
+        return f"{done}; no held-out tasks (tasks.held_out) to say what was learned"
+    return f"success on held-out tasks: {held_out[0]:.1%} -> {held_out[-1]:.1%}, in {done}"
 
 
 def _figures(summary: dict[str, Any], path: Path, cpu: float, wall: float) -> dict[str, Any]:

@@ -67,13 +67,35 @@ def broken_rules(config: Config) -> Iterator[str]:
         yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
 
+def policy_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every rule between the policy and what it is used on."""
+    policy, source = config.policy.kind, config.tasks.source
+    if (policy == "vlm") != (source == "mock"):
+        yield (
+            f'policy.kind = "{policy}" does not go with tasks.source = "{source}": a model that sees needs the mock '
+            'desktop ("vlm" with "mock"), a surrogate draws outcomes of the other tasks. Change one of them.'
+        )
+    if config.run.target_success is not None:
+        evaluates = config.tasks.held_out and config.trainer.evaluation.every_updates
+        if policy != "vlm" or not evaluates:
+            yield (
+                f"run.target_success = {config.run.target_success} is never measured: it needs policy.kind = "
+                '"vlm", tasks.held_out of at least 1, and trainer.evaluation.every_updates.'
+            )
+    if policy == "surrogate" and config.curation.selection.rule != "all":
+        yield (
+            f'curation.selection.rule = "{config.curation.selection.rule}" has no effect with a surrogate policy, '
+            'whose turns have no entropies. Set it to "all".'
+        )
+
+
 def check(config: Config) -> Config:
     """Return the configuration if it breaks no rule.
 
     Raises:
         ConfigError: Naming every broken rule.
     """
-    broken = list(broken_rules(config))
+    broken = [*broken_rules(config), *policy_rules(config)]
     if broken:
         raise ConfigError("the configuration cannot work:\n" + "\n".join(f"  - {rule}" for rule in broken))
     return config

@@ -54,7 +54,7 @@ class SurrogateConfig(Section):
     """The surrogate policy: outcomes and lengths are drawn, nothing is learned."""
 
     mean_success: Share | None = Field(
-        0.594, description="Mean success rate over tasks; null keeps the measured deciles' .559."
+        0.594, description="Mean success rate over tasks; none keeps the measured deciles' .559."
     )
     domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
         "DART-GUI-7B", description="OSWorld tasks: whose published results by domain set the difficulty."
@@ -219,7 +219,7 @@ class CurationConfig(Section):
     staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Staleness bound.")
     max_ahead: Positive | None = Field(
         None,
-        description="Most attempts admitted and not yet in published weights; null admits always (DART).",
+        description="Most attempts admitted and not yet in published weights; none admits always (DART).",
     )
     store: Literal["memory", "sqlite"] = Field("sqlite", description="Where states of trajectories are kept.")
 
@@ -285,7 +285,7 @@ class TrainerConfig(Section):
     wait_for_sync: bool = Field(False, description="Whether training waits until all workers have new weights.")
     retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
     retry_longest_seconds: Seconds = Field(600.0, description="Longest such wait.")
-    max_failures: Positive | None = Field(None, description="Failures in a row that end the run; null never.")
+    max_failures: Positive | None = Field(None, description="Failures in a row that end the run; none: never.")
 
 
 class HostsConfig(Section):
@@ -313,7 +313,7 @@ class EnvConfig(Section):
     profile: str = Field("dart", description="Named latency profile; see `dartsim profiles`.")
     latency: dict[str, Any] = Field(
         default_factory=dict,
-        description="Replaced latencies: boot, setup, step, evaluate, teardown = seconds or a distribution.",
+        description="Replaced latencies: start, boot, setup, step, evaluate, teardown = seconds or a distribution.",
     )
 
 

@@ -1,6 +1,6 @@
 """Deadlines for the calls of one attempt, at the price of a few timers an attempt.
 
-``asyncio.timeout`` around every call costs a timer a call, which was 29 % of a simulated turn. Here each
+``asyncio.timeout`` around every call costs a timer a call, a third of the cost of a simulated turn. Here each
 kind of call has a ``Lane``: beginning a call only writes down when it is due, and the attempt's one timer
 moves itself when it goes off too early.
 """

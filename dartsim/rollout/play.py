@@ -15,7 +15,6 @@ from dartsim.types import Attempt, Ending, Request, Trajectory, Turn
 # Looking a member of an enumeration up in its class costs ten times what a global name costs.
 GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING
 
-DONE_ACTION = "DONE"
 FAIL_ACTION = "FAIL"
 
 

@@ -1,7 +1,8 @@
 """Closed-form bounds on what a configuration can train: the bottleneck law, beside every simulated figure.
 
-Nothing can train faster than its trainer, nor than its desktops produce; each bound leaves out all waiting,
-so a simulated figure above one of them is a bug.
+Nothing can train faster than its trainer, nor than its desktops produce; each bound leaves out all waiting.
+A measured window that begins in the middle of an update counts all of its turns when it ends, so in a short run
+the simulated figure may lie above the trainer's bound by up to one update's turns.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ def execute(
         ConfigError: If the configuration names what does not exist, or the folder holds a run already.
     """
     found = models(config)
+    refuse_used(path)
     trained = _learning(found, on_step)
     claim(path)
     samples = Samples() if trained else None
@@ -119,14 +120,22 @@ def _learning(found: Models, on_step: Callable[[str, int, int], None] | None) ->
     return learning(found, on_step)
 
 
-def claim(path: Path) -> None:
-    """Make a run's folder.
+def refuse_used(path: Path) -> None:
+    """Refuse a folder that holds a run.
 
     Raises:
-        ConfigError: If it holds a run already, or is no folder.
+        ConfigError: If it does.
     """
     if (path / SUMMARY).exists():
         raise ConfigError(f"{path} holds a run already; give another folder with --out, or remove it")
+
+
+def claim(path: Path) -> None:
+    """Make a run's folder, and remove what an unfinished run left in it.
+
+    Raises:
+        ConfigError: If it cannot be made.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -35,7 +35,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         last: Its end, later than ``first``.
         peak_tokens_per_second: Largest response-token rate of all workers together, if known.
 
-    Source: the definitions are those of the project's design; see ``docs/measurements.md``.
+    Source: ``docs/measurements.md`` has the definitions.
     """
     minutes = (last.time - first.time) / 60.0
 

@@ -23,7 +23,7 @@ def test_recorded_figures_meet_the_published_ones():
     figures = recorded("headline")
     for preset, published in PUBLISHED.items():
         for name, known in published.items():
-            if (preset, name) != UNDEFINED:
+            if known is not None and (preset, name) != UNDEFINED:
                 assert figures[preset][name] == pytest.approx(known, rel=BAND[preset]), (preset, name)
     assert figures["dart"]["max_staleness"] == 1
     assert figures["coupled"]["max_staleness"] == 0
@@ -38,7 +38,7 @@ def test_recorded_figures_say_what_made_them():
 
 @pytest.mark.parametrize("preset", PUBLISHED)
 def test_a_small_run_gives_the_recorded_picture(preset: str):
-    """Two hours of one seed lie near the recorded means of three days."""
+    """Three hours of one seed lie near the recorded means of three days."""
     found = run_cluster(Cluster(preset, 3.0))
     known = recorded("headline")[preset]
     for name in ("env_utilization", "gpu_utilization", "trajectories_per_minute"):
@@ -60,7 +60,7 @@ def test_means_take_the_largest_of_a_maximum():
 
 
 def test_the_experiment_prints_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The whole command on a toy: one hour, two predictions."""
+    """The whole command on a toy: two and a half hours, one prediction."""
     from experiments import headline, other_runs
     from experiments.common import run_experiment
 
