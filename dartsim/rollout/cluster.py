@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from dartsim.errors import EnvStartFailed, InvariantViolated
@@ -33,6 +31,24 @@ class StartRule:
     close_seconds: float = 120.0
 
 
+class Lease:
+    """A slot and its desktop, lent for an ``async with`` block; the desktop is closed at the end."""
+
+    __slots__ = ("_attempt", "_cluster", "_env", "_slot")
+
+    def __init__(self, cluster: EnvCluster, slot: int, attempt: Attempt) -> None:
+        self._cluster = cluster
+        self._slot = slot
+        self._attempt = attempt
+
+    async def __aenter__(self) -> AsyncEnv:
+        self._env = await self._cluster.open(self._slot, self._attempt)
+        return self._env
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._cluster.close(self._slot, self._env)
+
+
 class EnvCluster:
     """Slots for desktops. Each attempt gets a fresh desktop, as in DART.
 
@@ -48,9 +64,12 @@ class EnvCluster:
         self.leases: dict[int, Attempt] = {}
         """The attempt that each leased slot serves."""
 
-    @asynccontextmanager
-    async def lease(self, slot: int, attempt: Attempt) -> AsyncIterator[AsyncEnv]:
-        """Lend the slot to an attempt and start a desktop for it; closed at the end.
+    def lease(self, slot: int, attempt: Attempt) -> Lease:
+        """Lend the slot to an attempt and start a desktop for it, for an ``async with`` block."""
+        return Lease(self, slot, attempt)
+
+    async def open(self, slot: int, attempt: Attempt) -> AsyncEnv:
+        """Lend the slot to an attempt and start a desktop for it.
 
         Raises:
             EnvStartFailed: If every try to start one failed.
@@ -61,13 +80,16 @@ class EnvCluster:
                 f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve attempt {attempt.id} as well"
             )
         self.leases[slot] = attempt
-        track = self._trace.desktops.tracks[slot]
         try:
-            env = await self._start(slot, track)
-            try:
-                yield env
-            finally:
-                await self._close(env, track)
+            return await self._start(slot, self._trace.desktops.tracks[slot])
+        except BaseException:
+            del self.leases[slot]
+            raise
+
+    async def close(self, slot: int, env: AsyncEnv) -> None:
+        """Close the slot's desktop and take the slot back."""
+        try:
+            await self._close(env, self._trace.desktops.tracks[slot])
         finally:
             del self.leases[slot]
 

@@ -105,6 +105,7 @@ class Deadlines:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.disarm()
+        self._lanes.clear()  # they point here: a cycle, the only garbage a run would make
         await self._timeout.__aexit__(kind, error, traceback)
 
 

@@ -41,21 +41,23 @@ class Router(ABC):
 
     def begin(self, worker: Routed) -> None:
         """A request starts on a worker."""
+        worker.in_flight = level = worker.in_flight + 1
         if worker.routable:
-            del self._buckets[worker.in_flight][worker.index]
-            worker.in_flight += 1
-            self._put(worker)
-        else:
-            worker.in_flight += 1
+            buckets = self._buckets
+            del buckets[level - 1][worker.index]
+            if level == len(buckets):
+                buckets.append({})
+            buckets[level][worker.index] = worker
 
     def end(self, worker: Routed) -> None:
         """A request ends on a worker."""
+        worker.in_flight = level = worker.in_flight - 1
         if worker.routable:
-            del self._buckets[worker.in_flight][worker.index]
-            worker.in_flight -= 1
-            self._put(worker)
-        else:
-            worker.in_flight -= 1
+            buckets = self._buckets
+            del buckets[level + 1][worker.index]
+            buckets[level][worker.index] = worker
+            if level < self._lowest:
+                self._lowest = level
 
     def least_loaded(self) -> Routed:
         """Return the routable worker with the fewest live requests, the longest waiting first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ from dartsim.trace.series import by_label
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
-COLLECTIONS = (50_000, 20, 100)
-"""Thresholds of the garbage collector's generations during a run; Python's are (700, 10, 10)."""
+RARELY = 500_000
+"""Objects made and not freed between two looks for garbage during a run; Python's default is 700."""
 
 
 @dataclass
@@ -84,7 +84,8 @@ def run_simulation(
         except asyncio.CancelledError:
             interrupted = True
 
-    with suppress(KeyboardInterrupt), _rare_collections():
+    # A model that learns in this process may leave cycles that hold large tensors.
+    with suppress(KeyboardInterrupt), _rare_collections() if learning is None else nullcontext():
         simulate(
             main(),
             seed=config.run.seed,
@@ -101,13 +102,12 @@ def run_simulation(
 def _rare_collections() -> Iterator[None]:
     """Look for cyclic garbage rarely, and not among what existed before.
 
-    A run makes little of it (a few objects an attempt) and keeps many objects for long (trajectories that wait
-    for their update), which the default thresholds look through again and again: 10 % of the time with 80
-    desktops, 30 % with 5,000.
+    A run makes none of it, and keeps many objects for long (trajectories that wait for their update), which the
+    default thresholds look through again and again: 10 % of the time with 80 desktops, 30 % with 5,000.
     """
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.freeze()
-    gc.set_threshold(*COLLECTIONS)
+    gc.set_threshold(RARELY, 20, 100)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dartsim.errors import ConfigError
 
-BLOCK = 1024
+BLOCK = 128
 """Numbers drawn at once."""
 
 _STANDARD_NORMAL = NormalDist()

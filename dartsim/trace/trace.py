@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
 from dartsim.trace.tracks import Clock, Population
 from dartsim.types import Batch, Drop, Trajectory
+
+_VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
 HELD_OUT = "held_out/success_rate"
 """Name of the update metric that evaluations on held-out tasks write."""
@@ -166,10 +169,9 @@ class Trace:
             self.trained[trajectory.attempt.task.id] += 1
             behind = batch.version - trajectory.oldest_version
             worst = max(worst, behind)
-            for turn in trajectory.turns:
-                oldest = batch.version - turn.reply.oldest_version
-                total += oldest
-                self.staleness[oldest, batch.version - turn.reply.version] += 1
+            for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
+                total += (batch.version - oldest) * times
+                self.staleness[batch.version - oldest, batch.version - newest] += times
             num_turns += len(trajectory.turns)
         self.counts["updates"] += 1
         self.counts["trained_turns"] += num_turns
