@@ -95,6 +95,8 @@ class BareCluster:
     Attributes:
         found: The configuration, with what it names.
         timeouts: Whether every wait is an ``AnyOf`` with a time-out, the way SimPy has it.
+        num_turns: Turns taken so far.
+        num_attempts: Attempts begun so far.
         sync_seconds: Time from the start of one weight change of the workers to the next; those of DART's
             headline run publish every 21.2 min.
     """
@@ -127,7 +129,7 @@ class BareCluster:
         ]
         self._up = list(self._gpus)
         self._next_gpu = 0
-        self._attempts = 0
+        self.num_attempts = 0
         self._policy = SurrogatePolicy(
             self.found.difficulties, lengths=self.found.lengths, actions=Actions("", "", ""), max_plans=1
         )
@@ -155,7 +157,7 @@ class BareCluster:
         hop_seconds = self.found.config.cluster.engine.overhead_seconds
         turn_limit = self.found.config.rollout.max_turns
         while True:
-            self._attempts = number = self._attempts + 1
+            self.num_attempts = number = self.num_attempts + 1
             attempt = Attempt(number, next(tasks), 0, 0, number * 0x9E3779B97F4A7C15 % 2**63, turn_limit, 0)
             num_turns = min(self._policy.plan(attempt).num_turns, turn_limit)
             yield host.memory.get(pace.memory_mib)

@@ -23,9 +23,9 @@ from experiments.isolated import isolated, peak_rss_mb
 from experiments.timers import WAYS, timers_per_second
 
 ENVS_PER_WORKER = 10
-FULL_HOURS = {40: 24.0, 80: 24.0, 200: 2.0, 1_000: 0.3, 5_000: 0.1}
-"""Simulated hours by number of desktops: about 10 to 30 s of CPU time each."""
-QUICK_HOURS = {40: 1.0, 80: 1.0, 200: 0.5, 1_000: 0.15, 5_000: 0.08}
+FULL_HOURS = {40: 24.0, 80: 24.0, 200: 4.0, 1_000: 0.5, 5_000: 0.25}
+"""Simulated hours by number of desktops: about 10 to 40 s of CPU time each."""
+QUICK_HOURS = {40: 0.5, 80: 0.5, 200: 0.25, 1_000: 0.06, 5_000: 0.03}
 
 
 def scaled(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory") -> list[str]:

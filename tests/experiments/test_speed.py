@@ -1,0 +1,111 @@
+"""The speed benchmark in small: the same keys, plausible figures, and yardsticks that do the same work."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from experiments import speed
+from experiments.bare_simpy import BareCluster
+from experiments.common import Options, recorded
+from experiments.isolated import isolated, peak_rss_mb
+from experiments.timers import WAYS, delays, timers_per_second
+
+WANTED = {
+    "num_envs",
+    "simulated_hours",
+    "cpu_us_per_turn",
+    "bare_simpy_cpu_us_per_turn",
+    "speedup",
+    "peak_rss_mb",
+}
+"""Names that scripts read."""
+
+SMALL = speed.configuration(20, 0.5)
+
+
+def quiet(seeds: int = 1) -> Options:
+    return Options(quick=True, seeds=seeds, console=Console(file=io.StringIO(), width=120))
+
+
+def test_one_size_is_measured_with_all_its_figures():
+    row = speed.measure_size(20, 0.1, quiet())
+    assert set(row) >= WANTED
+    assert row["num_turns"] > 100
+    assert row["bare_simpy_num_turns"] == pytest.approx(row["num_turns"], rel=0.2)
+    for name in ("cpu_us_per_turn", "sqlite_cpu_us_per_turn", "bare_simpy_cpu_us_per_turn"):
+        assert 1.0 < row[name] < 10_000.0, name
+    assert row["speedup"] == pytest.approx(360.0 / (row["cpu_us_per_turn"] * row["num_turns"] * 1e-6), rel=0.01)
+    assert 10.0 < row["peak_rss_mb"] < 1_000.0
+
+
+def test_every_way_to_sleep_is_measured():
+    rates = timers_per_second(num_tasks=10, sleeps=5, repeats=2)
+    assert set(rates) == set(WAYS)
+    assert all(len(found) == 2 and min(found) > 100.0 for found in rates.values())
+
+
+def test_all_ways_sleep_the_same():
+    assert delays(3, 4) == delays(3, 4)
+
+
+def test_the_table_shows_every_size_and_loop():
+    figures = recorded("speed")
+    options = quiet()
+    speed.show(figures, options.console)
+    shown = options.console.file.getvalue()
+    assert all(way in shown for way in WAYS)
+    assert all(f"{row['num_envs']:,}" in shown for row in figures["turns"])
+
+
+def test_the_bare_model_does_the_same_work():
+    found = models(SMALL)
+    full = run_simulation(found)
+    for timeouts in (False, True):
+        bare = BareCluster(found, timeouts=timeouts)
+        assert bare.run() == pytest.approx(full.trace.hot.generated_turns, rel=0.1)
+        assert bare.num_attempts == pytest.approx(full.trace.counts["attempts"], rel=0.1)
+
+
+def test_the_bare_model_repeats_itself():
+    found = models(SMALL)
+    assert BareCluster(found).run() == BareCluster(found).run()
+
+
+def test_the_bare_model_wants_a_worker_that_is_up():
+    coupled = models(speed.load(preset_name="coupled"))
+    with pytest.raises(ValueError, match="some worker must be up"):
+        BareCluster(coupled).run()
+
+
+def test_a_scaled_cluster_keeps_its_proportions():
+    small, large = speed.configuration(40, 1.0), speed.configuration(5_000, 1.0)
+    for config in (small, large):
+        assert config.rollout.num_envs == speed.ENVS_PER_WORKER * config.rollout.num_workers
+        assert config.rollout.sync.workers_at_a_time == config.rollout.num_workers // 2
+        assert config.rollout.num_envs / config.cluster.hosts.count == pytest.approx(9.5, rel=0.1)
+
+
+def test_measuring_happens_in_a_process_of_its_own():
+    held = bytearray(b"\x01" * 50_000_000)
+    assert isolated(peak_rss_mb) < peak_rss_mb() - len(held) / 1e6 / 2
+
+
+def test_recorded_figures_have_the_names_that_scripts_read():
+    figures = recorded("speed")
+    assert {"timers_per_second", "turns", "seeds", "config", "commit", "versions", "machine"} <= set(figures)
+    assert set(figures["timers_per_second"]) == set(WAYS)
+    assert [row["num_envs"] for row in figures["turns"]] == list(speed.FULL_HOURS)
+    assert all(set(row) >= WANTED for row in figures["turns"])
+    assert all(row["peak_rss_mb"] < 500.0 for row in figures["turns"])
+
+
+@pytest.mark.bench
+def test_the_whole_system_costs_little_more_than_a_bare_model_with_time_outs():
+    row = speed.measure_size(80, 2.0, quiet(seeds=3))
+    assert row["cpu_us_per_turn"] < 1.5 * row["bare_simpy_timeouts_cpu_us_per_turn"]
+    assert row["speedup"] > 1_000
