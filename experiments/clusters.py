@@ -44,7 +44,7 @@ class Cluster:
 def run_cluster(cluster: Cluster) -> Figures:
     """Run one and return its figures, with its event hash."""
     result = run_simulation(models(cluster.config))
-    return {**result.figures, "event_hash": result.report.event_hash}
+    return {**result.figures, "event_hash": result.event_hash}
 
 
 def run_clusters(clusters: Sequence[Cluster], console: Console, what: str) -> list[Figures]:

@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Hours, Json, Out, Overrides, new_folder, settings
+from dartsim.cli.options import (
+    Backend,
+    Hours,
+    Json,
+    Out,
+    Overrides,
+    RealTime,
+    Workers,
+    backend_settings,
+    new_folder,
+    settings,
+)
 from dartsim.cli.progress import Live, bars
 from dartsim.cli.tables import figure_table
 
@@ -18,6 +29,7 @@ EXAMPLES = (
     "dartsim run\n\n"
     "dartsim run --preset dart --hours 8\n\n"
     "dartsim run my.toml --set rollout.num_envs=80 --set cluster.engine.reload_seconds=20 --seed 3\n\n"
+    "dartsim run --backend mock --hours 0.1\n\n"
     "dartsim run --preset coupled --json - | jq .env_utilization"
 )
 
@@ -28,10 +40,13 @@ def run(
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     hours: Hours = None,
+    backend: Backend = None,
+    workers: Workers = None,
+    real_time: RealTime = False,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run one system on a simulated cluster and write its folder: figures, model, database, traces, report.html.
+    """Run one system, simulated or real, and write its folder: figures, model, database, traces, report.html.
 
     Without a configuration or preset this is the main job: a tiny vision-language model learns to click. It needs
     the extra `train`; the presets with a surrogate policy need nothing.
@@ -42,7 +57,8 @@ def run(
     from dartsim.run.execute import execute
 
     default = "tiny" if config is None and preset is None else preset
-    resolved = load(config, preset_name=default, overrides=settings(overrides, hours, seed))
+    given = [*backend_settings(backend, workers, real_time), *settings(overrides, hours, seed)]
+    resolved = load(config, preset_name=default, overrides=given)
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     cpu, wall = time.process_time(), time.perf_counter()
     with bars() as progress:
@@ -56,12 +72,13 @@ def run(
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         out.print(_learned(run_dir.summary))
-        out.print(f"event hash {result.report.event_hash}")
+        if result.event_hash is not None:
+            out.print(f"event hash {result.event_hash}")
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         write_json(_figures(run_dir.summary, path, cpu, wall), json_file)
     if result.interrupted:
-        errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} simulated hours")
+        errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
         raise typer.Exit(130)
 
 
@@ -70,7 +87,8 @@ def _learned(summary: dict[str, Any]) -> str:
     if summary["surrogate"]:
         return "surrogate policy: outcomes are drawn, nothing was learned"
     hours, updates = summary["simulated_hours"], summary["total_updates"]
-    done = f"{updates} updates and {hours:.1f} simulated hours"
+    time_taken = f"{hours:.1f} simulated hours" if summary["virtual"] else f"{60.0 * hours:.1f} minutes"
+    done = f"{updates} updates and {time_taken}"
     held_out = summary["learning"]["held_out"]["success_rate"]
     if not held_out:
         return f"{done}; no held-out tasks (tasks.held_out) to say what was learned"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -138,7 +138,11 @@ def _unknown_keys(tree: Mapping[str, Any], model: type[BaseModel], path: tuple[s
             yield f"unknown key {place!r}{_nearest(place, valid_keys())}"
             continue
         section = next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
-        if section is not None and isinstance(value, Mapping):
+        if section is not None and get_origin(field.annotation) is dict:  # tables by name
+            for own, table in value.items() if isinstance(value, Mapping) else ():
+                if isinstance(table, Mapping):
+                    yield from _unknown_keys(table, section, (*path, key, own))
+        elif section is not None and isinstance(value, Mapping):
             yield from _unknown_keys(value, section, (*path, key))
 
 

@@ -70,7 +70,8 @@ def broken_rules(config: Config) -> Iterator[str]:
 def policy_rules(config: Config) -> Iterator[str]:
     """Yield one sentence for every rule between the policy and what it is used on."""
     policy, source = config.policy.kind, config.tasks.source
-    if (policy == "vlm") != (source == "mock"):
+    real_desktops = config.backend.desktops in ("desktop", "osworld")
+    if not real_desktops and (policy == "vlm") != (source == "mock"):
         yield (
             f'policy.kind = "{policy}" does not go with tasks.source = "{source}": a model that sees needs the mock '
             'desktop ("vlm" with "mock"), a surrogate draws outcomes of the other tasks. Change one of them.'
@@ -82,11 +83,36 @@ def policy_rules(config: Config) -> Iterator[str]:
                 f"run.target_success = {config.run.target_success} is never measured: it needs policy.kind = "
                 '"vlm", tasks.held_out of at least 1, and trainer.evaluation.every_updates.'
             )
-    if policy == "surrogate" and config.curation.selection.rule != "all":
+    promotion = config.trainer.promotion
+    if promotion.enabled and (policy != "vlm" or config.tasks.held_out < promotion.min_tasks):
         yield (
-            f'curation.selection.rule = "{config.curation.selection.rule}" has no effect with a surrogate policy, '
-            'whose turns have no entropies. Set it to "all".'
+            f'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm" and at least '
+            f"{promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are "
+            f"{config.tasks.held_out}. Raise tasks.held_out, or set trainer.promotion.enabled = false."
         )
+
+
+def backend_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every rule between the parts that are real."""
+    backend, source = config.backend, config.tasks.source
+    wanted = {"sim": None, "mock": ("mock",), "desktop": ("desktop", "osworld"), "osworld": ("osworld",)}
+    sources = wanted[backend.desktops]
+    if sources is not None and source not in sources:
+        yield (
+            f'backend.desktops = "{backend.desktops}" cannot show tasks.source = "{source}"; set tasks.source to '
+            f"{' or '.join(map(repr, sources))}."
+        )
+    if backend.desktops == "sim" and source == "desktop":
+        yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
+    if (backend.workers, backend.learner) != ("sim", "sim") and config.policy.kind != "vlm":
+        yield (
+            f'backend.workers = "{backend.workers}" and backend.learner = "{backend.learner}" need a model: set '
+            'policy.kind = "vlm", or both to "sim".'
+        )
+    if backend.desktops in ("desktop", "osworld") and config.policy.kind != "vlm":
+        yield f'backend.desktops = "{backend.desktops}" needs a model that sees: set policy.kind = "vlm".'
+    if backend.desktops == "osworld" and config.desktop.disk is None:
+        yield 'backend.desktops = "osworld" needs desktop.disk, the path of Ubuntu.qcow2.'
 
 
 def check(config: Config) -> Config:
@@ -95,7 +121,7 @@ def check(config: Config) -> Config:
     Raises:
         ConfigError: Naming every broken rule.
     """
-    broken = [*broken_rules(config), *policy_rules(config)]
+    broken = [*broken_rules(config), *policy_rules(config), *backend_rules(config)]
     if broken:
         raise ConfigError("the configuration cannot work:\n" + "\n".join(f"  - {rule}" for rule in broken))
     return config

@@ -26,7 +26,7 @@ class Section(BaseModel):
 class RunConfig(Section):
     """What is run, and for how long."""
 
-    hours: float = Field(24.0, gt=0.0, description="Simulated hours.")
+    hours: float = Field(24.0, gt=0.0, description="Hours of the run's time, simulated or real.")
     seed: int = Field(0, ge=0, description="Seeds everything that is drawn.")
     updates: Positive | None = Field(None, description="Finished updates that end the run before its hours.")
     target_success: Share | None = Field(
@@ -38,8 +38,9 @@ class RunConfig(Section):
 class TasksConfig(Section):
     """Which tasks are offered."""
 
-    source: Literal["generated", "osworld", "mock"] = Field(
-        "generated", description="Tasks without content, OSWorld's task files, or the mock desktop's."
+    source: Literal["generated", "osworld", "mock", "desktop"] = Field(
+        "generated",
+        description="Tasks without content, OSWorld's task files, the mock desktop's, or those of our desktop image.",
     )
     count: Positive = Field(181, description="Generated or mock tasks (DART run history: 181).")
     mock: str = Field("click_button", description="mock: a family, or a suite (easy, hard, never, mixed).")
@@ -74,8 +75,8 @@ class PolicyConfig(Section):
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
     grid: Positive = Field(3, description="vlm: cells a side that clicks are aimed at.")
-    grammar: Literal["clicks", "compact"] = Field(
-        "clicks", description="vlm: a click on a cell as one token, or sentences of the compact grammar."
+    grammar: Literal["clicks", "clicks_and_done", "compact"] = Field(
+        "clicks", description="vlm: a click on a cell (or done) as one token, or sentences of the compact grammar."
     )
     family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: the transformers class.")
     max_images: Positive = Field(1, description="vlm: screenshots in a prompt, the present one included (DART: 5).")
@@ -117,6 +118,9 @@ class RolloutConfig(Section):
     """Desktops, and how attempts are played."""
 
     num_envs: Positive = Field(38, description="Desktop slots (DART headline run).")
+    warm_envs: int = Field(
+        0, ge=0, description="Spare desktops booted ahead, which a slot's next attempt takes without waiting."
+    )
     num_workers: Positive = Field(4, description="Inference workers, one GPU each (DART headline run).")
     unit: Literal["rollout", "task", "batch"] = Field(
         "rollout", description="What has to end before its slots get new work."
@@ -129,6 +133,11 @@ class RolloutConfig(Section):
     sync: SyncConfig = Field(default_factory=SyncConfig, description="Weight changes.")
     routing: RoutingConfig = Field(default_factory=RoutingConfig, description="Choice of worker.")
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Deadlines.")
+
+    @property
+    def num_desktops(self) -> int:
+        """Desktops that are provisioned: one a slot, and the spares."""
+        return self.num_envs + self.warm_envs
 
 
 class AttemptsConfig(Section):
@@ -275,12 +284,28 @@ class EvaluationConfig(Section):
     attempts_per_task: Positive = Field(1, description="Attempts at each held-out task.")
 
 
+class PromotionConfig(Section):
+    """Promotion of better weights on held-out tasks, and the way back from worse ones."""
+
+    enabled: bool = Field(False, description="Whether new weights are judged against the promoted ones.")
+    every_updates: Positive = Field(20, description="Updates between judgements.")
+    attempts_per_task: Positive = Field(2, description="Attempts of each of the two at each held-out task.")
+    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Of each bound of the gain, one-sided.")
+    min_gain: float = Field(0.0, description="Promoted if the lower bound of the gain is above it.")
+    max_loss: Annotated[float, Field(ge=0.0)] | None = Field(
+        0.0, description="Rolled back if the upper bound of the gain is below minus this; none: never."
+    )
+    min_tasks: Positive = Field(8, description="Fewer held-out tasks decide nothing.")
+    resamples: int = Field(4_000, ge=100, description="Of the bootstrap over tasks.")
+
+
 class TrainerConfig(Section):
     """The training loop."""
 
     objective: ObjectiveConfig = Field(default_factory=ObjectiveConfig, description="What is maximized.")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="How weights are updated.")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Held-out tasks.")
+    promotion: PromotionConfig = Field(default_factory=PromotionConfig, description="Promotion and roll-back.")
 
     wait_for_sync: bool = Field(False, description="Whether training waits until all workers have new weights.")
     retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
@@ -346,6 +371,66 @@ class ClusterConfig(Section):
     faults: FaultsConfig = Field(default_factory=FaultsConfig, description="Faults.")
 
 
+class BackendConfig(Section):
+    """Which parts exist, and which are modelled."""
+
+    desktops: Literal["sim", "mock", "desktop", "osworld"] = Field(
+        "sim",
+        description="Modelled; the mock desktop as fast as it is; containers of our desktop image; OSWorld's image.",
+    )
+    workers: Literal["sim", "local", "vllm"] = Field(
+        "sim", description="Modelled; the model in threads of this process; vLLM servers."
+    )
+    learner: Literal["sim", "local"] = Field("sim", description="With modelled time, or as fast as it is.")
+    real_time: bool = Field(False, description="By the machine's clock, although every part is modelled.")
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the run's time is virtual: nothing in it takes real time."""
+        return not self.real_time and {self.desktops, self.workers, self.learner} == {"sim"}
+
+
+class DesktopHostConfig(Section):
+    """One Docker engine that desktops run on."""
+
+    url: str | None = Field(
+        None, description="unix://, tcp:// or ssh:// address of its engine; none: DOCKER_HOST or the local one."
+    )
+    address: str | None = Field(
+        None, description="Where its published ports are reached; none: by the url, or loopback."
+    )
+    bind: str = Field("127.0.0.1", description="Address of the host that ports are published on.")
+    max_desktops: Positive = Field(64, description="Most desktops on it, spares included.")
+
+
+class DesktopConfig(Section):
+    """Real desktops in containers."""
+
+    variant: Literal["skeleton", "full", "office"] = Field(
+        "skeleton", description="desktop: which of our images; see `dartsim desktop build`."
+    )
+    image: str | None = Field(None, description="Another image of the same interface; none: the variant's.")
+    hosts: dict[str, DesktopHostConfig] = Field(
+        default_factory=dict, description="Docker engines by name, a table each; none: the local one."
+    )
+    width: int = Field(1920, ge=96, description="Of its screen, pixels.")
+    height: int = Field(1080, ge=96, description="Of its screen, pixels.")
+    memory_mib: Positive = Field(1024, description="Memory limit of a container (OSWorld's VM: 4 GiB and more).")
+    cpus: float = Field(2.0, gt=0.0, description="Cores a container may use.")
+    pids: Positive = Field(512, description="Processes a container may have.")
+    shm_mib: Positive = Field(64, description="Shared memory of a container.")
+    concurrent_starts: Positive = Field(2, description="Containers that one engine starts at a time.")
+    settle: Literal["stable"] | Seconds = Field(
+        "stable", description="After an action: until two frames are equal, or so many seconds (OSWorld: 2)."
+    )
+    settle_most_seconds: Seconds = Field(2.0, description="Longest wait for two equal frames.")
+    evaluator: Literal["builtin", "desktop-env"] = Field(
+        "builtin", description="Metrics: our own, or OSWorld's in their own environment (`dartsim evaluator`)."
+    )
+    disk: str | None = Field(None, description="osworld: the virtual machine's disk, Ubuntu.qcow2.")
+    kvm: Literal["auto", "on", "off"] = Field("auto", description="osworld: hardware acceleration.")
+
+
 class TraceConfig(Section):
     """What is kept of the measurements."""
 
@@ -365,4 +450,6 @@ class Config(Section):
     curation: CurationConfig = Field(default_factory=CurationConfig, description="Curation.")
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="Trainer.")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modelled cluster.")
+    backend: BackendConfig = Field(default_factory=BackendConfig, description="What is real.")
+    desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
     trace: TraceConfig = Field(default_factory=TraceConfig, description="Measurements.")

@@ -7,6 +7,7 @@ from dartsim.rollout.play import Limits, play
 from dartsim.rollout.routing import LeastInFlight, Router, SessionAffine
 from dartsim.rollout.service import RolloutService, Service, Session
 from dartsim.rollout.sync import SyncPlan
+from dartsim.rollout.warm import WarmProvider
 
 __all__ = [
     "EnvCluster",
@@ -21,5 +22,6 @@ __all__ = [
     "SessionAffine",
     "StartRule",
     "SyncPlan",
+    "WarmProvider",
     "play",
 ]

@@ -45,7 +45,7 @@ def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvide
         desktop_maker(config),
         found.timing,
         hosts(config, env),
-        num_envs=config.rollout.num_envs,
+        num_envs=config.rollout.num_desktops,
         rng=streams.rng("desktops/latency"),
     )
     if not (faults.start_failure_share or faults.step_failure_share or faults.score_failure_share):

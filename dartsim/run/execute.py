@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -16,9 +17,11 @@ from dartsim.errors import ConfigError
 from dartsim.ports import Store
 from dartsim.run.bounds import bounds
 from dartsim.run.curve import learning_curve
+from dartsim.run.finished import Finished
 from dartsim.run.models import Models, models
+from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
-from dartsim.run.simulation import Simulated, run_simulation
+from dartsim.run.simulation import run_simulation
 from dartsim.trace import Trace
 from dartsim.trace.metrics import JsonlSink, TensorBoardSink
 from dartsim.trace.rundir import SUMMARY, RunDir, write_run
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 DATABASE = "run.db"
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
+BEST = "best"
 
 
 def execute(
@@ -40,7 +44,7 @@ def execute(
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
-) -> tuple[RunDir, Simulated]:
+) -> tuple[RunDir, Finished]:
     """Simulate a configuration, with the model that it trains if it has one, and write its folder.
 
     Args:
@@ -56,7 +60,7 @@ def execute(
     """
     found = models(config)
     refuse_used(path)
-    trained = _learning(found, on_step)
+    trained = _learning(found, path, on_step)
     claim(path)
     samples = Samples() if trained else None
     first = trained.evaluate(Weights(0)) if trained else None
@@ -78,9 +82,8 @@ def execute(
             if on_start is not None:
                 on_start(trace)
 
-        result = run_simulation(
-            found, store=store, learning=trained, on_start=start, on_advance=on_advance, every_seconds=every_seconds
-        )
+        go, every = (run_simulation, every_seconds) if config.backend.virtual else (run_realtime, 0.2)
+        result = go(found, store=store, learning=trained, on_start=start, on_advance=on_advance, every_seconds=every)
     more: dict[str, Any] = {}
     if trained is not None and samples is not None:
         last = trained.evaluate(trained.newest)
@@ -89,6 +92,7 @@ def execute(
             **success_rates(first, last),
             "learning": learning_curve(result.trace.snapshots, list(result.trace.updates), first, last),
             "samples": samples.write(path, trained.grammar),
+            **trained.figures(),
         }
     run = write_run(
         path,
@@ -111,13 +115,13 @@ def success_rates(first: float | None, last: float | None) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-def _learning(found: Models, on_step: Callable[[str, int, int], None] | None) -> Learning | None:
+def _learning(found: Models, path: Path, on_step: Callable[[str, int, int], None] | None) -> Learning | None:
     if found.config.policy.kind != "vlm":
         return None
     # Imported here: it brings torch, which a simulation of the system alone does not need.
     from dartsim.run.learning import learning
 
-    return learning(found, on_step)
+    return learning(found, on_step, best=path / BEST)
 
 
 def refuse_used(path: Path) -> None:
@@ -142,16 +146,19 @@ def claim(path: Path) -> None:
         raise ConfigError(f"{path} cannot be made a run's folder: {error.strerror}") from None
     for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS):
         (path / leftover).unlink(missing_ok=True)
+    for folder in (BEST,):
+        shutil.rmtree(path / folder, ignore_errors=True)
 
 
-def meta(config: Config, result: Simulated) -> dict[str, Any]:
+def meta(config: Config, result: Finished) -> dict[str, Any]:
     """Return what identifies a run, apart from its figures."""
     return {
         "preset": config.preset,
         "seed": config.run.seed,
-        "event_hash": result.report.event_hash,
-        "num_events": result.report.num_events,
+        "event_hash": result.event_hash,
+        "num_events": result.num_events,
         "interrupted": result.interrupted,
+        "virtual": config.backend.virtual,
         "surrogate": config.policy.kind == "surrogate",
         "versions": {
             "python": python_version(),

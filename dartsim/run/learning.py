@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dartsim.config import Config
 from dartsim.curation import AllTurns, HighEntropyTurns, SuccessPool, TurnSelection
 from dartsim.errors import ConfigError
+from dartsim.ports import Learner
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
 from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.advantages import AdvantageConfig
 from dartsim.trainer.objective_config import ObjectiveConfig
+from dartsim.trainer.promoted import PromotedLearner
 from dartsim.types import Attempt, Batch, Ending, Reply, Task, Trajectory, Turn, UpdateResult, Weights
 from envs.actions import Grammar
 from envs.mock.env import MockDesktop
@@ -27,10 +30,12 @@ from envs.mock.oracle import oracle_text
 from envs.render import episode_gif
 
 try:
+    from dartsim.run.promoting import CHECKPOINT, promoting, promotion_figures, write_state
     from real.evaluate import Evaluation, evaluate, play
     from real.learner import LearnerConfig, TorchLearner
+    from real.local import LocalWorker
     from real.vlm import Vlm, VlmConfig, VlmPolicy, build
-    from real.vlm.config import tiny, tiny_writer
+    from real.vlm.config import tiny, tiny_agent, tiny_writer
     from real.vlm.model import one_thread
     from real.vlm.sampling import score_reply
     from real.warmstart import Demonstration, WarmStart, warm_start
@@ -39,9 +44,6 @@ except ModuleNotFoundError as missing:
         f"policy.kind = 'vlm' trains a real model and needs {missing.name}, which is not installed: "
         "pip install torch 'dartsim[train]'; or take a preset whose policy is a surrogate, such as --preset dart"
     ) from None
-
-MODEL, CHECKPOINT = "model", "checkpoint"
-"""Folders of a run: the model as transformers reads it, and the learner's whole state."""
 
 ORACLE_TURNS = 200
 """Longest demonstration."""
@@ -87,11 +89,11 @@ class EvaluatedLearner:
         newest: The weights of the last update.
     """
 
-    def __init__(self, inner: TorchLearner, held_out: HeldOut, every_updates: int | None) -> None:
+    def __init__(self, inner: Learner, held_out: HeldOut, every_updates: int | None, *, first: Weights) -> None:
         self._inner = inner
         self._held_out = held_out
         self._every = every_updates
-        self.newest = inner.weights()
+        self.newest = first
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Train, and evaluate if it is time."""
@@ -115,6 +117,7 @@ class Learning:
         held_out: What evaluates it.
         vlm: The model in training.
         trainer: The learner without evaluation, whose state can be saved.
+        promoted: The learner with promotion, inside ``learner``; None if nothing is promoted.
     """
 
     model: VlmPolicy
@@ -122,6 +125,7 @@ class Learning:
     held_out: HeldOut
     vlm: Vlm
     trainer: TorchLearner
+    promoted: PromotedLearner | None
     _found: Models
 
     @property
@@ -136,13 +140,29 @@ class Learning:
 
     def save(self, folder: Path) -> None:
         """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
-        self.vlm.save(folder / MODEL)
-        self.trainer.save(folder / CHECKPOINT)
+        write_state(folder, self.vlm, self.trainer)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what a run's summary holds of it, beside its success rates."""
+        found: dict[str, Any] = {}
+        if self.promoted is not None:
+            found["promotion"] = promotion_figures(self.promoted.decisions, self.promoted.incumbent)
+        return found
 
     @property
     def newest(self) -> Weights:
         """The last weights."""
         return self.learner.newest
+
+    def local_workers(self, count: int) -> list[LocalWorker]:
+        """Return workers that compute in threads of this process, each with a copy of the present weights."""
+        version = self.trainer.weights()
+        workers = []
+        for index in range(count):
+            policy = VlmPolicy(self.vlm.twin())
+            policy.add(version)
+            workers.append(LocalWorker(index, policy, version=version.version))
+        return workers
 
     def film(self, task: Task, target: Path) -> Trajectory:
         """Let the last weights try a task, and write the episode as a GIF."""
@@ -174,6 +194,7 @@ def learning(
     on_step: Callable[[str, int, int], None] | None = None,
     *,
     resume: Path | None = None,
+    best: Path | None = None,
 ) -> Learning:
     """Build the configured model, with its warm start, and what trains and evaluates it.
 
@@ -181,6 +202,7 @@ def learning(
         found: The configuration and what it names.
         resume: Folder of a finished run whose weights and optimizer state are taken up.
         on_step: Given the name of what is done, the steps done and the steps to do; for a progress bar.
+        best: Folder for the promoted weights (``trainer.promotion``).
     """
     config = found.config
     seed = config.run.seed
@@ -195,14 +217,16 @@ def learning(
         trainer.load(resume / CHECKPOINT)
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(found, model)
-    evaluated = EvaluatedLearner(trainer, held_out, config.trainer.evaluation.every_updates)
-    return Learning(model, evaluated, held_out, vlm, trainer, found)
+    promoted = promoting(found, vlm, trainer, best)
+    every_updates = config.trainer.evaluation.every_updates
+    evaluated = EvaluatedLearner(promoted or trainer, held_out, every_updates, first=trainer.weights())
+    return Learning(model, evaluated, held_out, vlm, trainer, promoted, found)
 
 
 def vlm_config(config: Config) -> VlmConfig:
     """Return the model that the configuration describes."""
     policy = config.policy
-    make = tiny if policy.grammar == "clicks" else tiny_writer
+    make = {"clicks": tiny, "clicks_and_done": tiny_agent, "compact": tiny_writer}[policy.grammar]
     return make(
         columns=policy.grid,
         rows=policy.grid,

@@ -124,7 +124,7 @@ def hosts(config: Config, env: SimEnvironment) -> list[Host]:
 
 
 def _check_placement(config: Config, timing: EnvTiming) -> None:
-    place(config.rollout.num_envs, hosts(config, SimEnvironment()), timing.memory_gib)
+    place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)
 
 
 def _tasks(config: Config) -> Sequence[Task]:

@@ -6,47 +6,26 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dartsim.curation import MemoryStore
 from dartsim.ports import Store
 from dartsim.rng import Streams
 from dartsim.rollout import Service
 from dartsim.run.backend import learner, provider, workers
+from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.system import System, success_pool
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.hops import HopService
 from dartsim.sim.simulate import SimReport
 from dartsim.trace import Trace
-from dartsim.trace.figures import summary
-from dartsim.trace.series import by_label
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
 RARELY = 500_000
 """Objects made and not freed between two looks for garbage during a run; Python's default is 700."""
-
-
-@dataclass
-class Simulated:
-    """A finished simulation.
-
-    Attributes:
-        trace: Its measurements, closed.
-        report: Event hash and size.
-        figures: ``dartsim.trace.figures.summary`` of it.
-        bias: Attempts offered and trajectories trained, by labels of their task.
-        interrupted: Whether it was stopped before its time.
-    """
-
-    trace: Trace
-    report: SimReport
-    figures: dict[str, Any]
-    bias: dict[str, dict[str, dict[str, int]]]
-    interrupted: bool
 
 
 def run_simulation(
@@ -57,7 +36,7 @@ def run_simulation(
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     every_seconds: float = 60.0,
-) -> Simulated:
+) -> Finished:
     """Run a configuration in virtual time.
 
     Args:
@@ -93,9 +72,10 @@ def run_simulation(
             every_seconds=every_seconds,
             on_end=reports.append,
         )
-    trace = traces[0]
-    figures = summary(trace, warmup_share=config.run.warmup_share, peak_tokens_per_second=found.peak_tokens_per_second)
-    return Simulated(trace, reports[0], figures, bias(found, trace), interrupted)
+    report = reports[0]
+    return finished(
+        found, traces[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
+    )
 
 
 @contextmanager
@@ -124,7 +104,7 @@ def build(found: Models, store: Store, learning: Learning | None = None) -> Syst
     streams = Streams(config.run.seed)
     trace = Trace(
         loop.time,
-        num_envs=config.rollout.num_envs,
+        num_envs=config.rollout.num_desktops,
         num_workers=config.rollout.num_workers,
         max_segments=config.trace.max_segments,
         max_snapshots=config.trace.max_snapshots,
@@ -149,15 +129,3 @@ def build(found: Models, store: Store, learning: Learning | None = None) -> Syst
         way=way,
         successes=successes,
     )
-
-
-def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, int]]]:
-    """Count attempts offered and trajectories trained, by domain and by success rate of their task."""
-    counts = {"offered": trace.offered, "trained": trace.trained}
-    domains = {task.id: task.domain for task in found.tasks}
-    if not found.difficulties:
-        return {"by domain": by_label(counts, domains)}
-    tenths = {task.id: min(9, int(found.difficulties[task.id].success_rate * 10)) for task in found.tasks}
-    deciles = {task: f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}" for task, tenth in tenths.items()}
-    by_decile = {"by task success rate": by_label(counts, deciles)}
-    return by_decile if len(set(domains.values())) == 1 else {"by domain": by_label(counts, domains), **by_decile}

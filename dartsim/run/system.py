@@ -40,6 +40,7 @@ from dartsim.rollout import (
     SessionAffine,
     StartRule,
     SyncPlan,
+    WarmProvider,
 )
 from dartsim.trace import Trace
 from dartsim.trace.trace import HELD_OUT, UpdateRecord
@@ -99,7 +100,11 @@ class System:
             start_seconds=rollout.limits.start_seconds,
             close_seconds=rollout.limits.close_seconds,
         )
-        self.cluster = EnvCluster(provider, num_envs=rollout.num_envs, rule=rule, trace=trace)
+        self.warm: WarmProvider | None = None
+        if rollout.warm_envs:
+            spares = trace.desktops.tracks[rollout.num_envs :]
+            self.warm = WarmProvider(provider, num_envs=rollout.num_envs, tracks=spares, rule=rule, trace=trace)
+        self.cluster = EnvCluster(self.warm or provider, num_envs=rollout.num_envs, rule=rule, trace=trace)
         self.rollout = Rollout(self.cluster, service, self.data, limits=_limits(config), trace=trace)
         self.trainer = Trainer(
             learner,
@@ -131,6 +136,14 @@ class System:
         self.data.check()
 
     async def _run_parts(self, seconds: float) -> None:
+        if self.warm is None:
+            return await self._run_control(seconds)
+        async with asyncio.TaskGroup() as around:  # spares outlive the slots, which give their desktops back
+            spares = around.create_task(self.warm.run(), name="spares")
+            await self._run_control(seconds)
+            spares.cancel()
+
+    async def _run_control(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as parts:
             tasks = [
                 parts.create_task(self.pool.run(), name="weight-sync"),

@@ -35,6 +35,8 @@ class DesktopState(IntEnum):
     """Waits before another try to start a desktop, after a failed one."""
     OFF = 11
     """Not provisioned: before the slot's start or after the run's end."""
+    READY = 12
+    """A spare that was booted ahead, waiting for a slot."""
 
 
 INTERACTING = (DesktopState.GENERATING, DesktopState.TURN_WAIT, DesktopState.ACTING)

@@ -46,6 +46,7 @@ STATES: Mapping[str, Mapping[str, StateStyle]] = {
         ),
         "wait_start": StateStyle("start failed", "#a05a2c", "idle: waits before it tries to start again"),
         "off": StateStyle("off", "#9aa5b1", "not provisioned: before the slot's start or after the run's end"),
+        "ready": StateStyle("spare ready", "#44aa99", "idle: booted ahead, waits for a slot"),
     },
     "workers": {
         "idle": StateStyle("idle", "#e69f00", "up, without a request"),

@@ -72,6 +72,10 @@ class VlmPolicy:
         decode = self.vlm.vocabulary.decode
         return [Content(decode(reply.tokens.tolist()), *reply) for reply in replies]
 
+    def prompt_tokens(self, request: Request) -> int:
+        """Return the length of a request's prompt, with its pictures."""
+        return len(self.vlm.prompts.build(request.observation, request.history).tokens)
+
 
 def _snapshot(weights: Weights) -> Snapshot:
     source = weights.source

@@ -1,0 +1,209 @@
+"""``WarmProvider``: desktops booted ahead, so that a slot's next attempt need not wait for a boot.
+
+A slot takes a booted spare if there is one, and boots its own desktop otherwise; a desktop that is given back is torn
+down behind the slot's back. So a slot's gap between two attempts is neither a tear-down nor a boot, as long as spares
+keep up. All desktops together, spares included, never take more than ``num_envs + num_spares`` places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from dartsim.errors import EnvStartFailed
+from dartsim.ports import AsyncEnv, EnvProvider
+from dartsim.rollout.cluster import StartRule
+from dartsim.trace import DesktopState, Trace, Track
+
+logger = logging.getLogger(__name__)
+
+Place = int
+"""Where the inner provider starts a desktop: what it calls a slot."""
+
+
+class LentDesktop:
+    """A desktop and the place it takes; implements ``dartsim.ports.AsyncEnv``."""
+
+    __slots__ = ("_owner", "env", "evaluate", "place", "reset", "step")
+
+    def __init__(self, owner: WarmProvider, place: Place, env: AsyncEnv) -> None:
+        self._owner = owner
+        self.place = place
+        self.env = env
+        self.reset = env.reset
+        self.step = env.step
+        self.evaluate = env.evaluate
+
+    async def close(self) -> None:
+        """Give the desktop back; it is torn down later."""
+        self._owner.take_back(self)
+
+
+class WarmProvider:
+    """Starts desktops ahead of their use; implements ``dartsim.ports.EnvProvider``.
+
+    ``run`` boots the spares and tears down what is given back; it must run as long as desktops are asked for.
+
+    Args:
+        inner: What starts desktops.
+        num_envs: Slots that ask.
+        tracks: One for each spare; their number is the number of spares.
+        rule: How starts are tried, and how long a tear-down may take.
+        trace: Counts faults, and starts that were served by a spare (``warm/hits``) or were not (``warm/misses``).
+    """
+
+    def __init__(
+        self, inner: EnvProvider, *, num_envs: int, tracks: Sequence[Track], rule: StartRule, trace: Trace
+    ) -> None:
+        if not tracks:
+            raise ValueError("a warm provider keeps at least 1 spare, got none")
+        self._inner = inner
+        self._tracks = tracks
+        self._rule = rule
+        self._trace = trace
+        self._free: deque[Place] = deque(range(num_envs + len(tracks)))
+        self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
+        self._slots: deque[asyncio.Future[Place | LentDesktop]] = deque()
+        self._spares: deque[asyncio.Future[Place]] = deque()
+        self._given_back: asyncio.Queue[LentDesktop] = asyncio.Queue()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def num_ready(self) -> int:
+        """Spares that are booted and wait."""
+        return len(self._ready)
+
+    async def start(self, slot: int) -> AsyncEnv:
+        """Return a booted spare, or boot a desktop if there is none."""
+        found = await self._next()
+        if isinstance(found, LentDesktop):
+            self._trace.counts["warm/hits"] += 1
+            return found
+        self._trace.counts["warm/misses"] += 1
+        return await self._boot(found)
+
+    def take_back(self, desktop: LentDesktop) -> None:
+        """Tear a desktop down, in a while; its place is free again then."""
+        if desktop.place < 0:
+            return  # closed twice
+        closing = LentDesktop(self, desktop.place, desktop.env)
+        desktop.place = -1
+        task = asyncio.get_running_loop().create_task(self._close(closing), name=f"close-{closing.place}")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def run(self) -> None:
+        """Keep spares booted until cancelled; then tear everything down."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, track in enumerate(self._tracks):
+                    group.create_task(self._keep(track), name=f"spare-{number}")
+        finally:
+            while self._ready:
+                self.take_back(self._ready.popleft()[0])
+            for track in self._tracks:
+                track.enter(DesktopState.OFF)
+            if self._closing:
+                await asyncio.wait(sorted(self._closing, key=asyncio.Task.get_name))
+
+    # ---- places
+
+    async def _next(self) -> Place | LentDesktop:
+        """Return a spare or, failing that, a place for a slot to boot in."""
+        if self._ready:
+            desktop, taken = self._ready.popleft()
+            taken.set()
+            return desktop
+        if self._free:
+            return self._free.popleft()
+        waiting: asyncio.Future[Place | LentDesktop] = asyncio.get_running_loop().create_future()
+        self._slots.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                self._return(waiting.result())
+            raise
+
+    def _return(self, found: Place | LentDesktop) -> None:
+        if isinstance(found, LentDesktop):
+            self.take_back(found)
+        else:
+            self._free_place(found)
+
+    def _free_place(self, place: Place) -> None:
+        """Give a place to a slot that waits, else to a spare, else to nobody."""
+        for waiting in (self._slots, self._spares):
+            while waiting:
+                future = waiting.popleft()
+                if not future.done():
+                    future.set_result(place)
+                    return
+        self._free.append(place)
+
+    # ---- spares
+
+    async def _keep(self, track: Track) -> None:
+        """Boot one spare after the other."""
+        wait_seconds = self._rule.backoff_seconds
+        while True:
+            track.enter(DesktopState.WAIT_ADMISSION)
+            place = await self._spare_place()
+            track.enter(DesktopState.STARTING)
+            try:
+                desktop = await self._boot(place)
+            except EnvStartFailed as fault:
+                self._trace.counts["fault/start"] += 1
+                logger.debug("a spare's start failed: %s", fault)
+                track.enter(DesktopState.WAIT_START)
+                await asyncio.sleep(wait_seconds)
+                wait_seconds = min(2 * wait_seconds, self._rule.start_seconds)
+                continue
+            wait_seconds = self._rule.backoff_seconds
+            track.enter(DesktopState.READY)
+            await self._offer(desktop)
+
+    async def _spare_place(self) -> Place:
+        if self._free:
+            return self._free.popleft()
+        waiting: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self._spares.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                self._free_place(waiting.result())
+            raise
+
+    async def _offer(self, desktop: LentDesktop) -> None:
+        """Hand a spare to a slot that waits, or keep it until one comes."""
+        while self._slots:
+            waiting = self._slots.popleft()
+            if not waiting.done():
+                waiting.set_result(desktop)
+                return
+        taken = asyncio.Event()
+        self._ready.append((desktop, taken))
+        await taken.wait()
+
+    async def _boot(self, place: Place) -> LentDesktop:
+        try:
+            async with asyncio.timeout(self._rule.start_seconds):
+                return LentDesktop(self, place, await self._inner.start(place))
+        except TimeoutError:
+            self._free_place(place)
+            raise EnvStartFailed(f"a desktop was not ready after {self._rule.start_seconds:g} s") from None
+        except BaseException:
+            self._free_place(place)
+            raise
+
+    async def _close(self, desktop: LentDesktop) -> None:
+        try:
+            async with asyncio.timeout(self._rule.close_seconds):
+                await desktop.env.close()
+        except TimeoutError:
+            self._trace.counts["fault/close"] += 1
+        finally:
+            self._free_place(desktop.place)

@@ -1,0 +1,171 @@
+"""A configuration as a run in real time: the same control plane over parts that exist, or some of them modelled.
+
+What is modelled here lives in a SimPy world that keeps pace with the loop's clock, beside real sockets and threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dartsim.config import Config
+from dartsim.curation import MemoryStore
+from dartsim.errors import ConfigError
+from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store
+from dartsim.rng import Streams
+from dartsim.rollout import Service
+from dartsim.run import backend
+from dartsim.run.finished import Finished, finished
+from dartsim.run.models import Models
+from dartsim.run.system import System, success_pool
+from dartsim.sim.bridge import BridgeEnvironment
+from dartsim.sim.hops import HopService
+from dartsim.trace import Trace
+
+if TYPE_CHECKING:
+    from dartsim.run.learning import Learning
+
+
+class RunLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time begins at 0, as that of a simulated one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = super().time()
+
+    def time(self) -> float:
+        """Return the seconds since the loop was made."""
+        return super().time() - getattr(self, "_began", 0.0)
+
+
+def run_realtime(
+    found: Models,
+    *,
+    store: Store | None = None,
+    learning: Learning | None = None,
+    on_start: Callable[[Trace], None] | None = None,
+    on_advance: Callable[[float], None] | None = None,
+    every_seconds: float = 1.0,
+) -> Finished:
+    """Run a configuration by the machine's clock.
+
+    Args:
+        found: The configuration, with what it names.
+        store: Where states of trajectories are kept; in memory by default.
+        learning: The model that acts and learns; None for the surrogate policy.
+        on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
+        on_advance: Called with the run's time now and then; for a progress bar.
+        every_seconds: Seconds between two such calls.
+    """
+    traces: list[Trace] = []
+    interrupted = False
+
+    async def main() -> None:
+        nonlocal interrupted
+        async with AsyncExitStack() as stack:
+            system = await RealParts(found, learning, stack).assemble(store or MemoryStore())
+            traces.append(system.trace)
+            if on_start is not None:
+                on_start(system.trace)
+            if on_advance is not None:
+                ticker = asyncio.create_task(_tick(on_advance, every_seconds), name="progress")
+                stack.callback(ticker.cancel)
+            try:
+                await system.run(found.config.run.hours * 3600.0)
+            except asyncio.CancelledError:
+                interrupted = True
+
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=RunLoop) as runner:
+        runner.run(main())
+    if not traces:
+        raise KeyboardInterrupt  # before anything ran
+    return finished(found, traces[0], interrupted=interrupted, event_hash=None, num_events=None)
+
+
+async def _tick(on_advance: Callable[[float], None], every_seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        on_advance(loop.time())
+        await asyncio.sleep(every_seconds)
+
+
+class RealParts:
+    """The parts that a configuration asks for, on the running loop; what they hold is let go by ``stack``."""
+
+    def __init__(self, found: Models, learning: Learning | None, stack: AsyncExitStack) -> None:
+        self._found = found
+        self._config: Config = found.config
+        self._learning = learning
+        self._stack = stack
+        self._streams = Streams(found.config.run.seed)
+        self._trace = Trace(
+            asyncio.get_running_loop().time,
+            num_envs=found.config.rollout.num_desktops,
+            num_workers=found.config.rollout.num_workers,
+            max_segments=found.config.trace.max_segments,
+            max_snapshots=found.config.trace.max_snapshots,
+            first_spacing_seconds=5.0,
+        )
+
+    @cached_property
+    def _world(self) -> BridgeEnvironment:
+        return BridgeEnvironment(asyncio.get_running_loop())
+
+    async def assemble(self, store: Store) -> System:
+        """Return the control plane over the parts."""
+        successes = success_pool(self._config)
+        if successes is not None and self._learning is not None:
+            self._learning.fill(successes)
+        return System(
+            self._config,
+            tasks=self._found.tasks,
+            provider=await self._provider(),
+            engines=await self._workers(),
+            learner=self._learner(),
+            store=store,
+            trace=self._trace,
+            streams=self._streams,
+            way=self._way,
+            successes=successes,
+        )
+
+    async def _provider(self) -> EnvProvider:
+        kind = self._config.backend.desktops
+        if kind == "sim":
+            return backend.provider(self._found, self._world, self._streams)
+        if kind == "mock":
+            from envs.direct import DirectProvider
+
+            return DirectProvider(backend.desktop_maker(self._config))
+        from dartsim.run.desktops import desktops
+
+        return await self._stack.enter_async_context(desktops(self._found, self._trace))
+
+    async def _workers(self) -> list[PolicyWorker]:
+        kind = self._config.backend.workers
+        learning = self._learning
+        if kind == "sim":
+            model = learning.model if learning else None
+            return [*backend.workers(self._found, self._world, self._streams, model)]
+        if learning is None:
+            raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
+        if kind == "local":
+            return [*learning.local_workers(self._config.rollout.num_workers)]
+        raise ConfigError('backend.workers = "vllm" is not built yet; use "local"')
+
+    def _learner(self) -> Learner:
+        learning = self._learning
+        if self._config.backend.learner == "sim" or learning is None:
+            return backend.learner(self._config, self._streams, learning.learner if learning else None)
+        from real.local import LocalLearner
+
+        return LocalLearner(learning.learner)
+
+    def _way(self, pool: Service) -> Service:
+        """Put the modelled way to a modelled pool in front of it; a real one takes its own time."""
+        seconds = self._config.cluster.engine.overhead_seconds
+        modelled = self._config.backend.workers == "sim" and seconds
+        return HopService(pool, self._world, seconds) if modelled else pool

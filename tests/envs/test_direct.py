@@ -1,0 +1,43 @@
+"""Desktops as fast as they are: the ports' conformance, and faults that are told apart."""
+
+import asyncio
+
+import pytest
+
+from dartsim import checks
+from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from envs.direct import DirectEnv, DirectProvider
+from envs.mock.env import MockDesktop
+from envs.mock.suites import mock_tasks
+from envs.simulated import SimDesktop
+
+
+def test_direct_desktops_keep_what_the_ports_promise():
+    asyncio.run(checks.check_env_provider(DirectProvider(SimDesktop), cancel_after=(0.0,)))
+
+
+def test_the_mock_desktop_is_played_directly():
+    (task,) = mock_tasks("click_button", 1, 0, 1)
+    asyncio.run(checks.check_env(DirectEnv(MockDesktop(width=112, height=112)), task))
+
+
+class Broken(SimDesktop):
+    def _act(self, action):
+        raise RuntimeError("no display")
+
+    def _score(self):
+        raise RuntimeError("no evaluator")
+
+
+def test_what_fails_is_a_fault_with_its_cause():
+    async def main():
+        desktop = await DirectProvider(Broken).start(0)
+        await desktop.reset(checks.TASK, seed=0)
+        with pytest.raises(EnvBroken, match="no display"):
+            await desktop.step("pyautogui.click(1, 1)")
+        with pytest.raises(ScoreUnavailable, match="no evaluator"):
+            await desktop.evaluate()
+        with pytest.raises(EnvStartFailed, match="slot 3"):
+            await DirectProvider(lambda: SimDesktop(width=0)).start(3)
+
+    asyncio.run(main())

@@ -1,0 +1,130 @@
+"""``WarmProvider``: spares are booted ahead, places are never exceeded, and nothing is left behind."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.errors import EnvStartFailed
+from dartsim.rollout import StartRule, WarmProvider
+from dartsim.sim import simulate
+
+FAILED = EnvStartFailed("no display")
+
+
+def make(fakes, provider, *, num_envs=1, num_spares=1, **rule):
+    trace = fakes.trace(num_envs + num_spares)
+    tracks = trace.desktops.tracks[num_envs:]
+    return WarmProvider(provider, num_envs=num_envs, tracks=tracks, rule=StartRule(**rule), trace=trace), trace
+
+
+async def stop(task):
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_the_next_attempt_finds_a_booted_desktop(fakes):
+    provider = fakes.Provider()  # boots in 2 s, closes in 1 s
+    warm, trace = make(fakes, provider)
+    running = asyncio.create_task(warm.run())
+    await asyncio.sleep(0)
+    first = await warm.start(0)
+    assert fakes.now() == 2.0
+    await asyncio.sleep(10.0)
+    assert warm.num_ready == 1
+    await first.close()
+    second = await warm.start(0)
+    assert fakes.now() == 12.0, "neither a tear-down nor a boot was waited for"
+    assert second.env is not first.env
+    await asyncio.sleep(1.5)
+    assert first.env.closed_at == 13.0
+    assert trace.counts["warm/hits"] == 1
+    await second.close()
+    await stop(running)
+    assert provider.live == 0
+
+
+async def test_a_slot_that_waits_for_a_place_takes_a_spare_that_is_ready_first(fakes):
+    provider = fakes.Provider()
+    warm, _ = make(fakes, provider, num_envs=1, num_spares=1)
+    running = asyncio.create_task(warm.run())
+    await asyncio.sleep(0)  # the spare boots in one of the two places
+    first = await warm.start(0)
+    second = await warm.start(0)
+    assert fakes.now() == 2.0
+    third = asyncio.create_task(warm.start(0))
+    await asyncio.sleep(5.0)
+    assert not third.done(), "three desktops would be more than there are places"
+    await first.close()
+    fresh = await third
+    assert fakes.now() == 10.0, "a tear-down of 1 s, then a boot of 2 s"
+    await second.close()
+    await fresh.close()
+    await stop(running)
+    assert provider.live == 0
+
+
+async def test_a_slot_that_is_cancelled_gives_back_what_it_was_handed(fakes):
+    provider = fakes.Provider()
+    warm, _ = make(fakes, provider)
+    running = asyncio.create_task(warm.run())
+    held = [await warm.start(0) for _ in range(2)]
+    waiting = asyncio.create_task(warm.start(0))
+    await asyncio.sleep(0)
+    await held[0].close()
+    await asyncio.sleep(1.0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    again = await warm.start(0)
+    for desktop in (held[1], again):
+        await desktop.close()
+    await stop(running)
+    assert provider.live == 0
+
+
+async def test_a_spare_that_does_not_start_is_tried_again_and_counted(fakes):
+    provider = fakes.Provider([(2.0, FAILED), (2.0, FAILED)])
+    warm, trace = make(fakes, provider, backoff_seconds=4.0)
+    running = asyncio.create_task(warm.run())
+    await asyncio.sleep(60.0)
+    assert trace.counts["fault/start"] == 2
+    assert warm.num_ready == 1
+    await stop(running)
+    assert provider.live == 0
+    assert fakes.spent(trace.desktops)["WAIT_START"] == 12.0
+
+
+@given(
+    num_envs=st.integers(1, 4),
+    num_spares=st.integers(1, 4),
+    lasting=st.lists(st.floats(0.0, 9.0), min_size=1, max_size=12),
+    ends=st.floats(0.0, 40.0),
+)
+def test_places_are_never_exceeded_and_nothing_is_left(fakes, num_envs, num_spares, lasting, ends):
+    async def main():
+        provider = fakes.Provider()
+        warm, _ = make(fakes, provider, num_envs=num_envs, num_spares=num_spares)
+        most = 0
+        work = iter(lasting)
+
+        async def slot(number):
+            nonlocal most
+            for seconds in work:
+                desktop = await warm.start(number)
+                try:
+                    most = max(most, provider.live)
+                    await asyncio.sleep(seconds)
+                finally:
+                    await desktop.close()
+
+        running = asyncio.create_task(warm.run())
+        slots = [asyncio.create_task(slot(number)) for number in range(num_envs)]
+        await asyncio.sleep(ends)
+        for task in slots:
+            task.cancel()
+        await asyncio.wait(slots)
+        await stop(running)
+        assert provider.live == 0
+        assert most <= num_envs + num_spares
+
+    simulate(main())

@@ -1,0 +1,69 @@
+"""Promotion of a real model in a run: the best weights are kept in a folder, and a collapse does not get out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra `train`")
+
+from dartsim.config import load
+from dartsim.errors import ConfigError
+from dartsim.run.execute import BEST, execute
+from dartsim.run.learning import learning
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+
+SMALL = (
+    "tasks.count=16", "tasks.held_out=32", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0",
+    "curation.batch.min_groups=4", "curation.batch.max_groups=4", "trainer.promotion.enabled=true",
+    "trainer.promotion.every_updates=1", "trainer.evaluation.every_updates=none", "run.target_success=none",
+)  # fmt: skip
+
+
+def test_a_collapse_is_rolled_back_under_a_new_version():
+    """A learning rate that wrecks the model: what is published are the first weights, as versions 1 and 2."""
+    changes = ("tasks.count=96", "policy.warm_start_steps=90", "trainer.optimizer.learning_rate=3.0")
+    found = models(load(preset_name="tiny", overrides=[*SMALL, *changes]))
+    learned = learning(found)
+    first = learned.trainer.weights()
+    result = run_simulation(found, learning=learned)
+    counts = result.trace.counts
+    assert counts["promotion/rolled_back"] == 2
+    assert learned.newest.version == 2
+    assert learned.promoted.incumbent.version == 0
+    for name, tensor in first.source.items():
+        assert np.array_equal(tensor, learned.newest.source[name]), name
+    figures = learned.figures()["promotion"]
+    assert (figures["promoted"], figures["rolled_back"], figures["best_version"]) == (0, 2, 0)
+    assert all(decision["high"] < 0.0 for decision in figures["decisions"])
+    assert not learned.trainer.optimizer.state  # that of the beginning
+
+
+def test_promoted_weights_are_kept_in_the_run_s_folder(tmp_path):
+    """With no gain asked for, every version is promoted: the last one is the best, and can be taken up."""
+    config = load(preset_name="tiny", overrides=[*SMALL, "trainer.promotion.min_gain=-1.1"])
+    run, result = execute(config, tmp_path / "run")
+    assert run.summary["promotion"]["promoted"] == 2
+    assert run.summary["promotion"]["best_version"] == 2
+    assert result.trace.counts["promotion/promoted"] == 2
+    assert "Promotion" in run.report.read_text()
+    best = learning(models(config), resume=tmp_path / "run" / BEST)
+    last = learning(models(config), resume=tmp_path / "run")
+    assert best.newest.version == last.newest.version == 2
+    assert all(np.array_equal(t, last.newest.source[name]) for name, t in best.newest.source.items())
+
+
+def test_what_an_unfinished_run_promoted_is_removed(tmp_path):
+    (tmp_path / "run" / BEST / "model").mkdir(parents=True)
+    config = load(preset_name="tiny", overrides=[*SMALL, "run.updates=1", "trainer.promotion.max_loss=none"])
+    run, _ = execute(config, tmp_path / "run")
+    assert run.summary["promotion"]["kept"] == 1
+    assert not (tmp_path / "run" / BEST).exists()
+
+
+@pytest.mark.parametrize("changes", [["--preset"], ["tasks.held_out=7", "run.target_success=none"]])
+def test_a_promotion_that_can_judge_nothing_is_refused(changes):
+    preset, overrides = ("dart", []) if changes == ["--preset"] else ("tiny", changes)
+    with pytest.raises(ConfigError, match=r"trainer\.promotion\.enabled can judge nothing"):
+        load(preset_name=preset, overrides=[*overrides, "trainer.promotion.enabled=true"])
