@@ -18,6 +18,8 @@ Named = Sequence[tuple[str, Mapping[str, Any]]]
 SHARES = {"desktops": "desktop_shares", "workers": "worker_shares", "trainer": "trainer_shares"}
 BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
+HOURS = "hours"
+"""Title of every axis of the run's time."""
 ENDING_COLOR, DROP_COLOR, STALE_COLOR, PUBLISHED_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9", "#e69f00"
 
 
@@ -31,6 +33,15 @@ def _axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 def _floats(values: Iterable[float]) -> list[float]:
     return [round(float(value), 4) for value in values]
+
+
+def in_minutes(chart: Chart) -> Chart:
+    """Return a chart with its axis of the run's time in minutes, for runs of less than an hour; others as they are."""
+    axis = chart["layout"].get("xaxis", {})
+    if axis.get("title", {}).get("text") != HOURS:
+        return chart
+    data = [{**trace, "x": _floats(60.0 * hour for hour in trace["x"])} for trace in chart["data"]]
+    return {"data": data, "layout": {**chart["layout"], "xaxis": {**axis, **_axis("minutes", ticksuffix=" min")}}}
 
 
 def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIONS)) -> Chart:
@@ -93,7 +104,7 @@ def _line(name: str, color: str, x: Iterable[float], y: Iterable[float], hover: 
 
 
 def throughput(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Turns per minute over simulated time: generated, admitted, trained."""
+    """Turns per minute over the run's time: generated, admitted, trained."""
     lines: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         ("generated", "generated_turns_per_minute", BLUE, {}),
         ("admitted", "admitted_turns_per_minute", TEAL, {"dash": "dot"}),
@@ -113,7 +124,7 @@ def throughput(series: Mapping[str, Any], window_hours: float) -> Chart:
 
 
 def utilization(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Utilization of environments, workers and the trainer over simulated time."""
+    """Utilization of environments, workers and the trainer over the run's time."""
     values = series["utilization"]
     lines = (
         ("environments", values["env_utilization"], STATES["desktops"]["acting"].color),
@@ -128,7 +139,7 @@ def utilization(series: Mapping[str, Any], window_hours: float) -> Chart:
 
 
 def desktops_over_time(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Shares of the desktops' time by state over simulated time, stacked."""
+    """Shares of the desktops' time by state over the run's time, stacked."""
     data = []
     for state, style in STATES["desktops"].items():
         column = series["shares"]["desktops"].get(state, [])
@@ -146,7 +157,7 @@ def _over_time(data: list[dict[str, Any]], unit: str, **layout: Any) -> Chart:
         data,
         320,
         hovermode="x unified",
-        xaxis=_axis("simulated hours", hoverformat=".2f", ticksuffix=" h"),
+        xaxis=_axis(HOURS, hoverformat=".2f", ticksuffix=" h"),
         **layout,
     )
 
@@ -294,7 +305,7 @@ def efficiency(figure: str, summaries: Named, published: Sequence[float | None])
 
 
 def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
-    """One rate of every run over simulated time."""
+    """One rate of every run over the run's time."""
     data = [
         _line(
             name,
@@ -308,13 +319,13 @@ def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
 
 
 def learning(curve: Mapping[str, Any]) -> Chart:
-    """Success rate over simulated time: attempts as they ended, and evaluations on held-out tasks.
+    """Success rate over the run's time: attempts as they ended, and evaluations on held-out tasks.
 
     Args:
         curve: ``attempts`` and ``held_out``, each with ``hours`` and ``success_rate``; see ``dartsim.run.curve``.
     """
     attempts, held_out = curve["attempts"], curve["held_out"]
-    rate = "<b>%{x:.2f} h</b><br>%{y:.1%}<extra></extra>"
+    rate = "<b>%{x:.2f}</b><br>%{y:.1%}<extra></extra>"
     data = [_line("attempts", BLUE, attempts["hours"], attempts["success_rate"], rate)]
     if held_out["hours"]:
         points = _line("held-out tasks", PURPLE, held_out["hours"], held_out["success_rate"], rate)
@@ -323,6 +334,6 @@ def learning(curve: Mapping[str, Any]) -> Chart:
         data,
         320,
         hovermode="closest",
-        xaxis=_axis("simulated hours", ticksuffix=" h"),
+        xaxis=_axis(HOURS, ticksuffix=" h"),
         yaxis=_axis("", range=[-0.02, 1.02], tickformat=".0%"),
     )

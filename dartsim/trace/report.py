@@ -58,6 +58,7 @@ def render_report(run: RunDir) -> Path:
         .get_template("report.html.j2")
         .render(
             _shared(plots, [(run.name, run)]),
+            clock=_clock([run]),
             run=run,
             summary=summary,
             cards=_cards(summary),
@@ -66,6 +67,7 @@ def render_report(run: RunDir) -> Path:
             window_minutes=window * 60.0,
             bias=bias,
             curve=curve,
+            promotion=summary.get("promotion"),
             samples=_samples(run),
             facts=_facts(summary),
         )
@@ -104,6 +106,7 @@ def render_comparison(
         .get_template("comparison.html.j2")
         .render(
             _shared(plots, list(zip(names, runs, strict=True))),
+            clock=_clock(runs),
             names=names,
             colors=charts.run_colors(len(runs)),
             runs=runs,
@@ -127,6 +130,11 @@ def _samples(run: RunDir) -> list[dict[str, str]]:
         }
         for sample in run.summary.get("samples", ())
     ]
+
+
+def _clock(runs: Sequence[RunDir]) -> str:
+    """Return by which clock the runs went, in one word."""
+    return "simulated" if any(run.summary.get("virtual", True) for run in runs) else "real"
 
 
 def rolling_window(summary: Mapping[str, Any]) -> float:
@@ -198,6 +206,8 @@ def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]
     styles = {
         population: {state: style._asdict() for state, style in states.items()} for population, states in STATES.items()
     }
+    if all(float(run.summary["simulated_hours"]) < 1.0 for _, run in runs):
+        plots = {name: charts.in_minutes(plot) for name, plot in plots.items()}
     return {
         "plotlyjs": Markup(get_plotlyjs()),
         "plots": _json(plots),
