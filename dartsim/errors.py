@@ -10,6 +10,7 @@ DartsimError
 ├── WorkerFault            an inference worker failed a request
 │   └── WorkerRestarted    the request was killed by a restart; ask another worker
 ├── LearnerFault           an update failed; its batch goes back
+├── NothingCollected       no success was collected: nothing was written
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
 │   ├── LimitReached       a virtual-time or event limit was hit
@@ -56,6 +57,10 @@ class WorkerRestarted(WorkerFault):
 
 class LearnerFault(DartsimError):
     """An update did not finish. Its batch was not trained and is returned."""
+
+
+class NothingCollected(DartsimError):
+    """No success was collected, so nothing was written."""
 
 
 class SimulationError(DartsimError):

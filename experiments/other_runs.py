@@ -18,6 +18,9 @@ from experiments.clusters import Cluster, run_clusters
 
 Figures = Mapping[str, Any]
 
+PRESET = "dart-measured"
+"""The headline run: what was measured had 8 attempts of a fixed length at every task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -29,7 +32,7 @@ class Prediction:
         kind: ``measured`` or ``prototype``.
         known: The figure there.
         read: Reads ours from the figures of our run.
-        changes: What differs from the ``dart`` preset, as ``--set`` takes it.
+        changes: What differs from the headline run, as ``--set`` takes it.
     """
 
     name: str
@@ -197,7 +200,7 @@ def other_runs(hours: float, console: Console) -> list[dict[str, Any]]:
     """Predict all of them and return the entries of the headline's ``other_runs``."""
     wanted = predictions()
     changes = list(dict.fromkeys(prediction.changes for prediction in wanted))
-    clusters = [Cluster("dart", hours, changes=change) for change in changes]
+    clusters = [Cluster(PRESET, hours, changes=change) for change in changes]
     figures = {
         change: {**found, "num_envs": cluster.config.rollout.num_envs}
         for change, cluster, found in zip(changes, clusters, run_clusters(clusters, console, "other runs"), strict=True)

@@ -78,6 +78,18 @@ def gpu_definitions() -> str:
     return table(["definition", "value"], [[text, f"{definitions[name]:.1%}"] for name, text in words.items()])
 
 
+def presets() -> str:
+    """The three presets of DART, with a surrogate policy."""
+    figures = recorded("presets")["presets"]
+    more = {"turns_per_trajectory": ("turns of a trajectory", 1.0, ".1f")}
+    rows = [
+        [label, *(f"{found[name] * scale:{form}}" for found in figures.values())]
+        for name, (label, scale, form) in (LABELS | more).items()
+        if name in next(iter(figures.values()))
+    ]
+    return table(["", *(f"`{preset}`" for preset in figures)], rows)
+
+
 def _other_runs(kind: str) -> str:
     entries = [entry for entry in recorded("headline")["other_runs"] if entry["kind"] == kind]
     rows = [
@@ -175,6 +187,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "measured-runs": measured_runs,
     "fitted-runs": fitted_runs,
     "prototype-runs": prototype_runs,
+    "presets": presets,
     "provenance": provenance,
     "main-job": main_job,
     "timers": timers,

@@ -27,7 +27,7 @@ from dartsim.trainer.advantages import advantages_of
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import TokenShares, TurnBatch, objective, token_shares
 from dartsim.trainer.objective_config import ObjectiveConfig
-from dartsim.types import Batch, Trajectory, Turn, UpdateResult, Weights
+from dartsim.types import Batch, Trajectory, Turn, UpdateResult, Version, Weights
 from real.vlm.lora import LoraSettings, add_lora, merged
 from real.vlm.model import Vlm
 from real.vlm.packing import Example, Row, pack, rows_of, score, split
@@ -123,6 +123,7 @@ class TorchLearner:
         self.updates = 0
         self.seed = seed
         self._select = select
+        self._kept: tuple[dict[str, Tensor], dict[str, Any]] | None = None
         self._reference = vlm.twin() if self.config.objective.kl_coefficient else None
         if self.config.lora is not None:
             add_lora(vlm.model, self.config.lora, seed=seed)
@@ -180,6 +181,22 @@ class TorchLearner:
     def weights(self) -> Weights:
         """Return the present weights, low-rank additions added in: a copy that nothing changes."""
         return Weights(self.updates, merged(self.vlm.model))
+
+    def keep(self) -> None:
+        """Remember weights and optimizer as they are, for ``go_back``."""
+        self._kept = self._state()
+
+    def go_back(self, version: Version) -> Weights:
+        """Return to the weights and the optimizer's state that were remembered, and return them as a new version.
+
+        Raises:
+            ValueError: If nothing was remembered.
+        """
+        if self._kept is None:
+            raise ValueError("there is nothing to go back to; wanted a call of keep() before")
+        self._restore(self._kept)
+        self.updates = version
+        return self.weights()
 
     # ---- batches
 

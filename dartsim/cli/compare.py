@@ -24,16 +24,16 @@ from real.machine import usable_cores
 
 EXAMPLES = (
     "Examples:\n\n"
-    "dartsim compare coupled dart\n\n"
-    "dartsim compare coupled dart --seeds 3 --hours 8 --json figures.json\n\n"
-    "dartsim compare coupled dart --set cluster.hosts.count=8 --set rollout.num_envs=80"
+    "dartsim compare coupled dart-measured\n\n"
+    "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
+    "dartsim compare dart dart-released --set cluster.hosts.count=8 --set rollout.num_envs=80"
 )
 
 PUBLISHED = {
     "coupled": {"trained_turns_per_minute": 22.6, "env_utilization": 0.122, "gpu_utilization": 0.296},
-    "dart": {"trained_turns_per_minute": 43.6, "env_utilization": 0.677, "gpu_utilization": 0.467},
+    "dart-measured": {"trained_turns_per_minute": 43.6, "env_utilization": 0.677, "gpu_utilization": 0.467},
 }
-"""The efficiency table of DART (arXiv 2509.23866, project page), by our names."""
+"""The efficiency table of DART (arXiv 2509.23866, project page), by the presets that have its run's settings."""
 
 COMPARED = (
     "trained_turns_per_minute",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,26 +11,26 @@ from dartsim.cli.console import out, write_json
 from dartsim.cli.options import Json
 from dartsim.errors import ConfigError
 
-if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
-    from dartsim.run.models import Models
-
 EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
 WATCH_EXAMPLES = (
     "Examples:\n\ndartsim watch runs/tiny-seed0\n\ndartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
 )
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]
+Best = Annotated[bool, typer.Option("--best", help="Take the promoted weights, not the last ones.")]
 
 
 def evaluate(
     folder: Folder,
     tasks: Annotated[int | None, typer.Option(min=2, help="Held-out tasks; default: the run's.")] = None,
+    best: Best = False,
     json_file: Json = None,
 ) -> None:
     """Evaluate a run's last weights on held-out tasks."""
+    from dartsim.run.resuming import resumed
+
     changes = [] if tasks is None else [f"tasks.held_out={tasks}"]
-    found, learning = _load(folder, changes)
+    found, learning = resumed(folder, changes, best=best)
     evaluation = learning.held_out.evaluate(learning.newest)
     if evaluation is None:
         raise ConfigError(f"{folder} has no held-out tasks; say how many with --tasks")
@@ -48,29 +48,15 @@ def evaluate(
 def watch(
     folder: Folder,
     task: Annotated[int, typer.Option(min=0, help="Number of the held-out task.")] = 0,
+    best: Best = False,
     out_file: Annotated[Path | None, typer.Option("--out", help="GIF to write; default: in the run's folder.")] = None,
 ) -> None:
     """Let a run's last weights try a held-out task, and write the episode as a GIF."""
-    found, learning = _load(folder, [f"tasks.held_out={task + 1}"])
+    from dartsim.run.resuming import resumed
+
+    found, learning = resumed(folder, [f"tasks.held_out={task + 1}"], best=best)
     target = out_file or folder / f"episode-{task}.gif"
     trajectory = learning.film(found.held_out[task], target)
     actions = ", ".join(turn.reply.action for turn in trajectory.turns)
     out.print(f"{trajectory.attempt.task.instruction} {actions}: reward {trajectory.reward:g}")
     out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
-
-
-def _load(folder: Path, changes: list[str]) -> tuple[Models, Learning]:
-    """Return a finished run's configuration and its model with the last weights."""
-    from dartsim.config import load
-    from dartsim.run.models import models
-    from dartsim.trace.rundir import CONFIG, read_run
-
-    read_run(folder)
-    config = load(folder / CONFIG, overrides=changes)
-    if config.policy.kind != "vlm":
-        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
-    from dartsim.run.learning import learning
-
-    found = models(config)
-    built = learning(found, resume=folder)
-    return found, built

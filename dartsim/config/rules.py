@@ -83,12 +83,19 @@ def policy_rules(config: Config) -> Iterator[str]:
                 f"run.target_success = {config.run.target_success} is never measured: it needs policy.kind = "
                 '"vlm", tasks.held_out of at least 1, and trainer.evaluation.every_updates.'
             )
-    promotion = config.trainer.promotion
-    if promotion.enabled and (policy != "vlm" or config.tasks.held_out < promotion.min_tasks):
+    pool = config.curation.pool
+    if pool.file is not None and not (pool.enabled and policy == "vlm"):
         yield (
-            f'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm" and at least '
-            f"{promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are "
-            f"{config.tasks.held_out}. Raise tasks.held_out, or set trainer.promotion.enabled = false."
+            f'curation.pool.file = "{pool.file}" would never be used: it needs curation.pool.enabled = true and '
+            'policy.kind = "vlm".'
+        )
+    promotion = config.trainer.promotion
+    held_out = config.tasks.held_out if source == "mock" else 0
+    if promotion.enabled and (policy != "vlm" or held_out < promotion.min_tasks):
+        yield (
+            'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm", tasks.source = "mock" and at '
+            f"least {promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are {held_out}. "
+            "Raise tasks.held_out, or set trainer.promotion.enabled = false."
         )
 
 

@@ -44,6 +44,9 @@ class TasksConfig(Section):
     )
     count: Positive = Field(181, description="Generated or mock tasks (DART run history: 181).")
     mock: str = Field("click_button", description="mock: a family, or a suite (easy, hard, never, mixed).")
+    desktop: str = Field(
+        "panel", description="desktop: panel (clicks, generated) or apps (real applications, one to 15 steps)."
+    )
     difficulty: int = Field(1, ge=1, le=10, description="mock: difficulty of a family's tasks.")
     held_out: int = Field(0, ge=0, description="mock: tasks that are only evaluated on.")
     folder: str | None = Field(None, description="OSWorld: folder that holds the list file and examples/.")
@@ -189,8 +192,12 @@ class PoolConfig(Section):
 
     enabled: bool = Field(False, description="Whether such a group gets one success of its task.")
     online: bool = Field(True, description="Whether the run's own successes are stored.")
+    file: str | None = Field(None, description="Folder of successes to begin with, as `dartsim collect` writes it.")
     collected_per_task: int = Field(
         0, ge=0, description="Successes of the oracle stored for each task before the run (mock tasks)."
+    )
+    keep_per_task: int = Field(
+        1, ge=0, description="Own successes of each task kept in the run's folder, for `dartsim collect --run`."
     )
     max_per_task: Positive = Field(8, description="Stored successes of a task, newest kept.")
     choice: Literal["least_used", "newest"] = Field(
@@ -406,9 +413,10 @@ class DesktopHostConfig(Section):
 class DesktopConfig(Section):
     """Real desktops in containers."""
 
-    variant: Literal["skeleton", "full", "office"] = Field(
+    variant: Literal["skeleton", "full"] = Field(
         "skeleton", description="desktop: which of our images; see `dartsim desktop build`."
     )
+    office: bool = Field(False, description="desktop: the image with LibreOffice Calc.")
     image: str | None = Field(None, description="Another image of the same interface; none: the variant's.")
     hosts: dict[str, DesktopHostConfig] = Field(
         default_factory=dict, description="Docker engines by name, a table each; none: the local one."

@@ -26,7 +26,7 @@ class Origin(StrEnum):
     """Where a stored success comes from."""
 
     COLLECTED = "collected"
-    """From before the run: an oracle, another model, a recorded run."""
+    """From before the run: an oracle, another model, a recorded run (``curation.pool.file``)."""
     ONLINE = "online"
     """From an attempt of this run."""
 
@@ -131,6 +131,14 @@ class SuccessPool:
     def stored(self, task_id: str) -> Sequence[Stored]:
         """Return the stored successes of a task, newest first."""
         return tuple(self._stored.get(task_id, ()))
+
+    def learned(self, per_task: int) -> list[Trajectory]:
+        """Return the newest successes of the run's own attempts, at most so many a task."""
+        kept: list[Trajectory] = []
+        for entries in self._stored.values():
+            own_ones = [entry.trajectory for entry in entries if entry.origin is Origin.ONLINE]
+            kept.extend(own_ones[:per_task])
+        return kept
 
     def add(self, trajectory: Trajectory, *, now: float) -> bool:
         """Store a success that was collected before the run; return whether it is one.

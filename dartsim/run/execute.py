@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 DATABASE = "run.db"
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
-BEST = "best"
+BEST, SUCCESSES = "best", "successes"
+"""Folders of a run whose model learned: the promoted weights, and the successes that it keeps."""
 
 
 def execute(
@@ -82,12 +83,16 @@ def execute(
             if on_start is not None:
                 on_start(trace)
 
-        go, every = (run_simulation, every_seconds) if config.backend.virtual else (run_realtime, 0.2)
-        result = go(found, store=store, learning=trained, on_start=start, on_advance=on_advance, every_seconds=every)
+        parts: dict[str, Any] = {"store": store, "learning": trained, "on_start": start, "on_advance": on_advance}
+        if config.backend.virtual:
+            result = run_simulation(found, **parts, every_seconds=every_seconds)
+        else:
+            result = run_realtime(found, **parts, folder=path)
     more: dict[str, Any] = {}
     if trained is not None and samples is not None:
         last = trained.evaluate(trained.newest)
         trained.save(path)
+        trained.save_successes(path / SUCCESSES)
         more = {
             **success_rates(first, last),
             "learning": learning_curve(result.trace.snapshots, list(result.trace.updates), first, last),
@@ -146,7 +151,7 @@ def claim(path: Path) -> None:
         raise ConfigError(f"{path} cannot be made a run's folder: {error.strerror}") from None
     for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS):
         (path / leftover).unlink(missing_ok=True)
-    for folder in (BEST,):
+    for folder in (BEST, SUCCESSES):
         shutil.rmtree(path / folder, ignore_errors=True)
 
 

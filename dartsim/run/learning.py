@@ -17,36 +17,32 @@ from dartsim.config import Config
 from dartsim.curation import AllTurns, HighEntropyTurns, SuccessPool, TurnSelection
 from dartsim.errors import ConfigError
 from dartsim.ports import Learner
-from dartsim.run.backend import desktop_maker
+from dartsim.run.backend import action_grammar, desktop_maker
 from dartsim.run.models import Models
 from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.advantages import AdvantageConfig
 from dartsim.trainer.objective_config import ObjectiveConfig
 from dartsim.trainer.promoted import PromotedLearner
-from dartsim.types import Attempt, Batch, Ending, Reply, Task, Trajectory, Turn, UpdateResult, Weights
-from envs.actions import Grammar
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import oracle_text
+from dartsim.types import Attempt, Batch, Task, Trajectory, UpdateResult, Weights
+from envs.actions import Grammar, make_grammar
 from envs.render import episode_gif
 
 try:
     from dartsim.run.promoting import CHECKPOINT, promoting, promotion_figures, write_state
+    from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from real.evaluate import Evaluation, evaluate, play
     from real.learner import LearnerConfig, TorchLearner
     from real.local import LocalWorker
+    from real.pool_files import PoolFile, token_meaning, write_pool
     from real.vlm import Vlm, VlmConfig, VlmPolicy, build
     from real.vlm.config import tiny, tiny_agent, tiny_writer
     from real.vlm.model import one_thread
-    from real.vlm.sampling import score_reply
-    from real.warmstart import Demonstration, WarmStart, warm_start
+    from real.warmstart import WarmStart, warm_start
 except ModuleNotFoundError as missing:
     raise ConfigError(
         f"policy.kind = 'vlm' trains a real model and needs {missing.name}, which is not installed: "
         "pip install torch 'dartsim[train]'; or take a preset whose policy is a surrogate, such as --preset dart"
     ) from None
-
-ORACLE_TURNS = 200
-"""Longest demonstration."""
 
 
 class HeldOut:
@@ -118,6 +114,8 @@ class Learning:
         vlm: The model in training.
         trainer: The learner without evaluation, whose state can be saved.
         promoted: The learner with promotion, inside ``learner``; None if nothing is promoted.
+        collected: What ``curation.pool.file`` holds; None without one.
+        successes: The run's pool, once it was filled.
     """
 
     model: VlmPolicy
@@ -126,12 +124,16 @@ class Learning:
     vlm: Vlm
     trainer: TorchLearner
     promoted: PromotedLearner | None
+    collected: PoolFile | None
     _found: Models
+    successes: SuccessPool | None = None
 
     @property
     def grammar(self) -> Grammar:
         """The words of its actions."""
-        return desktop_maker(self._found.config)().grammar  # type: ignore[attr-defined, no-any-return]
+        name, options = action_grammar(self._found.config)
+        screen = self._found.config.policy.screen
+        return make_grammar(name, screen, screen, **options)
 
     def evaluate(self, weights: Weights) -> float | None:
         """Return the success rate of weights on held-out tasks; None without such tasks."""
@@ -142,11 +144,21 @@ class Learning:
         """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
         write_state(folder, self.vlm, self.trainer)
 
+    def save_successes(self, folder: Path) -> None:
+        """Write the newest successes of the run's own attempts, if it has a pool and there are any."""
+        config = self._found.config
+        kept = self.successes.learned(config.curation.pool.keep_per_task) if self.successes is not None else []
+        if kept:
+            source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
+            write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
+
     def figures(self) -> dict[str, Any]:
         """Return what a run's summary holds of it, beside its success rates."""
         found: dict[str, Any] = {}
         if self.promoted is not None:
             found["promotion"] = promotion_figures(self.promoted.decisions, self.promoted.incumbent)
+        if self.successes is not None:
+            found["pool"] = pool_figures(self.successes, self.collected)
         return found
 
     @property
@@ -177,16 +189,19 @@ class Learning:
         return trajectory
 
     def fill(self, successes: SuccessPool) -> None:
-        """Store the configured successes of the oracle, scored by the first weights.
+        """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
 
-        Actions that the model's grammar cannot write are left out: nothing could be trained on them.
+        Actions of the oracle that the model's grammar cannot write are left out: nothing could be trained on them.
         """
+        self.successes = successes
+        for success in self.collected.successes if self.collected is not None else ():
+            successes.add(scored(success, self.model.vlm), now=0.0)
         wanted = self._found.config.curation.pool.collected_per_task
         for task in self._found.tasks if wanted else ():
             for number in range(wanted):
                 trajectory = demonstrate(self._found.config, task, number, self.model.vlm)
                 if trajectory is not None:
-                    successes.add(trajectory, now=0.0)
+                    successes.add(scored(trajectory, self.model.vlm), now=0.0)
 
 
 def learning(
@@ -218,9 +233,11 @@ def learning(
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(found, model)
     promoted = promoting(found, vlm, trainer, best)
+    file = config.curation.pool.file if resume is None else None
+    collected = None if file is None else read_successes(Path(file), found, vlm)
     every_updates = config.trainer.evaluation.every_updates
     evaluated = EvaluatedLearner(promoted or trainer, held_out, every_updates, first=trainer.weights())
-    return Learning(model, evaluated, held_out, vlm, trainer, promoted, found)
+    return Learning(model, evaluated, held_out, vlm, trainer, promoted, collected, found)
 
 
 def vlm_config(config: Config) -> VlmConfig:
@@ -250,42 +267,6 @@ def learner_config(config: Config) -> LearnerConfig:
         minibatches=optimizer.minibatches,
         max_tokens=optimizer.max_tokens,
     )
-
-
-def demonstrate(config: Config, task: Task, number: int, vlm: Vlm) -> Trajectory | None:
-    """Return the oracle's success at a task, with the model's own log-probabilities of its actions.
-
-    None if the oracle did not solve it, or said what the model's grammar cannot write.
-    """
-    seen = oracle_turns(config, task, number)
-    if seen is None:
-        return None
-    turns: list[Turn] = []
-    for demonstration in seen:
-        try:
-            tokens = vlm.grammar.tokens(demonstration.action)
-        except ValueError:
-            return None
-        written = score_reply(vlm, vlm.prompts.build(demonstration.observation, turns), tokens)
-        reply = Reply(demonstration.action, 0, 0, -1, 0, len(tokens), *written)
-        turns.append(Turn(demonstration.observation, reply))
-    attempt = Attempt(-1 - number, task, -1, number, number, len(turns), 0)
-    return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 0.0, 0.0)
-
-
-def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] | None:
-    """Return what the oracle saw and did, turn by turn; None if it did not solve the task."""
-    desktop = desktop_maker(config)()
-    assert isinstance(desktop, MockDesktop)
-    desktop.begin(task, seed)
-    turns: list[Demonstration] = []
-    over = False
-    while not over and len(turns) < ORACLE_TURNS:
-        observation, action = desktop.observe(), oracle_text(desktop)
-        history = [Turn(turn.observation, Reply(turn.action, 0, 0, -1, 0, 0)) for turn in turns]
-        turns.append(Demonstration(observation, history, action))
-        over = desktop.act(action)
-    return turns if desktop.evaluate() >= 1.0 else None
 
 
 def _warm_start(found: Models, vlm: Vlm, on_step: Callable[[str, int, int], None] | None) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dartsim.errors import LearnerFault
 from dartsim.ports import BatchSource, Learner, Publisher
 from dartsim.trace import Trace, TrainerState
+from dartsim.trainer.promoted import COUNTED
 from dartsim.types import Batch
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,9 @@ class Trainer:
         except BaseException:
             self._source.release(batch)
             raise
+        for name in COUNTED.values():
+            if name in result.metrics:
+                self._trace.counts[name] += int(result.metrics[name])
         self._source.trained(batch, result)
         self._publisher.publish(result.weights)
         if self._wait_for_sync:

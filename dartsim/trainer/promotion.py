@@ -5,6 +5,7 @@
                                        roll back    shown to be worse; training resumes from the promoted version
 
 Both versions play the same tasks, so that tasks are compared in pairs: how hard a task is cancels out.
+``dartsim.trainer.promoted`` puts this around a learner.
 """
 
 from __future__ import annotations
@@ -214,8 +215,22 @@ class Promotions:
     decisions: list[Decision] = field(default_factory=list)
     counts: Counter[Verdict] = field(default_factory=Counter)
 
-    def judge(self, evaluation: Evaluation) -> Decision:
-        """Judge a version by its evaluation. The first that has enough tasks is promoted, as the one to beat."""
+    def judge(self, evaluation: Evaluation, *, against: Evaluation | None = None) -> Decision:
+        """Judge a version by its evaluation. The first that has enough tasks is promoted, as the one to beat.
+
+        Args:
+            evaluation: Of the version.
+            against: A new evaluation of the promoted version, with the seeds of ``evaluation``; by default the one it
+                was promoted by, which was a lucky one more often than not.
+
+        Raises:
+            ValueError: If ``against`` is of another version than the promoted one.
+        """
+        if against is not None:
+            if self.promoted is None or self.promoted.version != against.version:
+                promoted = "none" if self.promoted is None else self.promoted.version
+                raise ValueError(f"the promoted version is {promoted}, got an evaluation of {against.version} for it")
+            self.promoted = against
         decision = self._decide(evaluation)
         if decision.verdict is Verdict.PROMOTE:
             self.promoted = evaluation

@@ -110,7 +110,9 @@ def test_none_switches_a_setting_off_that_can_be_off():
 
 def test_none_is_wrong_where_a_value_is_needed():
     message = refused("run.hours=none")
-    assert message.endswith("  - run.hours = 'none': wanted a valid number. Simulated hours.")
+    assert message.endswith(
+        "  - run.hours = 'none': wanted a valid number. Hours of the run's time, simulated or real."
+    )
 
 
 def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
@@ -123,7 +125,7 @@ def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
         ("rollout.num_envs=30.0", "rollout.num_envs = 30.0: wanted a valid integer"),
         ("rollout.num_envs=true", "rollout.num_envs = True: wanted a valid integer"),
         ("rollout.num_envs=0", "rollout.num_envs = 0: wanted greater than or equal to 1"),
-        ("run.hours=24h", "run.hours = '24h': wanted a valid number. Simulated hours."),
+        ("run.hours=24h", "run.hours = '24h': wanted a valid number. Hours of the run's time, simulated or real."),
         ("run.hours=0", "run.hours = 0: wanted greater than 0"),
         ("run.hours=inf", "run.hours = inf: wanted a finite number"),
         ("run.hours=nan", "run.hours = nan: wanted a finite number"),

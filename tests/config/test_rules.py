@@ -8,6 +8,9 @@ from dartsim.config.rules import broken_rules, check
 from dartsim.config.schema import Config
 from dartsim.errors import ConfigError
 
+PRESET = "dart-measured"
+"""Its attempts and turns are the same for every task."""
+
 BROKEN = [
     (["curation.batch.min_groups=9"], "no batch could be large enough", ["min_groups = 9", "max_groups = 8"]),
     (
@@ -58,7 +61,7 @@ BROKEN = [
 @pytest.mark.parametrize(("overrides", "found", "more"), BROKEN, ids=[found for _, found, _ in BROKEN])
 def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
     with pytest.raises(ConfigError) as refused:
-        load(overrides=overrides)
+        load(preset_name=PRESET, overrides=overrides)
     message = str(refused.value)
     assert message.startswith("the configuration cannot work:\n  - ")
     assert message.count("\n") == 1
@@ -86,18 +89,18 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
     ids=" ".join,
 )
 def test_what_is_just_possible_is_not(overrides):
-    load(overrides=overrides)
+    load(preset_name=PRESET, overrides=overrides)
 
 
 def test_all_broken_rules_are_named_at_once():
     with pytest.raises(ConfigError) as refused:
-        load(overrides=["curation.batch.min_groups=9", "tasks.folder=x"])
+        load(preset_name=PRESET, overrides=["curation.batch.min_groups=9", "tasks.folder=x"])
     assert str(refused.value).count("\n  - ") == 2
 
 
 def test_a_configuration_that_breaks_no_rule_is_returned():
-    config = from_tree(preset("dart"))
+    config = from_tree(preset(PRESET))
     assert check(config) is config
     assert list(broken_rules(config)) == []
-    tree = merge(preset("dart"), parse_override("curation.batch.min_groups=9"))
+    tree = merge(preset(PRESET), parse_override("curation.batch.min_groups=9"))
     assert len(list(broken_rules(Config.model_validate(tree)))) == 1

@@ -147,3 +147,13 @@ def test_a_rescued_group_keeps_its_size_and_has_exactly_one_success_of_its_task(
     asked = sum(ask for _, _, ask in events)
     assert pool.counts["rescued"] + pool.counts["none_stored"] == asked
     assert len(pool.uses) == pool.counts["rescued"]
+
+
+def test_a_run_s_own_newest_successes_can_be_taken_along():
+    pool = SuccessPool()
+    pool.add(played(0, 1.0, task="a"), now=0.0)
+    pool.learn([played(n, 1.0, task=task) for n, task in ((1, "a"), (2, "b"), (3, "a"), (4, "c"))], now=1.0)
+    pool.add(played(0, 1.0, task="d"), now=2.0)
+    assert [success.attempt.id for success in pool.learned(1)] == [3, 2, 4]
+    assert [success.attempt.id for success in pool.learned(5)] == [3, 1, 2, 4]
+    assert pool.learned(0) == []

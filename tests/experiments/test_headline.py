@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.clusters import Cluster, mean_figures, run_cluster
 from experiments.common import recorded
-from experiments.headline import FIGURES, PUBLISHED, gpu_definitions
+from experiments.headline import FIGURES, PRESETS, PUBLISHED, gpu_definitions
 from experiments.other_runs import predictions
 
 BAND = {"dart": 0.05, "coupled": 0.08}
@@ -36,14 +37,33 @@ def test_recorded_figures_say_what_made_them():
     assert len(figures["other_runs"]) == len(predictions())
 
 
-@pytest.mark.parametrize("preset", PUBLISHED)
-def test_a_small_run_gives_the_recorded_picture(preset: str):
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_small_run_gives_the_recorded_picture(name: str):
     """Three hours of one seed lie near the recorded means of three days."""
-    found = run_cluster(Cluster(preset, 3.0))
-    known = recorded("headline")[preset]
-    for name in ("env_utilization", "gpu_utilization", "trajectories_per_minute"):
-        assert found[name] == pytest.approx(known[name], rel=0.2), name
+    found = run_cluster(Cluster(PRESETS[name], 3.0))
+    known = recorded("headline")[name]
+    for figure in ("env_utilization", "gpu_utilization", "trajectories_per_minute"):
+        assert found[figure] == pytest.approx(known[figure], rel=0.2), figure
     assert found["event_hash"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_run_has_the_settings_that_were_recorded(name: str):
+    """Presets may learn new settings, and be renamed; what the recorded run was made with stays."""
+    known = recorded("headline")["config"][name]
+    resolved = Cluster(PRESETS[name], known["run"]["hours"]).config.model_dump(mode="json")
+    assert differing(known, resolved) <= {"preset"}
+
+
+def differing(known: Any, resolved: Any, place: str = "") -> set[str]:
+    """Return the settings, by dotted name, in which a recorded configuration differs from a resolved one."""
+    if not isinstance(known, dict):
+        return set() if known == resolved else {place}
+    return {
+        found
+        for key, value in known.items()
+        for found in differing(value, resolved.get(key), f"{place}.{key}".lstrip("."))
+    }
 
 
 def test_definitions_of_gpu_utilization_are_ordered():
@@ -65,7 +85,7 @@ def test_the_experiment_prints_and_writes(tmp_path: Path, monkeypatch: pytest.Mo
     from experiments.common import run_experiment
 
     monkeypatch.setattr(other_runs, "predictions", lambda: predictions()[:1])
-    short = {preset: Cluster(preset, 2.5) for preset in PUBLISHED}
+    short = {preset: Cluster(preset, 2.5) for preset in PRESETS.values()}
     monkeypatch.setattr(headline, "Cluster", lambda preset, hours, seed=0: short[preset])
     monkeypatch.setattr(headline, "run_clusters", lambda clusters, console, what: [run_cluster(c) for c in clusters])
     monkeypatch.setattr(other_runs, "run_clusters", lambda clusters, console, what: [run_cluster(c) for c in clusters])

@@ -19,6 +19,8 @@ HEAVY = {
     "typer", "vllm",
 }  # fmt: skip
 EXTRAS = ["docker", "peft", "ray", "safetensors", "torch", "transformers", "vllm"]
+LEARN = [f"dartsim.run.{name}" for name in ("collecting", "learning", "promoting", "successes")]
+"""What puts a real model into a run: loaded where there is something to train."""
 DEV = ["aiotools", "hypothesis", "playwright", "pyinstrument", "tensorboard", "trio"]
 
 IMPORT_ALL = """
@@ -78,6 +80,6 @@ def need_torch() -> list[str]:
 
 def test_every_module_imports_without_the_extras():
     # The plugin for pytest is loaded by pytest only; models and learners are what the extra `train` is for.
-    skipped = ["dartsim.sim.pytest_plugin", "dartsim.run.learning", *need_torch()]
+    skipped = ["dartsim.sim.pytest_plugin", *LEARN, *need_torch()]
     names = json.loads(run(IMPORT_ALL.format(blocked=EXTRAS + DEV + ["pytest"], skipped=skipped)))
     assert {"dartsim.types", "real.machine"} <= set(names)

@@ -52,7 +52,7 @@ def test_the_light_install_asks_for_no_torch_and_no_tests(wheel: zipfile.ZipFile
     assert {"simpy", "numpy", "gymnasium"} <= light
     assert not light & {"torch", "transformers", "peft", "docker", "ray", "vllm", "pytest", "playwright"}
     assert "torch" in requirements(wheel, extra="train")
-    assert {"docker", "ray"} <= requirements(wheel, extra="real")
+    assert {"docker", "httpx"} <= requirements(wheel, extra="real")
     assert {"pytest", "ruff", "mypy"} <= requirements(wheel, extra="dev")
     assert "torch" not in requirements(wheel, extra="dev")
 

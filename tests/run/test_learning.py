@@ -9,9 +9,10 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
 from dartsim.curation import SuccessPool
-from dartsim.run.learning import learner_config, learning, oracle_turns
+from dartsim.run.learning import learner_config, learning
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
+from dartsim.run.successes import oracle_turns
 from dartsim.trainer.objective_config import DART_PAPER
 
 SMALL = ("tasks.count=16", "tasks.held_out=4", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")

@@ -10,9 +10,14 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 from dartsim.config import load
 from dartsim.errors import ConfigError
 from dartsim.run.execute import BEST, execute
-from dartsim.run.learning import learning
+from dartsim.run.learning import learning, vlm_config
 from dartsim.run.models import models
+from dartsim.run.promoting import Judge
+from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
+from dartsim.trainer.promotion import Evaluation
+from dartsim.types import Weights
+from real.vlm import build
 
 SMALL = (
     "tasks.count=16", "tasks.held_out=32", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0",
@@ -23,9 +28,13 @@ SMALL = (
 
 def test_a_collapse_is_rolled_back_under_a_new_version():
     """A learning rate that wrecks the model: what is published are the first weights, as versions 1 and 2."""
-    changes = ("tasks.count=96", "policy.warm_start_steps=90", "trainer.optimizer.learning_rate=3.0")
-    found = models(load(preset_name="tiny", overrides=[*SMALL, *changes]))
+    found = models(load(preset_name="tiny", overrides=[*SMALL, "trainer.optimizer.learning_rate=3.0"]))
     learned = learning(found)
+
+    def judge(weights, seed):  # the first weights know no more than wrecked ones
+        return Evaluation(version=weights.version, rewards={f"t{i}": [float(not weights.version)] for i in range(9)})
+
+    learned.promoted._evaluate = judge
     first = learned.trainer.weights()
     result = run_simulation(found, learning=learned)
     counts = result.trace.counts
@@ -38,6 +47,17 @@ def test_a_collapse_is_rolled_back_under_a_new_version():
     assert (figures["promoted"], figures["rolled_back"], figures["best_version"]) == (0, 2, 0)
     assert all(decision["high"] < 0.0 for decision in figures["decisions"])
     assert not learned.trainer.optimizer.state  # that of the beginning
+
+
+def test_equal_weights_make_equal_attempts_of_a_seed_under_any_version():
+    found = models(load(preset_name="tiny", overrides=SMALL))
+    vlm = build(vlm_config(found.config))
+    judge, weights = Judge(found, vlm), vlm.snapshot()
+    first, again, other = judge(Weights(0, weights), 1), judge(Weights(7, weights), 1), judge(Weights(0, weights), 2)
+    assert (first.version, again.version) == (0, 7)
+    assert first.rewards == again.rewards != other.rewards
+    assert len(first.rewards) == 32
+    assert all(len(rewards) == 2 for rewards in first.rewards.values())
 
 
 def test_promoted_weights_are_kept_in_the_run_s_folder(tmp_path):
@@ -54,6 +74,19 @@ def test_promoted_weights_are_kept_in_the_run_s_folder(tmp_path):
     assert all(np.array_equal(t, last.newest.source[name]) for name, t in best.newest.source.items())
 
 
+def test_it_is_judged_in_real_time_too():
+    """The same learner, in a thread beside the loop."""
+    parts = ("backend.desktops=mock", "backend.workers=local", "backend.learner=local", "run.hours=0.05")
+    more = ("tasks.count=64", "trainer.promotion.min_gain=-1.1")
+    found = models(load(preset_name="tiny", overrides=[*SMALL, *parts, *more]))
+    learned = learning(found)
+    result = run_realtime(found, learning=learned)
+    judged = learned.figures()["promotion"]
+    assert result.trace.counts["promotion/promoted"] >= 2
+    assert judged["promoted"] >= 2
+    assert judged["best_version"] >= 2
+
+
 def test_what_an_unfinished_run_promoted_is_removed(tmp_path):
     (tmp_path / "run" / BEST / "model").mkdir(parents=True)
     config = load(preset_name="tiny", overrides=[*SMALL, "run.updates=1", "trainer.promotion.max_loss=none"])
@@ -62,8 +95,9 @@ def test_what_an_unfinished_run_promoted_is_removed(tmp_path):
     assert not (tmp_path / "run" / BEST).exists()
 
 
-@pytest.mark.parametrize("changes", [["--preset"], ["tasks.held_out=7", "run.target_success=none"]])
-def test_a_promotion_that_can_judge_nothing_is_refused(changes):
-    preset, overrides = ("dart", []) if changes == ["--preset"] else ("tiny", changes)
+@pytest.mark.parametrize(
+    ("preset", "overrides"), [("dart", []), ("tiny", ["tasks.held_out=7", "run.target_success=none"])]
+)
+def test_a_promotion_that_can_judge_nothing_is_refused(preset, overrides):
     with pytest.raises(ConfigError, match=r"trainer\.promotion\.enabled can judge nothing"):
         load(preset_name=preset, overrides=[*overrides, "trainer.promotion.enabled=true"])

@@ -166,3 +166,14 @@ def test_a_rule_out_of_range_is_refused(rule: dict[str, Any]):
     (name,) = rule
     with pytest.raises(ValueError, match=f"{name} must be"):
         PromotionRule(**rule)
+
+
+def test_a_new_evaluation_of_the_promoted_version_is_what_is_compared_with():
+    judge = promotions()
+    judge.judge(evaluation(0, [0.9] * 8))  # lucky
+    decision = judge.judge(evaluation(1, [0.5] * 8), against=evaluation(0, [0.5] * 8))
+    assert decision.reason == "unclear"
+    with pytest.raises(ValueError, match="the promoted version is 0, got an evaluation of 1"):
+        judge.judge(evaluation(2, [0.5] * 8), against=evaluation(1, [0.5] * 8))
+    with pytest.raises(ValueError, match="the promoted version is none"):
+        promotions().judge(evaluation(2, [0.5] * 8), against=evaluation(1, [0.5] * 8))

@@ -1,0 +1,156 @@
+"""``dartsim collect``: successes gathered before a run, for its pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Json, Overrides, new_folder
+from dartsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.collecting import Collected
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim collect --oracle 2 --out runs/shown\n\n"
+    "dartsim collect my.toml --oracle 1 --set tasks.count=64\n\n"
+    "dartsim collect --model runs/tiny-seed0 --attempts 8 --out runs/tried\n\n"
+    "dartsim collect --run runs/tiny-seed0 --json -\n\n"
+    "dartsim run --set curation.pool.file=runs/shown"
+)
+
+NAMED = 5
+"""Unknown tasks that are named."""
+
+
+def collect(
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML file; its tasks are collected for. Default: RUN's, or preset tiny.")
+    ] = None,
+    oracle: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The scripted oracle solves each task N times.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A finished run's model tries the tasks; successes are kept.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The successes that a finished run with a pool has kept.")
+    ] = None,
+    attempts: Annotated[int, typer.Option(min=1, help="With --model: attempts at each task.")] = 4,
+    best: Annotated[bool, typer.Option("--best", help="With --model: its promoted weights, not its last.")] = False,
+    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    overrides: Overrides = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write; default: a new one in runs/.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Collect successes into a folder, which a run begins with if `curation.pool.file` names it.
+
+    A model's success keeps the log-probabilities and the version of the weights that made it. An oracle has no
+    log-probabilities: the first weights of the run that begins with its successes give them theirs.
+    """
+    source = _only_source(oracle, model, run)
+    folder = out_folder or new_folder(f"successes-{source}")
+    if folder.exists():
+        raise ConfigError(f"{folder} exists already; give another folder with --out")
+    asked = config is not None or preset is not None or bool(overrides)
+    resolved = _config(config, preset, overrides or [], model or run)
+    # Imported here: it brings torch, and names the extra that is missing.
+    from dartsim.run.collecting import from_model, from_oracle, from_run
+
+    with _bar(source) as told:
+        if oracle is not None:
+            found = from_oracle(resolved, oracle, told)
+        elif model is not None:
+            found = from_model(model, attempts, config=resolved if asked else None, best=best, on_step=told)
+        else:
+            assert run is not None, "one of the three was given"
+            found = from_run(run, resolved)
+    found.write(folder)
+    if json_file != "-":
+        _say(found, folder)
+    if json_file is not None:
+        write_json(_figures(found, folder), json_file)
+
+
+def _only_source(oracle: int | None, model: Path | None, run: Path | None) -> str:
+    """Return which source was asked for.
+
+    Raises:
+        ConfigError: If it is none, or more than one.
+    """
+    given = [name for name, value in (("oracle", oracle), ("model", model), ("run", run)) if value is not None]
+    if len(given) != 1:
+        found = " and ".join(f"--{name}" for name in given) or "none of them"
+        raise ConfigError(f"wanted exactly one source, --oracle N, --model RUN or --run RUN; found {found}")
+    return given[0]
+
+
+def _config(file: Path | None, preset: str | None, overrides: Sequence[str], run: Path | None) -> Config:
+    """Return the configuration whose tasks are collected for.
+
+    Raises:
+        ConfigError: If it is wrong, or has no model that could be trained on successes.
+    """
+    from dartsim.config import load
+    from dartsim.trace.rundir import CONFIG, read_run
+
+    if file is None and preset is None:
+        if run is None:
+            preset = "tiny"
+        else:
+            read_run(run)
+            file = run / CONFIG
+    found = load(file, preset_name=preset, overrides=overrides)
+    if found.policy.kind != "vlm":
+        raise ConfigError(
+            f"the configuration ({found.preset}) has a surrogate policy, which successes cannot teach; wanted "
+            'policy.kind = "vlm", as in the preset tiny'
+        )
+    return found
+
+
+@contextmanager
+def _bar(source: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar, and yield what moves it; nothing where output is not a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
+        unit = {"oracle": "tasks", "model": "attempts", "run": "reading"}[source]
+        task = progress.add_task(unit, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _say(found: Collected, folder: Path) -> None:
+    tried = "" if found.attempts is None else f" in {found.attempts} attempts"
+    out.print(f"{len(found.successes)} successes{tried}, at {found.solved} of {found.num_tasks} tasks")
+    if found.unknown:
+        more = ", …" if len(found.unknown) > NAMED else ""
+        errors.print(
+            f"left out: successes of {len(found.unknown)} tasks that were not asked for: "
+            f"{', '.join(found.unknown[:NAMED])}{more}",
+            highlight=False,
+        )
+    out.print(f'to begin with them: curation.pool.file = "{folder}"', soft_wrap=True, highlight=False)
+
+
+def _figures(found: Collected, folder: Path) -> dict[str, Any]:
+    """Return what was collected as plain values."""
+    return {
+        "source": found.source,
+        "successes": len(found.successes),
+        "turns": sum(len(success.turns) for success in found.successes),
+        "attempts": found.attempts,
+        "tasks": found.num_tasks,
+        "tasks_solved": found.solved,
+        "unknown_tasks": list(found.unknown),
+        "out": str(folder),
+    }

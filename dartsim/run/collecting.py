@@ -1,0 +1,201 @@
+"""``dartsim collect``: successes of an oracle, of a trained model or of a recorded run, as a folder for other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.errors import ConfigError, NothingCollected
+from dartsim.run.backend import desktop_maker
+from dartsim.run.execute import SUCCESSES
+from dartsim.run.learning import vlm_config
+from dartsim.run.models import Models, models
+from dartsim.run.resuming import resumed
+from dartsim.run.successes import demonstrate
+from dartsim.types import Attempt, Trajectory, Weights
+from real.evaluate import Answers, play
+from real.pool_files import check_meaning, read_pool, token_meaning, write_pool
+from real.vlm import Vlm, build
+from real.vlm.model import one_thread
+
+AT_ONCE = 64
+"""Desktops that a model plays on."""
+
+Progress = Callable[[int, int], None]
+"""Told how much of how much is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What was collected.
+
+    Attributes:
+        successes: They.
+        attempts: Attempts that were made for them; None for those of a recorded run.
+        num_tasks: Tasks that were asked for.
+        unknown: Tasks of a recorded run that were not asked for, whose successes were left out.
+        source: Where they come from, in plain values.
+        writes: What their tokens mean.
+    """
+
+    successes: Sequence[Trajectory]
+    attempts: int | None
+    num_tasks: int
+    unknown: tuple[str, ...] = ()
+    source: dict[str, Any]
+    writes: dict[str, Any]
+
+    @property
+    def solved(self) -> int:
+        """Tasks with a success."""
+        return len({success.attempt.task.id for success in self.successes})
+
+    def write(self, folder: Path) -> None:
+        """Write them as a pool's folder."""
+        write_pool(folder, self.successes, writes=self.writes, source=self.source)
+
+
+def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) -> Collected:
+    """Let the oracle solve every task so many times, each from a beginning of its own.
+
+    Raises:
+        NothingCollected: If the model's grammar can write none of it.
+    """
+    check_desktop(config)
+    found, vlm = models(config), first_model(config)
+    successes: list[Trajectory] = []
+    for done, task in enumerate(found.tasks):
+        shown = (demonstrate(config, task, number, vlm) for number in range(per_task))
+        successes.extend(success for success in shown if success is not None)
+        if on_step is not None:
+            on_step(done + 1, len(found.tasks))
+    if not successes:
+        raise NothingCollected(
+            f"the oracle made no success at {len(found.tasks)} tasks that policy.grammar = "
+            f'"{config.policy.grammar}" can write; take another grammar, or other tasks'
+        )
+    return Collected(
+        successes=successes,
+        attempts=per_task * len(found.tasks),
+        num_tasks=len(found.tasks),
+        source={"kind": "oracle", "per_task": per_task},
+        writes=token_meaning(vlm, config.policy.screen),
+    )
+
+
+def from_model(
+    run: Path, attempts: int, *, config: Config | None = None, best: bool = False, on_step: Progress | None = None
+) -> Collected:
+    """Let the model of a finished run try every task so many times, and keep its successes.
+
+    They keep the log-probabilities and the version of the weights that made them.
+
+    Args:
+        run: The run's folder.
+        attempts: At each task.
+        config: Whose tasks; those of the run by default.
+        best: Take the promoted weights, not the last ones.
+        on_step: Told how far it is.
+
+    Raises:
+        ConfigError: If there is no such model, or its tokens mean something else in the configuration.
+        NothingCollected: If it solved none.
+    """
+    found, learning = resumed(run, best=best)
+    writes = token_meaning(learning.vlm, found.config.policy.screen)
+    if config is not None:
+        check_meaning(run, writes, token_meaning(first_model(config), config.policy.screen))
+        found = models(config)
+    check_desktop(found.config)
+    learning.model.add(learning.newest)
+    successes, made = play_tasks(found, learning.model, learning.newest, attempts, on_step)
+    version = learning.newest.version
+    if not successes:
+        raise NothingCollected(
+            f"version {version} of {run} solved none of {len(found.tasks)} tasks in {made} attempts; give it more "
+            "attempts or easier tasks, or collect from the oracle"
+        )
+    return Collected(
+        successes=successes,
+        attempts=made,
+        num_tasks=len(found.tasks),
+        source={"kind": "model", "run": run.resolve().name, "version": version, "attempts_per_task": attempts},
+        writes=writes,
+    )
+
+
+def from_run(run: Path, config: Config) -> Collected:
+    """Return the successes that a finished run kept, of a configuration's tasks.
+
+    Raises:
+        ConfigError: If it kept none, or none of these tasks.
+    """
+    if not (run / SUCCESSES).is_dir():
+        raise ConfigError(
+            f"{run} kept no successes: that takes curation.pool.enabled = true, curation.pool.keep_per_task of at "
+            "least 1, and a success; let its model try again with --model"
+        )
+    tasks = models(config).tasks
+    file = read_pool(run / SUCCESSES, tasks)
+    if not file.successes:
+        raise NothingCollected(f"{run} kept successes of {len(file.unknown)} tasks, none of which was asked for")
+    return Collected(
+        successes=file.successes,
+        attempts=None,
+        num_tasks=len(tasks),
+        unknown=file.unknown,
+        source={**file.source, "run": run.resolve().name},
+        writes=dict(file.writes),
+    )
+
+
+def check_desktop(config: Config) -> None:
+    """Refuse tasks that cannot be played here.
+
+    Raises:
+        ConfigError: If they are not the mock desktop's.
+    """
+    if config.tasks.source != "mock":
+        raise ConfigError(
+            f'successes are played on the mock desktop, which does not know tasks.source = "{config.tasks.source}"; '
+            "take what a run has kept (--run), or other tasks"
+        )
+
+
+def first_model(config: Config) -> Vlm:
+    """Return the model that a configuration begins with, before any warm start."""
+    one_thread()
+    return build(vlm_config(config), seed=config.run.seed)
+
+
+def play_tasks(
+    found: Models, answers: Answers, weights: Weights, attempts: int, on_step: Progress | None = None
+) -> tuple[list[Trajectory], int]:
+    """Try every task so many times; return the successes and how many attempts there were."""
+    config = found.config
+    pairs = [(task, index) for task in found.tasks for index in range(attempts)]
+    tried = [
+        Attempt(
+            id=number,
+            task=task,
+            group=-1,
+            index=index,
+            seed=config.run.seed * 1_000_003 + number,
+            turn_limit=config.rollout.max_turns,
+            version=weights.version,
+        )
+        for number, (task, index) in enumerate(pairs)
+    ]
+    maker = desktop_maker(config)
+    desktops = [maker() for _ in range(min(AT_ONCE, len(tried)))]
+    successes: list[Trajectory] = []
+    for first in range(0, len(tried), len(desktops)):
+        wave = tried[first : first + len(desktops)]
+        played = play(answers, desktops, wave, version=weights.version)
+        successes.extend(t for t in played if (t.reward or 0.0) >= config.curation.success_reward)
+        if on_step is not None:
+            on_step(first + len(wave), len(tried))
+    return successes, len(tried)

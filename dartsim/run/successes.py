@@ -1,0 +1,103 @@
+"""Successes that a run begins with: the oracle's, and those of a file; scored by the model where they have to be."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.curation import SuccessPool
+from dartsim.errors import ConfigError
+from dartsim.run.backend import desktop_maker
+from dartsim.run.models import Models
+from dartsim.types import Attempt, Ending, Reply, Task, Trajectory, Turn
+from envs.mock.env import MockDesktop
+from envs.mock.oracle import oracle_text
+from real.pool_files import PoolFile, read_pool, token_meaning
+from real.vlm import Vlm
+from real.vlm.sampling import score_reply
+from real.warmstart import Demonstration
+
+logger = logging.getLogger(__name__)
+
+ORACLE_TURNS = 200
+"""Longest demonstration."""
+
+
+def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] | None:
+    """Return what the oracle saw and did, turn by turn; None if it did not solve the task."""
+    desktop = desktop_maker(config)()
+    assert isinstance(desktop, MockDesktop)
+    desktop.begin(task, seed)
+    turns: list[Demonstration] = []
+    over = False
+    while not over and len(turns) < ORACLE_TURNS:
+        observation, action = desktop.observe(), oracle_text(desktop)
+        history = [Turn(turn.observation, Reply(turn.action, 0, 0, -1, 0, 0)) for turn in turns]
+        turns.append(Demonstration(observation, history, action))
+        over = desktop.act(action)
+    return turns if desktop.evaluate() >= 1.0 else None
+
+
+def demonstrate(config: Config, task: Task, number: int, vlm: Vlm) -> Trajectory | None:
+    """Return the oracle's success at a task in the model's tokens, without log-probabilities: it has none.
+
+    None if the oracle did not solve it, or said what the model's grammar cannot write.
+    """
+    turns: list[Turn] = []
+    for shown in oracle_turns(config, task, number) or ():
+        try:
+            tokens = vlm.grammar.tokens(shown.action)
+        except ValueError:
+            return None
+        turns.append(Turn(shown.observation, Reply(shown.action, 0, 0, -1, 0, len(tokens), tokens)))
+    if not turns:
+        return None
+    attempt = Attempt(-1 - number, task, -1, number, number, len(turns), 0)
+    return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 0.0, 0.0)
+
+
+def scored(success: Trajectory, vlm: Vlm) -> Trajectory:
+    """Return a success with log-probabilities: its own, or, if it has none, those of the model."""
+    turns: list[Turn] = []
+    for seen, reply in success.turns:
+        if reply.logprobs is not None:
+            turns.append(Turn(seen, reply))
+            continue
+        written = score_reply(vlm, vlm.prompts.build(seen, turns), [int(token) for token in reply.tokens])
+        turns.append(Turn(seen, reply._replace(tokens=written[0], logprobs=written[1], entropies=written[2])))
+    return replace(success, turns=tuple(turns))
+
+
+def read_successes(folder: Path, found: Models, vlm: Vlm) -> PoolFile:
+    """Read the successes of a configuration's tasks, for a model.
+
+    Raises:
+        ConfigError: If the folder cannot be used, or holds none of these tasks.
+    """
+    file = read_pool(folder, found.tasks, writes=token_meaning(vlm, found.config.policy.screen))
+    if not file.successes:
+        example = f", such as {file.unknown[0]!r}; this run's first is {found.tasks[0].id!r}" if file.unknown else ""
+        raise ConfigError(
+            f"{folder} holds no success of this run's tasks: {len(file.unknown)} others{example}. Collect for these "
+            "tasks: the same [tasks] and run.seed."
+        )
+    if file.unknown:
+        logger.warning(
+            "%s: successes of %d tasks that this run has not were left out: %s%s",
+            folder,
+            len(file.unknown),
+            ", ".join(file.unknown[:3]),
+            ", …" if len(file.unknown) > 3 else "",
+        )
+    return file
+
+
+def pool_figures(successes: SuccessPool, file: PoolFile | None) -> dict[str, Any]:
+    """Return what a run's summary holds of its pool: what was counted, and what its file held."""
+    figures: dict[str, Any] = {"stored": len(successes), **dict(sorted(successes.counts.items()))}
+    if file is not None:
+        figures["file"] = {"successes": len(file.successes), "unknown_tasks": list(file.unknown)}
+    return figures

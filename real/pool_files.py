@@ -1,0 +1,345 @@
+"""Files of stored successes, which one run writes (or ``dartsim collect``) and another one begins with.
+
+    POOL/pool.json            schema, what wrote it, and what its tokens mean
+    POOL/rows.jsonl           a success a line: task, attempt, and turn by turn what was said by which weights
+    POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, one after the other
+    POOL/screens/ab/ab….png   what was seen, each picture once, by the hash of its pixels
+
+Nothing in it is code. A pool appears whole or not at all, and is refused whole: if a byte of rows, tensors or pictures
+is not what was written, if it is of another schema, or if its tokens do not mean what the model's tokens mean.
+
+A success without log-probabilities (an oracle's: it has none) is scored by the model that begins with it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from dartsim.errors import ConfigError
+from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+
+if TYPE_CHECKING:
+    from real.vlm.model import Vlm
+
+SCHEMA = 1
+"""Version of the format; files of another one are refused."""
+
+ABOUT, ROWS, TENSORS, SCREENS = "pool.json", "rows.jsonl", "tensors.safetensors", "screens"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFile:
+    """What was read.
+
+    Attributes:
+        successes: Those of known tasks, in the order in which they were written.
+        unknown: Ids of tasks that were not asked for, whose successes were left out; each once.
+        writes: What the tokens mean (``token_meaning``).
+        source: What the successes were collected from.
+    """
+
+    successes: tuple[Trajectory, ...]
+    unknown: tuple[str, ...]
+    writes: Mapping[str, Any]
+    source: Mapping[str, Any]
+
+
+def token_meaning(vlm: Vlm, screen: int) -> dict[str, Any]:
+    """Return what must be equal for one model to be trained on another's successes.
+
+    Sizes, family and prompts may differ: log-probabilities are those of whoever acted, and so are right.
+
+    Args:
+        vlm: The model.
+        screen: Width and height of its desktops, pixels: what the cells of a click are of.
+    """
+    config = vlm.config
+    tokens = json.dumps(sorted(vlm.vocabulary.tokenizer.get_vocab().items()))
+    found: dict[str, Any] = {
+        "vocabulary": sha256(tokens.encode()).hexdigest()[:16],
+        "grammar": config.decoding.grammar,
+        "screen": screen,
+    }
+    if config.decoding.grammar == "actions":
+        found["actions"] = sha256(json.dumps(config.actions).encode()).hexdigest()[:16]
+        found["num_actions"] = len(config.actions)
+    elif config.decoding.grammar == "compact":
+        found |= {"columns": config.columns, "rows": config.rows}
+    return found
+
+
+# ---- writing
+
+
+@dataclass(slots=True)
+class _Writer:
+    """A pool being written.
+
+    Attributes:
+        folder: Where to.
+        screens: Hashes of the pictures that are there.
+        columns: Tokens, log-probabilities and entropies of the turns so far.
+        length: Tokens of them.
+    """
+
+    folder: Path
+    screens: set[str] = field(default_factory=set)
+    columns: tuple[list[Any], list[Any], list[Any]] = field(default_factory=lambda: ([], [], []))
+    length: int = 0
+
+    def row(self, trajectory: Trajectory) -> dict[str, Any]:
+        attempt = trajectory.attempt
+        return {
+            "task": {"id": attempt.task.id, "digest": task_digest(attempt.task)},
+            "attempt": {
+                "seed": attempt.seed,
+                "index": attempt.index,
+                "turn_limit": attempt.turn_limit,
+                "version": attempt.version,
+            },
+            "ending": trajectory.ending.value,
+            "reward": trajectory.reward,
+            "turns": [self._turn(turn, attempt.task) for turn in trajectory.turns],
+        }
+
+    def _turn(self, turn: Turn, task: Task) -> dict[str, Any]:
+        seen, reply = turn
+        if reply.tokens is None:
+            raise ValueError(f"a success of task {task.id!r} has no tokens; only a model's or an oracle's has some")
+        row: dict[str, Any] = {
+            "screen": self._screen(np.asarray(seen.screenshot)),
+            "action": reply.action,
+            "version": reply.version,
+            "oldest_version": reply.oldest_version,
+            "prompt_tokens": reply.prompt_tokens,
+            "tokens": [self.length, self.length + len(reply.tokens)],
+            "scored": reply.logprobs is not None,
+        }
+        if seen.instruction != task.instruction:
+            row["instruction"] = seen.instruction
+        if seen.accessibility_tree is not None:
+            row["accessibility_tree"] = seen.accessibility_tree
+        blank = np.full(len(reply.tokens), np.nan, dtype=np.float32)
+        entropies = reply.entropies if reply.entropies is not None else blank
+        values = (reply.tokens, reply.logprobs if reply.logprobs is not None else blank, entropies)
+        for column, value in zip(self.columns, values, strict=True):
+            column.append(np.asarray(value))
+        self.length += len(reply.tokens)
+        return row
+
+    def _screen(self, pixels: NDArray[Any]) -> str:
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+            raise ValueError(f"a screenshot must be uint8 [height, width, 3], got {pixels.dtype} {pixels.shape}")
+        name = pixel_hash(pixels)
+        if name not in self.screens:
+            self.screens.add(name)
+            path = screen_path(self.folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.ascontiguousarray(pixels)).save(path, format="PNG", compress_level=3)
+        return name
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        kinds = {"tokens": np.int64, "logprobs": np.float32, "entropies": np.float32}
+        return {
+            name: np.concatenate([np.zeros(0, kind), *column]).astype(kind)
+            for (name, kind), column in zip(kinds.items(), self.columns, strict=True)
+        }
+
+
+def write_pool(
+    folder: Path, successes: Iterable[Trajectory], *, writes: Mapping[str, Any], source: Mapping[str, Any]
+) -> int:
+    """Write successes and return how many there were.
+
+    Args:
+        folder: The pool's folder; one that is there is replaced once the new one is whole.
+        successes: Trajectories of a model, or of an oracle whose actions were written as a model's tokens.
+        writes: What the tokens mean (``token_meaning``).
+        source: What they were collected from, for people: plain values.
+
+    Raises:
+        ValueError: If a trajectory has no tokens, or a screenshot is not one.
+        ConfigError: If the folder cannot be made.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made a pool's folder: {error.strerror}") from None
+    writer = _Writer(partial)
+    rows = [json.dumps(writer.row(success), separators=(",", ":"), allow_nan=False) for success in successes]
+    (partial / ROWS).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    save_file(writer.tensors(), partial / TENSORS)
+    about = {
+        "schema": SCHEMA,
+        "successes": len(rows),
+        "screens": len(writer.screens),
+        "writes": dict(writes),
+        "source": dict(source),
+        "sha256": {name: _file_hash(partial / name) for name in (ROWS, TENSORS)},
+    }
+    (partial / ABOUT).write_text(json.dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return len(rows)
+
+
+# ---- reading
+
+
+def read_pool(folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] | None = None) -> PoolFile:
+    """Read the successes of tasks.
+
+    Args:
+        folder: The pool's folder.
+        tasks: Those that are wanted; successes of others are left out, and named.
+        writes: What the reader's tokens mean; None takes any.
+
+    Raises:
+        ConfigError: If it is no pool, was damaged, is of another schema, if its tokens mean something else, or if one
+            of its tasks has the id of a wanted one and is another.
+    """
+    about = _about(folder)
+    if writes is not None:
+        check_meaning(folder, about["writes"], writes)
+    tensors = load_file(folder / TENSORS)
+    reader = _Reader(folder, {task.id: task for task in tasks}, tensors)
+    successes: list[Trajectory] = []
+    unknown: dict[str, None] = {}
+    for line in (folder / ROWS).read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        success = reader.success(row)
+        if success is None:
+            unknown[row["task"]["id"]] = None
+        else:
+            successes.append(success)
+    return PoolFile(
+        successes=tuple(successes), unknown=tuple(unknown), writes=about["writes"], source=about.get("source", {})
+    )
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """Return what a pool says of itself, once its rows and tensors are known to be those that were written."""
+    if not (folder / ABOUT).is_file():
+        raise ConfigError(
+            f"{folder} is no pool of successes: it has no {ABOUT}; wanted a folder that `dartsim collect` wrote, or "
+            "the folder successes/ of a run"
+        )
+    try:
+        about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        schema, hashes = about["schema"], about["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / ABOUT} cannot be read ({error!r}); collect the successes again") from None
+    if schema != SCHEMA:
+        raise ConfigError(f"{folder} has schema {schema}, this version reads {SCHEMA}; collect the successes again")
+    for name in (ROWS, TENSORS):
+        found = _file_hash(folder / name) if (folder / name).is_file() else "nothing"
+        if found != hashes.get(name):
+            raise ConfigError(f"{folder / name} is not what was written: its hash is {found}; collect it again")
+    return about
+
+
+def check_meaning(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Refuse successes whose tokens mean something else.
+
+    Args:
+        where: Whose they are.
+        there: What its tokens mean (``token_meaning``).
+        here: What the reader's tokens mean.
+
+    Raises:
+        ConfigError: Naming every difference.
+    """
+    differ = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+    if differ:
+        words = "; ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in differ)
+        raise ConfigError(
+            f"the successes of {where} are written in the tokens of another model: {words}. Collect them with a model "
+            "of this configuration (`dartsim collect`), or change [policy] to theirs."
+        )
+
+
+class _Reader:
+    """Rows into trajectories; a picture that several turns saw is read once."""
+
+    def __init__(self, folder: Path, tasks: Mapping[str, Task], tensors: Mapping[str, NDArray[Any]]) -> None:
+        self._folder = folder
+        self._tasks = tasks
+        self._tensors = tensors
+        self._screens: dict[str, NDArray[np.uint8]] = {}
+
+    def success(self, row: Mapping[str, Any]) -> Trajectory | None:
+        """Return a row's trajectory; None if its task is unknown."""
+        task = self._tasks.get(row["task"]["id"])
+        if task is None:
+            return None
+        if row["task"]["digest"] != task_digest(task):
+            raise ConfigError(
+                f"{self._folder} holds successes of a task {task.id!r} that is another one than this run's task of "
+                "that id; collect them again with this configuration"
+            )
+        made = row["attempt"]
+        attempt = Attempt(-1, task, -1, made["index"], made["seed"], made["turn_limit"], made["version"])
+        turns = tuple(self._turn(turn, task) for turn in row["turns"])
+        return Trajectory(attempt, turns, Ending(row["ending"]), row["reward"], None, 0.0, 0.0)
+
+    def _turn(self, row: Mapping[str, Any], task: Task) -> Turn:
+        start, stop = row["tokens"]
+        tokens = self._tensors["tokens"][start:stop]
+        logprobs, entropies = (
+            self._tensors[name][start:stop] if row["scored"] else None for name in ("logprobs", "entropies")
+        )
+        seen = Observation(
+            self._screen(row["screen"]), row.get("instruction", task.instruction), row.get("accessibility_tree")
+        )
+        versions = row["version"], row["oldest_version"]
+        reply = Reply(row["action"], *versions, -1, row["prompt_tokens"], len(tokens), tokens, logprobs, entropies)
+        return Turn(seen, reply)
+
+    def _screen(self, name: str) -> NDArray[np.uint8]:
+        if name not in self._screens:
+            path = screen_path(self._folder, name)
+            try:
+                with Image.open(path) as picture:
+                    pixels = np.asarray(picture.convert("RGB"))
+            except (OSError, SyntaxError) as error:
+                raise ConfigError(f"{path} cannot be read ({error}); collect the successes again") from None
+            if pixel_hash(pixels) != name:
+                raise ConfigError(f"{path} is not the picture that was written; collect the successes again")
+            self._screens[name] = pixels
+        return self._screens[name]
+
+
+# ---- names and hashes
+
+
+def screen_path(folder: Path, name: str) -> Path:
+    """Return where a picture is, by the hash of its pixels."""
+    return folder / SCREENS / name[:2] / f"{name}.png"
+
+
+def pixel_hash(pixels: NDArray[Any]) -> str:
+    """Return the hash of a picture: of its size and its pixels, whatever its file is compressed by."""
+    return sha256(f"{pixels.shape}".encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:32]
+
+
+def task_digest(task: Task) -> str:
+    """Return a hash of everything that a task says."""
+    said = [task.id, task.instruction, task.domain, dict(task.spec)]
+    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _file_hash(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,89 @@
+"""The presets hold what they say: the paper's method, the released code's, and the run that was measured."""
+
+from dataclasses import asdict
+
+import pytest
+
+from dartsim.config import Config, load, preset, presets
+from dartsim.config.load import valid_keys
+from dartsim.trainer.objective_config import DART_PAPER, DART_RELEASED
+
+SYSTEM = ("rollout", "cluster", "tasks", "run")
+"""What the three presets of DART share: the headline run's cluster and workload."""
+
+
+def leaves(tree, place=""):
+    """Return the settings of a tree by dotted name."""
+    if not isinstance(tree, dict):
+        return {place: tree}
+    return {name: value for key, part in tree.items() for name, value in leaves(part, f"{place}.{key}").items()}
+
+
+def differences(first: Config, second: Config) -> set[str]:
+    one, other = leaves(first.model_dump()), leaves(second.model_dump())
+    return {name.lstrip(".") for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+
+@pytest.mark.parametrize("name", ["dart", "dart-released", "dart-measured"])
+def test_the_three_of_dart_have_one_system(name):
+    measured, config = load(preset_name="dart-measured"), load(preset_name=name)
+    for section in SYSTEM:
+        assert getattr(config, section) == getattr(measured, section), section
+
+
+def test_dart_is_the_paper_s_method():
+    config = load(preset_name="dart")
+    curation = config.curation
+    assert config.trainer.objective.model_dump() == asdict(DART_PAPER)
+    assert (curation.attempts.rule, curation.attempts.most, curation.attempts.threshold) == ("by_success", 8, 0.6)
+    assert curation.turn_limit.rule == "by_success"
+    assert curation.pool.enabled
+    assert (curation.selection.rule, curation.selection.share) == ("high_entropy", 0.8)
+    assert (config.policy.max_images, config.policy.max_texts) == (5, 35)
+
+
+def test_dart_released_is_the_released_code_s():
+    config = load(preset_name="dart-released")
+    curation = config.curation
+    assert config.trainer.objective.model_dump() == asdict(DART_RELEASED)
+    assert (curation.attempts.rule, curation.turn_limit.rule, curation.selection.rule) == ("fixed", "fixed", "all")
+    assert (curation.pool.enabled, curation.pool.choice) == (True, "newest")
+    assert (curation.groups.min_size, curation.staleness.measured_by) == (8, "newest")
+
+
+def test_dart_measured_has_eight_attempts_of_thirty_turns_and_no_pool():
+    config = load(preset_name="dart-measured")
+    assert (config.curation.attempts.rule, config.curation.attempts.most) == ("fixed", 8)
+    assert (config.curation.turn_limit.rule, config.rollout.max_turns) == ("fixed", 30)
+    assert not config.curation.pool.enabled
+
+
+def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
+    """Every difference between the two columns of docs/learning.md, and no other."""
+    assert differences(load(preset_name="dart"), load(preset_name="dart-released")) == {
+        "preset",
+        "curation.attempts.rule",
+        "curation.turn_limit.rule",
+        "curation.pool.choice",
+        "curation.selection.rule",
+        "curation.groups.min_size",
+        "curation.groups.drop_equal",
+        "curation.staleness.measured_by",
+        "trainer.objective.ratio",
+        "trainer.objective.clip_low",
+        "trainer.objective.missing",
+        "trainer.objective.advantage.spread",
+        "trainer.objective.advantage.epsilon",
+        "trainer.objective.advantage.lone_sample",
+        "trainer.optimizer.learning_rate",
+        "trainer.optimizer.weight_decay",
+        "trainer.optimizer.max_grad_norm",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_a_preset_names_its_departures(name):
+    about = presets()[name]["about"]
+    assert set(about) == {"title", "source", "departures"}
+    assert about["departures"]
+    assert {key.lstrip(".") for key in leaves(preset(name))} <= set(valid_keys())

@@ -1,0 +1,219 @@
+"""Files of stored successes: read back as they were written, and refused when anything about them is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("safetensors", reason="needs the extra `train`")
+pytest.importorskip("PIL", reason="needs the extra `train`")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dartsim.errors import ConfigError
+from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from real.pool_files import SCHEMA, pixel_hash, read_pool, screen_path, task_digest, write_pool
+
+TASKS = [Task(f"t{i}", f"press {i}", "mock", {"config": [i]}) for i in range(3)]
+MEANING = {"vocabulary": "abc", "grammar": "actions", "screen": 8}
+
+
+def picture(seed: int, size: tuple[int, int] = (8, 6)) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+
+
+def success(task: Task, screens: list[int], *, scored: bool = True, tokens: int = 2, **seen) -> Trajectory:
+    rng = np.random.default_rng(len(screens))
+    turns = []
+    for number, screen in enumerate(screens):
+        own = [rng.standard_normal(tokens).astype(np.float32) if scored else None for _ in range(2)]
+        words = rng.integers(0, 400, tokens)
+        reply = Reply(f"click {number}", 7 + number, 7, 0, 50, tokens, words, *own)
+        turns.append(
+            Turn(Observation(picture(screen), seen.get("instruction", task.instruction), seen.get("tree")), reply)
+        )
+    attempt = Attempt(12, task, 3, 1, seed=99, turn_limit=30, version=6)
+    return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 5.0, 9.0)
+
+
+def write(folder: Path, *successes: Trajectory, **meaning) -> Path:
+    write_pool(folder / "pool", successes, writes=MEANING | meaning, source={"kind": "test"})
+    return folder / "pool"
+
+
+def assert_same(found: Trajectory, written: Trajectory) -> None:
+    for name in ("task", "index", "seed", "turn_limit", "version"):
+        assert getattr(found.attempt, name) == getattr(written.attempt, name)
+    assert (found.reward, found.ending) == (written.reward, written.ending)
+    assert (found.oldest_version, found.newest_version) == (written.oldest_version, written.newest_version)
+    for (seen, reply), (shown, said) in zip(found.turns, written.turns, strict=True):
+        assert np.array_equal(seen.screenshot, shown.screenshot)
+        assert seen[1:] == shown[1:]
+        assert (reply.action, reply.prompt_tokens, reply.response_tokens) == (said.action, 50, len(said.tokens))
+        assert np.array_equal(reply.tokens, said.tokens)
+        for one, other in ((reply.logprobs, said.logprobs), (reply.entropies, said.entropies)):
+            assert (one is None) == (other is None)
+            assert one is None or (np.array_equal(one, other) and one.dtype == np.float32)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    written = [success(TASKS[0], [1, 2]), success(TASKS[2], [2]), success(TASKS[0], [3], tree="<a/>", instruction="do")]
+    pool = write(tmp_path, *written)
+    found = read_pool(pool, TASKS, writes=MEANING)
+    assert found.unknown == ()
+    assert (dict(found.writes), dict(found.source)) == (MEANING, {"kind": "test"})
+    for one, other in zip(found.successes, written, strict=True):
+        assert_same(one, other)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.booleans(), st.integers(1, 5)
+        ),
+        max_size=6,
+    )
+)
+def test_any_successes_are_read_back(tmp_path_factory, drawn):
+    written = [success(TASKS[task], screens, scored=scored, tokens=n) for task, screens, scored, n in drawn]
+    pool = write(tmp_path_factory.mktemp("pool"), *written)
+    for one, other in zip(read_pool(pool, TASKS).successes, written, strict=True):
+        assert_same(one, other)
+
+
+def test_an_oracle_s_success_comes_back_without_log_probabilities(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1], scored=False))
+    (found,) = read_pool(pool, TASKS).successes
+    assert found.turns[0].reply.logprobs is None
+    assert found.turns[0].reply.entropies is None
+
+
+def test_a_picture_is_kept_once_by_its_pixels_and_can_be_looked_at(tmp_path):
+    from PIL import Image
+
+    pool = write(tmp_path, success(TASKS[0], [1, 1, 2]), success(TASKS[1], [2]))
+    files = sorted(pool.glob("screens/*/*.png"))
+    assert len(files) == 2
+    assert {file.stem for file in files} == {pixel_hash(picture(1)), pixel_hash(picture(2))}
+    with Image.open(screen_path(pool, pixel_hash(picture(1)))) as shown:
+        assert np.array_equal(np.asarray(shown), picture(1))
+    first, second = read_pool(pool, TASKS).successes[0].turns[:2]
+    assert first.observation.screenshot is second.observation.screenshot
+
+
+def test_pictures_of_another_shape_are_other_pictures():
+    pixels = np.zeros((4, 6, 3), dtype=np.uint8)
+    assert pixel_hash(pixels) != pixel_hash(pixels.reshape(6, 4, 3))
+
+
+def test_there_is_no_code_in_it(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1]))
+    files = {file.suffix for file in pool.rglob("*") if file.is_file()}
+    assert files == {".json", ".jsonl", ".safetensors", ".png"}
+    assert all(not file.read_bytes().startswith(b"\x80") for file in pool.rglob("*") if file.is_file())
+
+
+def test_unknown_tasks_are_left_out_and_named_once(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1]), success(TASKS[1], [1]), success(TASKS[1], [2]))
+    found = read_pool(pool, [TASKS[0], TASKS[2]])
+    assert [one.attempt.task.id for one in found.successes] == ["t0"]
+    assert found.unknown == ("t1",)
+
+
+def test_a_task_of_the_same_id_that_is_another_is_refused(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1]))
+    other = Task("t0", "press 0", "mock", {"config": ["another"]})
+    assert task_digest(other) != task_digest(TASKS[0])
+    with pytest.raises(ConfigError, match="holds successes of a task 't0' that is another one"):
+        read_pool(pool, [other])
+
+
+def test_another_model_is_refused_and_every_difference_named(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1]))
+    with pytest.raises(ConfigError) as refused:
+        read_pool(pool, TASKS, writes={"vocabulary": "xyz", "grammar": "compact", "screen": 8, "columns": 9})
+    message = str(refused.value)
+    assert "tokens of another model" in message
+    for words in ("columns is None there and 9 here", "grammar is 'actions' there and 'compact' here", "vocabulary is"):
+        assert words in message
+    assert "screen" not in message
+
+
+def damage_about(pool: Path, **changes) -> None:
+    about = json.loads((pool / "pool.json").read_text())
+    (pool / "pool.json").write_text(json.dumps(about | changes))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda pool: shutil.rmtree(pool), "is no pool of successes: it has no pool.json"),
+        (lambda pool: (pool / "pool.json").write_text("{"), "cannot be read"),
+        (lambda pool: (pool / "pool.json").write_text("[]"), "cannot be read"),
+        (lambda pool: damage_about(pool, schema=SCHEMA + 1), f"has schema {SCHEMA + 1}, this version reads {SCHEMA}"),
+        (lambda pool: (pool / "rows.jsonl").write_text(""), "rows.jsonl is not what was written"),
+        (lambda pool: (pool / "tensors.safetensors").unlink(), "tensors.safetensors is not what was written"),
+        (lambda pool: next(pool.glob("screens/*/*.png")).unlink(), "png cannot be read"),
+        (lambda pool: next(pool.glob("screens/*/*.png")).write_bytes(b"\x89PNG"), "png cannot be read"),
+    ],
+    ids=["absent", "torn", "list", "schema", "rows", "tensors", "no picture", "half a picture"],
+)
+def test_a_damaged_pool_is_refused(tmp_path, harm, message):
+    pool = write(tmp_path, success(TASKS[0], [1]))
+    harm(pool)
+    with pytest.raises(ConfigError, match=message):
+        read_pool(pool, TASKS)
+
+
+def test_another_picture_in_its_place_is_refused(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1, 2]))
+    one, other = sorted(pool.glob("screens/*/*.png"))
+    shutil.copy(one, other)
+    with pytest.raises(ConfigError, match="is not the picture that was written"):
+        read_pool(pool, TASKS)
+
+
+def test_a_pool_appears_whole_and_replaces_the_one_before(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1]))
+    bad = success(TASKS[0], [1])
+    seen = bad.turns[0].observation._replace(screenshot=np.zeros((4, 4), dtype=np.float32))
+    grey = Trajectory(bad.attempt, (Turn(seen, bad.turns[0].reply),), Ending.DONE, 1.0, None, 0.0, 0.0)
+    with pytest.raises(ValueError, match="must be uint8"):
+        write(tmp_path, grey)
+    assert len(read_pool(pool, TASKS).successes) == 1
+    write(tmp_path, success(TASKS[1], [2]), success(TASKS[1], [3]))
+    assert len(read_pool(pool, TASKS).successes) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pool"]
+
+
+def test_what_a_surrogate_did_cannot_be_stored(tmp_path):
+    drawn = success(TASKS[0], [1])
+    bare = Turn(drawn.turns[0].observation, Reply("work", 0, 0, 0, 10, 5))
+    with pytest.raises(ValueError, match="has no tokens"):
+        write(tmp_path, Trajectory(drawn.attempt, (bare,), Ending.DONE, 1.0, None, 0.0, 0.0))
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made a pool's folder"):
+        write_pool(tmp_path / "file" / "pool", [], writes={}, source={})
+
+
+def test_the_meaning_of_tokens_is_that_of_vocabulary_grammar_and_screen():
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    from real.pool_files import token_meaning
+    from real.vlm import build, tiny, tiny_writer
+
+    clicker = token_meaning(build(tiny()), 112)
+    assert clicker == token_meaning(build(tiny(family="qwen3_vl", max_images=3), seed=5), 112)
+    assert clicker["num_actions"] == 9
+    for other in (token_meaning(build(tiny()), 224), token_meaning(build(tiny(columns=4)), 112)):
+        assert other != clicker
+    written = token_meaning(build(tiny_writer(columns=8, rows=8)), 112)
+    assert (written["grammar"], written["columns"], written["rows"]) == ("compact", 8, 8)
