@@ -1,7 +1,14 @@
-"""What exists outside the simulation: models, learners and machines; later desktops, engines, clusters.
+"""What exists outside the simulation: models, learners and machines, and desktops.
 
 ``real.vlm`` is a vision-language model that acts, ``real.learner`` trains it, ``real.warmstart`` gives it a first
-idea, ``real.evaluate`` tries it out, ``real.machine`` tells what machine and software a run used. The package never
-imports SimPy, ``dartsim.sim`` or the mock desktop; ``dartsim.run`` puts it together with them. Desktops in containers
-and inference servers are not in it yet.
+idea, ``real.evaluate`` tries it out, ``real.machine`` tells what machine and software a run used. ``real.osworld``
+uses desktops that speak OSWorld's protocol. The package never imports SimPy, ``dartsim.sim`` or the mock desktop;
+``dartsim.run`` puts it together with them.
+
+Importing this package registers ``dartsim/OSWorld-v0`` with gymnasium; what it needs is imported when one is made.
 """
+
+from gymnasium.envs.registration import register, registry
+
+if "dartsim/OSWorld-v0" not in registry:
+    register(id="dartsim/OSWorld-v0", entry_point="real.osworld.env:OSWorldEnv")

@@ -5,12 +5,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
+import pytest
 from hypothesis import settings
+
+from dartsim.errors import ConfigError
 
 # No deadline: a shared machine's pauses say nothing about the code. In CI the examples are the same every
 # time, so that a red run is red again; elsewhere hypothesis goes on looking for new ones.
 settings.register_profile("dev", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def docker_engine():
+    """Settings of a Docker engine that answers; without one the test is skipped, by name."""
+    pytest.importorskip("docker", reason="needs the extra `real`")
+    from real.containers.engine import HostSettings, connect
+    from real.containers.errors import EngineMissing
+
+    settings = HostSettings()
+    try:
+        connect(settings).close()
+    except EngineMissing as missing:
+        pytest.skip(f"no Docker engine: {str(missing)[:120]}")
+    return settings
+
+
+@pytest.fixture(scope="session")
+def desktop_image(docker_engine):
+    """Name of our desktop image, made if it is not there; skipped where its packages are missing."""
+    from real.desktop import build
+
+    try:
+        return asyncio.run(build("skeleton", docker_engine))
+    except ConfigError as missing:
+        pytest.skip(f"no desktop image: {str(missing)[:200]}")

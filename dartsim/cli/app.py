@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dartsim.cli import compare, inspect, model, run
+from dartsim.cli import collect, compare, desktop, doctor, evaluator, inspect, model, run
 from dartsim.cli.console import errors
 from dartsim.errors import ConfigError, DartsimError, TaskFileError
 
@@ -21,16 +21,20 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with: [bold]dartsim compare coupled dart[/bold], or [bold]dartsim run[/bold]",
+    epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]",
 )
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
 app.command("eval", epilog=model.EVAL_EXAMPLES)(model.evaluate)
 app.command("watch", epilog=model.WATCH_EXAMPLES)(model.watch)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("report")(inspect.report)
 app.command("presets")(inspect.presets)
 app.command("profiles")(inspect.profiles)
 app.add_typer(inspect.config_app, name="config")
+app.add_typer(desktop.desktop_app, name="desktop")
+app.add_typer(evaluator.evaluator_app, name="evaluator")
 
 
 @app.callback(invoke_without_command=True)

@@ -32,9 +32,14 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
         return lambda: SimDesktop(draw=False)
     from envs.mock.env import MockDesktop
 
-    policy = config.policy
-    options = {"columns": policy.grid, "rows": policy.grid}
-    return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar="compact", grammar_options=options)
+    screen = config.policy.screen
+    grammar, options = action_grammar(config)
+    return lambda: MockDesktop(width=screen, height=screen, grammar=grammar, grammar_options=options)
+
+
+def action_grammar(config: Config) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of the grammar that a model's actions are written in."""
+    return "compact", {"columns": config.policy.grid, "rows": config.policy.grid}
 
 
 def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvider:

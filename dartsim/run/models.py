@@ -133,6 +133,8 @@ def _tasks(config: Config) -> Sequence[Task]:
         return generated_tasks(tasks.count)
     if tasks.source == "mock":
         return _mock(config, tasks.count, held_out=False)
+    if tasks.source == "desktop":
+        return _desktop(config)
     assert tasks.folder is not None, "checked by dartsim.config.rules"
     return load_suite(Path(tasks.folder), tasks.list_name, missing=tasks.missing).tasks
 
@@ -149,6 +151,16 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
     if tasks.mock in SUITES:
         return mock_suite(tasks.mock, count, seed, held_out=held_out)
     return mock_tasks(tasks.mock, count, seed, tasks.difficulty, held_out=held_out)
+
+
+def _desktop(config: Config) -> Sequence[Task]:
+    """Return the tasks of our desktop image."""
+    from real.desktop.tasks.panel import panel_tasks
+
+    tasks = config.tasks
+    if tasks.desktop == "panel":
+        return panel_tasks(tasks.count, config.run.seed)
+    raise ConfigError(f"tasks.desktop = {tasks.desktop!r} is unknown; known: panel")
 
 
 def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDifficulty]:

@@ -6,9 +6,11 @@ What is modelled here lives in a SimPy world that keeps pace with the loop's clo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dartsim.config import Config
@@ -21,6 +23,7 @@ from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.system import System, success_pool
+from dartsim.run.timings import TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.sim.hops import HopService
 from dartsim.trace import Trace
@@ -46,9 +49,10 @@ def run_realtime(
     *,
     store: Store | None = None,
     learning: Learning | None = None,
+    folder: Path | None = None,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
-    every_seconds: float = 1.0,
+    every_seconds: float = 0.2,
 ) -> Finished:
     """Run a configuration by the machine's clock.
 
@@ -56,6 +60,7 @@ def run_realtime(
         found: The configuration, with what it names.
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
+        folder: Where the run's timings are written; None writes none.
         on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
         on_advance: Called with the run's time now and then; for a progress bar.
         every_seconds: Seconds between two such calls.
@@ -66,7 +71,8 @@ def run_realtime(
     async def main() -> None:
         nonlocal interrupted
         async with AsyncExitStack() as stack:
-            system = await RealParts(found, learning, stack).assemble(store or MemoryStore())
+            timings = None if folder is None else stack.enter_context(Timings.open(folder))
+            system = await RealParts(found, learning, stack, timings).assemble(store or MemoryStore())
             traces.append(system.trace)
             if on_start is not None:
                 on_start(system.trace)
@@ -92,14 +98,25 @@ async def _tick(on_advance: Callable[[float], None], every_seconds: float) -> No
         await asyncio.sleep(every_seconds)
 
 
+def cache_folder() -> Path:
+    """Return where downloads are kept between runs: DARTSIM_CACHE, or the user's cache folder."""
+    given = os.environ.get("DARTSIM_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dartsim"
+
+
 class RealParts:
     """The parts that a configuration asks for, on the running loop; what they hold is let go by ``stack``."""
 
-    def __init__(self, found: Models, learning: Learning | None, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, found: Models, learning: Learning | None, stack: AsyncExitStack, timings: Timings | None = None
+    ) -> None:
         self._found = found
         self._config: Config = found.config
         self._learning = learning
         self._stack = stack
+        self._timings = timings
         self._streams = Streams(found.config.run.seed)
         self._trace = Trace(
             asyncio.get_running_loop().time,
@@ -142,21 +159,31 @@ class RealParts:
             return DirectProvider(backend.desktop_maker(self._config))
         from dartsim.run.desktops import desktops
 
-        return await self._stack.enter_async_context(desktops(self._found, self._trace))
+        on_call = self._timings.desktop if self._timings else None
+        return await self._stack.enter_async_context(desktops(self._found, cache=cache_folder(), on_call=on_call))
 
-    async def _workers(self) -> list[PolicyWorker]:
+    async def _workers(self) -> Sequence[PolicyWorker]:
+        workers = await self._engines()
+        timings = self._timings
+        return workers if timings is None else [TimedWorker(n, one, timings) for n, one in enumerate(workers)]
+
+    async def _engines(self) -> Sequence[PolicyWorker]:
         kind = self._config.backend.workers
         learning = self._learning
         if kind == "sim":
             model = learning.model if learning else None
-            return [*backend.workers(self._found, self._world, self._streams, model)]
+            return backend.workers(self._found, self._world, self._streams, model)
         if learning is None:
             raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
         if kind == "local":
-            return [*learning.local_workers(self._config.rollout.num_workers)]
+            return learning.local_workers(self._config.rollout.num_workers)
         raise ConfigError('backend.workers = "vllm" is not built yet; use "local"')
 
     def _learner(self) -> Learner:
+        found = self._trainer()
+        return found if self._timings is None else TimedLearner(found, self._timings)
+
+    def _trainer(self) -> Learner:
         learning = self._learning
         if self._config.backend.learner == "sim" or learning is None:
             return backend.learner(self._config, self._streams, learning.learner if learning else None)

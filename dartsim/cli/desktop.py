@@ -1,0 +1,151 @@
+"""``dartsim desktop``: build our desktop image, start one to look at, remove what killed runs left."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Json
+from dartsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from real.containers import HostSettings
+
+desktop_app = typer.Typer(name="desktop", help="Real desktops in containers.", no_args_is_help=True)
+
+
+class Variant(StrEnum):
+    """Kinds of our image."""
+
+    SKELETON = "skeleton"
+    FULL = "full"
+
+
+VariantOption = Annotated[
+    Variant,
+    typer.Option(help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own."),
+]
+Office = Annotated[bool, typer.Option("--office", help="With LibreOffice Calc.")]
+Host = Annotated[
+    str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
+]
+
+BUILD_EXAMPLES = "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full --office"
+START_EXAMPLES = (
+    "Examples:\n\ndartsim desktop start --app mousepad --show desktop.png --seconds 0\n\ndartsim desktop start --vnc"
+)
+REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all --json -"
+
+
+@desktop_app.command(epilog=BUILD_EXAMPLES)
+def build(
+    variant: VariantOption = Variant.SKELETON,
+    office: Office = False,
+    again: Annotated[bool, typer.Option("--again", help="Make it even if it is there.")] = False,
+    host: Host = None,
+) -> None:
+    """Make our desktop image on an engine, unless it is there."""
+    settings = _settings(host)
+    from real.desktop import build as build_image
+
+    with errors.status("building"):
+        name = asyncio.run(
+            build_image(variant.value, settings, office=office, again=again, on_line=lambda line: errors.print(line))
+        )
+    out.print(name)
+
+
+@desktop_app.command(epilog=START_EXAMPLES)
+def start(
+    variant: VariantOption = Variant.SKELETON,
+    office: Office = False,
+    app: Annotated[str, typer.Option(help="A program to start with it, e.g. mousepad.")] = "",
+    width: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1920,
+    height: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1080,
+    show: Annotated[Path | None, typer.Option(metavar="PNG", help="Write a screenshot to this file.")] = None,
+    vnc: Annotated[bool, typer.Option("--vnc", help="Serve a viewer for the browser.")] = False,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Remove it after so long; default: at Ctrl-C.")] = None,
+    host: Host = None,
+    json_file: Json = None,
+) -> None:
+    """Start one desktop, say where its server (and viewer) is, and remove it at Ctrl-C."""
+    settings = _settings(host)
+    from real.desktop import desktop_spec
+
+    spec = desktop_spec(variant.value, width=width, height=height, app=app, vnc=vnc, office=office)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))
+
+
+async def _start(
+    settings: HostSettings,
+    spec: Any,
+    screen: tuple[int, int],
+    show: Path | None,
+    seconds: float | None,
+    json_file: str | None,
+) -> None:
+    from real.containers import DockerHost
+    from real.osworld.client import VmClient
+    from real.osworld.ready import Readiness, wait_booted
+    from real.osworld.transport import OWN_SERVER
+
+    loop = asyncio.get_running_loop()
+    async with DockerHost(settings) as engine:
+        begun = loop.time()
+        container = await engine.start(spec, slot=0)
+        urls = {name: f"http://{container.host}:{port}" for name, port in container.ports.items()}
+        async with VmClient(urls["server"], server=OWN_SERVER) as client:
+            await wait_booted(client, Readiness(limit_seconds=60.0))
+            found = {"name": container.name, **urls, "seconds": round(loop.time() - begun, 3)}
+            if show is not None:
+                await asyncio.to_thread(show.write_bytes, await client.screenshot())
+        if json_file is not None:
+            write_json(found, json_file)
+        if json_file != "-":
+            out.print(f"{container.name}: {screen[0]} x {screen[1]}, ready after {found['seconds']:.1f} s")
+            out.print(f"server: {urls['server']}")
+            if "vnc" in urls:
+                out.print(f"viewer: {urls['vnc']}/vnc.html")
+            if show is not None:
+                out.print(f"screenshot: {show}")
+        if seconds is None:
+            errors.print("Ctrl-C removes it")
+        await asyncio.sleep(seconds if seconds is not None else float("inf"))
+
+
+@desktop_app.command(epilog=REAP_EXAMPLES)
+def reap(
+    everybody: Annotated[bool, typer.Option("--all", help="Those of runs that still go on, too.")] = False,
+    host: Host = None,
+    json_file: Json = None,
+) -> None:
+    """Remove containers of ours that nobody wants any more; those of others are left alone."""
+    settings = _settings(host)
+    from real.containers import DockerHost
+
+    async def work() -> int:
+        async with DockerHost(settings) as engine:
+            return await engine.reap(everybody=everybody)
+
+    removed = asyncio.run(work())
+    if json_file is not None:
+        write_json({"removed": removed}, json_file)
+    if json_file != "-":
+        out.print(f"removed {removed} container{'' if removed == 1 else 's'}")
+
+
+def _settings(url: str | None) -> HostSettings:
+    missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"real desktops need {' and '.join(missing)}: pip install 'dartsim[real]'")
+    from real.containers import HostSettings
+
+    return HostSettings(url=url)

@@ -1,0 +1,264 @@
+"""``dartsim doctor``: what of this machine can be used, what is missing, what to type."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from dartsim.cli.console import out
+
+EXAMPLES = "Examples:\n\ndartsim doctor\n\ndartsim doctor --json | jq .works"
+
+GIB = 2**30
+OLDEST_PYTHON = (3, 11)
+BASICS = ("gymnasium", "numpy", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
+TRAIN = ("torch", "transformers", "peft", "pillow", "safetensors")
+REAL = ("docker",)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+class State(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    MISSING = "missing"
+    """Not there, or not enough; something below needs it."""
+    OPTIONAL = "optional"
+    """Not there; works without it, slower or less."""
+
+
+STYLES = {State.OK: "green", State.MISSING: "bold red", State.OPTIONAL: "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What, in a word; the key that ``works`` refers to.
+        state: How it is.
+        found: What was found, in words.
+        type: What to type to get it; empty if there is nothing to do.
+    """
+
+    name: str
+    state: State
+    found: str
+    type: str = ""
+
+
+NEEDS = {
+    "simulated runs": ("python", "packages", "memory", "disk"),
+    "learning (tiny model)": ("python", "packages", "memory", "disk", "train packages"),
+    "real desktops": ("python", "packages", "memory", "disk", "real packages", "engine"),
+    "official OSWorld VMs": ("python", "packages", "memory", "disk", "real packages", "engine", "kvm"),
+    "training on a GPU": ("python", "packages", "memory", "disk", "train packages", "gpu"),
+}
+"""The checks that each use needs; the first is the basics, which decide the exit code."""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Look at this machine: what works, what is missing, what to type.
+
+    Exit code 0 if simulated runs work, 1 otherwise. Nothing is started or changed.
+    """
+    checks = examine()
+    works = {use: works_with(checks, needs) for use, needs in NEEDS.items()}
+    if as_json:
+        facts = {"works": works, "checks": [asdict(check) for check in checks]}
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        out.print(_table(checks))
+        out.print()
+        out.print(_uses(checks, works))
+    if not next(iter(works.values())):
+        raise typer.Exit(1)
+
+
+def examine() -> list[Check]:
+    """Return all checks of this machine."""
+    return [
+        check_python(sys.version_info[:2]),
+        check_packages("packages", BASICS, "pip install dartsim"),
+        check_cores(),
+        check_memory(psutil.virtual_memory().total / GIB),
+        check_disk(shutil.disk_usage(Path.cwd()).free / GIB),
+        check_packages("train packages", TRAIN, "pip install 'dartsim[train]'"),
+        check_gpu(),
+        check_packages("real packages", REAL, "pip install 'dartsim[real]'"),
+        check_engine(),
+        check_kvm(),
+        check_browser(),
+    ]
+
+
+def works_with(checks: Iterable[Check], needs: Iterable[str]) -> bool:
+    """Return whether all the named checks are fine."""
+    states = {check.name: check.state for check in checks}
+    return all(states[name] is State.OK for name in needs)
+
+
+def check_python(version: tuple[int, ...]) -> Check:
+    """Look at the interpreter."""
+    fine = version[:2] >= OLDEST_PYTHON
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    return Check(
+        name="python",
+        state=State.OK if fine else State.MISSING,
+        found=f"{platform.python_implementation()} {platform.python_version()} on {platform.system()}",
+        type="" if fine else f"install Python {wanted} or newer",
+    )
+
+
+def check_packages(name: str, wanted: Iterable[str], command: str) -> Check:
+    """Look for installed distributions, without importing them."""
+    versions = {package: _version(package) for package in wanted}
+    missing = [package for package, version in versions.items() if version is None]
+    there = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
+    found = there if not missing else f"no {', '.join(missing)}" + (f"; {there}" if there else "")
+    return Check(name=name, state=State.MISSING if missing else State.OK, found=found, type=command if missing else "")
+
+
+def check_cores() -> Check:
+    """Look at the processor; one core is enough for everything, slowly."""
+    from real.machine import cpu_model, usable_cores
+
+    return Check(name="cores", state=State.OK, found=f"{usable_cores()} usable, {cpu_model() or 'unknown model'}")
+
+
+def check_memory(total_gib: float) -> Check:
+    """Look at the memory."""
+    # Measured: a small desktop takes about 0.11 GiB, one with LibreOffice 0.4, an official virtual machine 4.2.
+    found = (
+        f"{total_gib:.1f} GiB: about {int(total_gib * 0.85 / 0.4)} small desktops or {int(total_gib * 0.85 / 4.2)} VMs"
+    )
+    fine = total_gib >= 1.0
+    return Check(
+        name="memory", state=State.OK if fine else State.MISSING, found=found, type="" if fine else "1 GiB at least"
+    )
+
+
+def check_disk(free_gib: float) -> Check:
+    """Look at the disk on which runs are written."""
+    fine = free_gib >= 1.0
+    return Check(
+        name="disk",
+        state=State.OK if fine else State.MISSING,
+        found=f"{free_gib:.1f} GiB free here (the official VM's disk and image want 32)",
+        type="" if fine else "free 1 GiB, or run in another folder",
+    )
+
+
+def check_gpu(query: Callable[[], str | None] | None = None) -> Check:
+    """Look for a GPU by its driver; torch is not imported."""
+    found = (query or _nvidia_smi)()
+    if found and (_version("torch") or "").endswith("+cpu"):
+        found = f"{found}, but the installed torch is built for processors only"
+        command = "pip install --force-reinstall torch"
+        return Check(name="gpu", state=State.OPTIONAL, found=found, type=command)
+    if found:
+        return Check(name="gpu", state=State.OK, found=found)
+    return Check(
+        name="gpu",
+        state=State.OPTIONAL,
+        found="no nvidia-smi that lists one; the tiny model learns on the processor",
+        type="install the NVIDIA driver, where there is a GPU",
+    )
+
+
+def check_engine() -> Check:
+    """Ask the Docker engine what it is."""
+    from dartsim.errors import DartsimError
+    from real.containers import DockerHost, EngineInfo, HostSettings
+
+    async def ask() -> EngineInfo:
+        async with DockerHost(HostSettings(bind_address="0.0.0.0", call_seconds=10.0)) as host:
+            return await host.info()
+
+    try:
+        info = asyncio.run(ask())
+    except DartsimError as error:
+        what, _, command = str(error).rpartition(": ")
+        return Check(name="engine", state=State.MISSING, found=what, type=command)
+    left = f", {info.ours} of ours" if info.ours else ""
+    found = (
+        f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
+        f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{left}"
+    )
+    return Check(name="engine", state=State.OK, found=found)
+
+
+def check_kvm() -> Check:
+    """Look whether virtual machines are accelerated."""
+    from real.containers import HostSettings, Kvm, kvm_state
+
+    state = kvm_state(Kvm.AUTO, local=HostSettings().local)
+    return Check(
+        name="kvm",
+        state=State.OK if state.use else State.OPTIONAL,
+        found=state.why,
+        type="" if state.use else "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization switched on",
+    )
+
+
+def check_browser() -> Check:
+    """Look for a Chromium; only the tests of the pages use it."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        command = "sudo apt-get install chromium"
+        return Check(name="browser", state=State.OPTIONAL, found="no Chromium: browser tests are skipped", type=command)
+    return Check(name="browser", state=State.OK, found=path)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _nvidia_smi() -> str | None:
+    """Return name and memory of each GPU as the driver tells them, or None."""
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or None
+
+
+def _table(checks: Iterable[Check]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column in ("what", "", "found", "to type"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        table.add_row(check.name, Text(check.state, STYLES[check.state]), Text(check.found), Text(check.type))
+    return table
+
+
+def _uses(checks: Iterable[Check], works: dict[str, bool]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column in ("use", "works", "for want of"):
+        table.add_column(column, overflow="fold")
+    states = {check.name: check.state for check in checks}
+    for use, fine in works.items():
+        wanting = ", ".join(need for need in NEEDS[use] if states[need] is not State.OK)
+        table.add_row(use, Text("yes", "green") if fine else Text("no", "bold red"), wanting)
+    return table

@@ -1,0 +1,129 @@
+"""``dartsim evaluator``: the environment in which OSWorld's own metrics run, and which tasks can be scored."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Json
+from dartsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from real.osworld.coverage import Coverage
+    from real.osworld.evaluator import Facts
+
+INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --full --python python3.11"
+CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
+
+evaluator_app = typer.Typer(help="OSWorld's own metrics: install them, see what can be scored.", no_args_is_help=True)
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="The evaluator's environment; default: the user's cache.", show_default=False),
+]
+
+
+@evaluator_app.command("install", epilog=INSTALL_EXAMPLES)
+def install(
+    light: Annotated[
+        bool, typer.Option("--light/--full", help="What metrics import (0.9 GB), or all desktop-env asks for (7 GB).")
+    ] = True,
+    python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
+    home: Home = None,
+) -> None:
+    """Make the virtual environment of the evaluator process, afresh."""
+    import sys
+
+    from real.osworld import evaluator_venv as venv
+
+    place = home or venv.default_home()
+    errors.print(f"making {place} …", highlight=False)
+    venv.install(place, light=light, python=python or sys.executable)
+    facts = _facts(place)
+    lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
+    out.print(
+        f"desktop-env {facts.desktop_env} in {place}: {len(facts.metrics)} metrics and {len(facts.getters)} getters; "
+        f"without what they need: {', '.join(lacking) or 'none'}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+@evaluator_app.command("check", epilog=CHECK_EXAMPLES)
+def check(
+    folder: Annotated[Path, typer.Argument(help="Task files in OSWorld's layout.", metavar="FOLDER")],
+    suite: Annotated[str, typer.Option("--list", help="Name of the list file.")] = "test_all",
+    home: Home = None,
+    json_file: Json = None,
+) -> None:
+    """Say which tasks can be scored by the built-in metrics, which need desktop-env, and which nobody can score."""
+    from envs.tasks import load_suite
+    from real.osworld.coverage import coverage
+    from real.osworld.evaluator_venv import default_home
+
+    found = load_suite(folder, suite, missing="skip")
+    place = home or default_home()
+    facts = _facts(place) if home or (place / "pyvenv.cfg").is_file() else None
+    result = coverage(found.tasks, facts)
+    if json_file is not None:
+        write_json(_figures(result, facts, list(found.missing)), json_file)
+    if json_file != "-":
+        _show(result, facts, len(found.missing))
+
+
+def _facts(home: Path) -> Facts:
+    """Return what the evaluator process of an environment can do."""
+    from dartsim.errors import ScoreUnavailable
+    from real.osworld.evaluator import EvaluatorProcess
+
+    async def ask() -> Facts:
+        process = EvaluatorProcess(home)
+        try:
+            return await process.facts()
+        finally:
+            await process.aclose()
+
+    try:
+        return asyncio.run(ask())
+    except ScoreUnavailable as exc:
+        raise ConfigError(f"{exc}; make {home} again with `dartsim evaluator install`") from exc
+
+
+def _show(result: Coverage, facts: Facts | None, num_missing: int) -> None:
+    from real.osworld.coverage import By
+
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("tasks")
+    for by in By:
+        table.add_column(by, justify="right")
+    for domain in result.domains():
+        table.add_row(domain, *(str(count) for count in result.counts(domain).values()))
+    table.add_row("all", *(str(count) for count in result.counts().values()), style="bold")
+    out.print(table)
+    if facts is None:
+        out.print("desktop-env: not installed, taken to be whole; `dartsim evaluator install` makes it")
+    else:
+        out.print(f"desktop-env: {facts.desktop_env} under Python {facts.python}")
+    if num_missing:
+        out.print(f"{num_missing} tasks of the list have no file")
+    for why, count in result.reasons(By.NOBODY).items():
+        out.print(f"unsupported, {count}: {why}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _figures(result: Coverage, facts: Facts | None, missing: list[str]) -> dict[str, object]:
+    from real.osworld.coverage import By
+
+    return {
+        "counts": {str(by): count for by, count in result.counts().items()},
+        "domains": {
+            domain: {str(by): count for by, count in result.counts(domain).items()} for domain in result.domains()
+        },
+        "reasons": {str(by): result.reasons(by) for by in (By.DESKTOP_ENV, By.NOBODY)},
+        "desktop_env": None if facts is None else facts.desktop_env,
+        "missing": missing,
+    }

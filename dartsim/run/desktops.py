@@ -1,0 +1,157 @@
+"""Real desktops as a configuration describes them: engines, image, how they are used, for the length of a run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dartsim.config import Config
+from dartsim.config.schema import DesktopConfig, DesktopHostConfig
+from dartsim.errors import ConfigError
+from dartsim.ports import EnvProvider
+from dartsim.run.backend import action_grammar
+from dartsim.run.models import Models
+
+try:
+    from real.containers import (
+        ContainerSpec,
+        DesktopFleet,
+        DockerHost,
+        HostSettings,
+        Kvm,
+        Limits,
+        kvm_state,
+        official_spec,
+    )
+    from real.containers.official import IMAGE
+    from real.osworld.coverage import check_task
+    from real.osworld.evaluator import EvaluatorProcess
+    from real.osworld.evaluator_venv import default_home
+    from real.osworld.fetch import Downloads
+    from real.osworld.provider import DesktopProvider, Usage
+    from real.osworld.ready import Readiness, Settling
+    from real.osworld.scorer import Scorer
+    from real.osworld.settings import DesktopSettings
+    from real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
+except ModuleNotFoundError as missing:
+    raise ConfigError(
+        f"real desktops need {missing.name}, which is not installed: pip install 'dartsim[real]'"
+    ) from None
+
+
+@asynccontextmanager
+async def desktops(
+    found: Models, *, cache: Path, on_call: Callable[[int, str, float], None] | None = None
+) -> AsyncIterator[EnvProvider]:
+    """Open the configured engines, remove what earlier runs left there, and provide desktops; at the end none is left.
+
+    Args:
+        found: The configuration, and what it names.
+        cache: Folder of downloads, kept between runs.
+        on_call: Told the slot, what a desktop did, and how many seconds it took.
+
+    Raises:
+        ConfigError: If the image or the disk is missing, or no engine has room.
+        EngineMissing: If no engine answers.
+    """
+    config = found.config
+    hosts = docker_hosts(config.desktop)
+    spec = container_spec(config)
+    async with DesktopFleet(hosts) as fleet:
+        if fleet.capacity < config.rollout.num_desktops:
+            raise ConfigError(
+                f"{config.rollout.num_desktops} desktops are wanted (rollout.num_envs and warm_envs), but the hosts "
+                f"take {fleet.capacity}; raise desktop.hosts.NAME.max_desktops or lower the first"
+            )
+        async with _evaluator(config) as evaluator:
+            facts = None if evaluator is None else await evaluator.facts()
+            for task in found.tasks:
+                check_task(task, evaluator=evaluator is not None, facts=facts)
+            yield DesktopProvider(fleet, spec, _usage(config, cache, Scorer(evaluator), on_call))
+
+
+@asynccontextmanager
+async def _evaluator(config: Config) -> AsyncIterator[EvaluatorProcess | None]:
+    """Provide the process that has OSWorld's metrics, if it is configured."""
+    if config.desktop.evaluator != "desktop-env":
+        yield None
+        return
+    evaluator = EvaluatorProcess(default_home())
+    try:
+        yield evaluator
+    finally:
+        await evaluator.aclose()
+
+
+def docker_hosts(settings: DesktopConfig) -> list[DockerHost]:
+    """Return the configured engines; nothing is connected yet."""
+    return [DockerHost(one) for one in host_settings(settings)]
+
+
+def host_settings(settings: DesktopConfig) -> list[HostSettings]:
+    """Return how the configured engines are reached."""
+    configured = list(settings.hosts.values()) or [DesktopHostConfig()]
+    return [
+        HostSettings(
+            url=host.url,
+            capacity=host.max_desktops,
+            bind_address=host.bind,
+            address=host.address,
+            starts_at_once=settings.concurrent_starts,
+        )
+        for host in configured
+    ]
+
+
+def container_spec(config: Config) -> ContainerSpec:
+    """Return what a desktop's container runs.
+
+    Raises:
+        ConfigError: If the disk is not there, or packages of a skeleton are missing.
+    """
+    desktop = config.desktop
+    limits = Limits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
+    if config.backend.desktops == "osworld":
+        assert desktop.disk is not None, "checked by dartsim.config.rules"
+        local = all(host.local for host in host_settings(desktop))
+        return official_spec(
+            desktop.disk, kvm=kvm_state(Kvm(desktop.kvm)).use, limits=limits, local=local, image=desktop.image or IMAGE
+        )
+    from real.desktop import desktop_spec
+
+    return desktop_spec(
+        desktop.variant,
+        width=desktop.width,
+        height=desktop.height,
+        memory_mib=desktop.memory_mib,
+        cpus=desktop.cpus,
+        pids=desktop.pids,
+        shm_mib=desktop.shm_mib,
+        image=desktop.image,
+        office=desktop.office,
+    )
+
+
+def _usage(config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None) -> Usage:
+    desktop, own = config.desktop, config.backend.desktops == "desktop"
+    settle = desktop.settle
+    grammar, options = action_grammar(config)
+    settings = DesktopSettings(
+        grammar=grammar,
+        grammar_options=options,
+        screen=(desktop.width, desktop.height),
+        shown=(config.policy.screen, config.policy.screen),
+        settle=Settling(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
+        # Ours paints nothing more once its window manager is up, which the server waits for.
+        booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),
+    )
+    # Task files may name files that lie beside them.
+    sources = (Path(config.tasks.folder),) if config.tasks.folder is not None else ()
+    return Usage(
+        settings=settings,
+        server=OWN_SERVER if own else OSWORLD_SERVER,
+        downloads=Downloads(cache, sources=sources),
+        scorer=scorer,
+        on_call=on_call,
+    )

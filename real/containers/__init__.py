@@ -1,0 +1,28 @@
+"""Containers on one or several Docker engines: started, limited, leased, reaped, removed.
+
+``ContainerSpec`` says what runs, ``DockerHost`` is one engine, ``DesktopFleet`` several. Everything that is created
+carries labels by which a later process finds and removes what a killed one left, and nothing else. The ``docker``
+package is loaded only when an engine is asked for.
+"""
+
+from real.containers.container import Container
+from real.containers.engine import EngineInfo, HostSettings
+from real.containers.fleet import DesktopFleet
+from real.containers.host import DockerHost
+from real.containers.kvm import Kvm, KvmState, kvm_state
+from real.containers.official import official_spec
+from real.containers.spec import ContainerSpec, Limits
+
+__all__ = [
+    "Container",
+    "ContainerSpec",
+    "DesktopFleet",
+    "DockerHost",
+    "EngineInfo",
+    "HostSettings",
+    "Kvm",
+    "KvmState",
+    "Limits",
+    "kvm_state",
+    "official_spec",
+]

@@ -1,0 +1,111 @@
+"""``Container``: one running container of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from real.containers.launch import published_ports
+from real.containers.spec import ContainerSpec
+
+if TYPE_CHECKING:
+    from real.containers.host import DockerHost
+
+T = TypeVar("T")
+
+
+class Container:
+    """One running container, made by ``DockerHost.start``.
+
+    Every call goes to the engine in a thread; if cancelled, the call itself still ends, or times out, behind it.
+    All but ``remove`` raise a ``ContainerFault`` with its cause if the engine cannot or will not.
+
+    Attributes:
+        id: The engine's id.
+        name: Its name on the engine.
+        slot: The slot it was started for.
+        spec: What was started.
+        host: Address at which clients reach its ports.
+        ports: Port at that address by the name its spec gives it.
+    """
+
+    def __init__(
+        self,
+        engine: DockerHost,
+        *,
+        id: str,
+        name: str,
+        slot: int,
+        spec: ContainerSpec,
+        host: str,
+        ports: Mapping[str, int],
+    ) -> None:
+        self._engine = engine
+        self.id = id
+        self.name = name
+        self.slot = slot
+        self.spec = spec
+        self.host = host
+        self.ports = ports
+
+    def __repr__(self) -> str:
+        return f"<Container {self.name} at {self.host} {dict(self.ports)}>"
+
+    async def remove(self) -> None:
+        """Kill it and remove all that is left of it, paused or not; may be called twice.
+
+        Goes through to its end even if the caller is cancelled.
+
+        Raises:
+            ContainerFault: If the engine does not answer. The host then goes on trying.
+        """
+        await self._engine.remove(self.name)
+
+    async def pause(self) -> None:
+        """Freeze all of its processes."""
+        await self._call(lambda container: container.pause())
+
+    async def unpause(self) -> None:
+        """Let them go on."""
+        await self._call(lambda container: container.unpause())
+
+    async def kill(self, signal: str = "SIGKILL") -> None:
+        """Send a signal to its first process."""
+        await self._call(lambda container: container.kill(signal=signal))
+
+    async def exec(self, argv: Sequence[str], *, user: str = "") -> tuple[int, bytes]:
+        """Run a program inside and return its exit code and all it wrote."""
+
+        def run(container: Any) -> tuple[int, bytes]:
+            code, output = container.exec_run(list(argv), user=user)
+            return int(code), bytes(output or b"")
+
+        return await self._call(run)
+
+    async def logs(self, *, tail: int | None = None) -> bytes:
+        """Return what it wrote, or the last ``tail`` lines of it."""
+        return await self._call(lambda container: bytes(container.logs(tail="all" if tail is None else tail)))
+
+    async def state(self) -> dict[str, Any]:
+        """Return the engine's ``State``: ``Status``, ``Running``, ``Paused``, ``OOMKilled``, ``ExitCode`` and more.
+
+        A desktop may be dead while this says ``running``: only a good screenshot tells.
+        """
+        return await self._call(lambda container: dict(container.attrs["State"]))
+
+    async def disconnect(self, network: str = "bridge") -> None:
+        """Take it off a network: its published ports then refuse connections."""
+        await self._call(lambda container: container.client.networks.get(network).disconnect(container.id))
+
+    async def connect(self, network: str = "bridge") -> None:
+        """Put it on a network again. The engine chooses ports anew, which ``ports`` then holds."""
+
+        def join(container: Any) -> Mapping[str, int]:
+            container.client.networks.get(network).connect(container.id)
+            container.reload()
+            return published_ports(container.attrs, self.spec.ports) or self.ports
+
+        self.ports = await self._call(join)
+
+    async def _call(self, function: Callable[[Any], T]) -> T:
+        return await self._engine.call(self.id, function)

@@ -1,0 +1,199 @@
+"""One Docker engine: where it is, how to reach it, how its clients reach what runs there. Blocking."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dartsim.errors import ConfigError
+from real.containers.errors import EngineMissing, missing
+
+DEFAULT_URL = "unix:///var/run/docker.sock"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ANY = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """One machine with an engine.
+
+    Attributes:
+        url: ``unix://``, ``tcp://`` or ``ssh://``; None takes DOCKER_HOST, or else the engine of this machine. TLS for
+            ``tcp://`` is what DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. Over ``ssh://`` every call is a connection
+            of the user's own ssh: ``ControlMaster auto`` in its configuration makes them cheap.
+        capacity: Containers of ours that may exist there at once.
+        bind_address: Address of that machine on which ports are published.
+        address: Address that clients use; None takes it from ``bind_address`` and ``url``.
+        starts_at_once: Starts in progress at one time.
+        calls_at_once: Other calls in progress at one time.
+        call_seconds: Longest time one call on the engine may take.
+        ports_seconds: Longest time the engine may take to say where it published the ports.
+        cancel_seconds: How long a cancelled start waits for its own clean-up, which otherwise goes on behind it.
+        beat_seconds: How often the lease is renewed and what got lost is looked for; at least three times a lease.
+        lease_seconds: How long a container outlives the last sign of life of an owner on another machine.
+    """
+
+    url: str | None = None
+    capacity: int = 8
+    bind_address: str = "127.0.0.1"
+    address: str | None = None
+    starts_at_once: int = 4
+    calls_at_once: int = 8
+    call_seconds: float = 60.0
+    ports_seconds: float = 10.0
+    cancel_seconds: float = 10.0
+    beat_seconds: float = 30.0
+    lease_seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "starts_at_once", "calls_at_once"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} of host {self.target} must be at least 1, got {getattr(self, name)}")
+        for name in ("call_seconds", "ports_seconds", "beat_seconds", "lease_seconds"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} of host {self.target} must be positive, got {getattr(self, name)}")
+        if self.url is not None and urlsplit(self.url).scheme not in ("unix", "tcp", "ssh", "http", "https"):
+            raise ConfigError(f"a host's url must begin with unix://, tcp:// or ssh://, got {self.url!r}")
+
+    @property
+    def target(self) -> str:
+        """The engine's address as it will be used, for messages."""
+        return self.url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
+
+    @property
+    def machine(self) -> str | None:
+        """Name of the engine's machine in the address; None if it is this one."""
+        parts = urlsplit(self.url or os.environ.get("DOCKER_HOST") or "unix://")
+        if parts.scheme in ("unix", "npipe") or parts.hostname in LOOPBACK:
+            return None
+        return parts.hostname
+
+    @property
+    def local(self) -> bool:
+        """Whether the engine runs on this machine, so that its devices and files are those here."""
+        return self.machine is None
+
+    @property
+    def client_address(self) -> str:
+        """Return the address at which clients here reach published ports.
+
+        Raises:
+            ConfigError: If the ports are published on the loopback of another machine.
+        """
+        if self.address is not None:
+            return self.address
+        machine = self.machine
+        if machine is None:
+            return "127.0.0.1" if self.bind_address in (*ANY, *LOOPBACK) else self.bind_address
+        if self.bind_address in LOOPBACK:
+            raise ConfigError(
+                f"host {self.target} publishes ports on its own {self.bind_address}, where nothing here reaches them: "
+                f"set bind_address to an address of {machine} that only your machines reach, "
+                "or address to the near end of a tunnel"
+            )
+        return machine if self.bind_address in ANY else self.bind_address
+
+
+Connect = Callable[[HostSettings], Any]
+"""Opens a client of the ``docker`` package, or what behaves like one."""
+
+Knock = Callable[[HostSettings], None]
+"""Raises an OSError if nobody listens at the engine's address."""
+
+
+def connect(settings: HostSettings) -> Any:
+    """Return a client of the ``docker`` package that has spoken with the engine.
+
+    Raises:
+        EngineMissing: If no engine answers.
+        ConfigError: If the ``docker`` package is missing, or TLS is set up wrongly.
+    """
+    try:
+        import docker
+        import requests
+    except ImportError as error:
+        raise ConfigError("real desktops need the `docker` package: pip install 'dartsim[real]'") from error
+    environment = dict(os.environ)
+    if settings.url is not None:
+        environment["DOCKER_HOST"] = settings.url
+    try:
+        knock(settings)
+        return docker.from_env(
+            environment=environment,
+            timeout=settings.call_seconds,
+            max_pool_size=settings.starts_at_once + settings.calls_at_once,
+            # The user's own ssh, with its configuration and agent.
+            use_ssh_client=settings.target.startswith("ssh://"),
+        )
+    except docker.errors.TLSParameterError as error:
+        raise ConfigError(f"TLS for {settings.target}: {error}") from error
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise EngineMissing(missing(settings.target, error)) from error
+
+
+def knock(settings: HostSettings) -> None:
+    """Connect to the engine's Unix socket, if it has one, and hang up.
+
+    Costs some 50 µs, and tells at once; the ``docker`` package leaves a socket open each time nobody answers it.
+
+    Raises:
+        OSError: If nobody does.
+    """
+    url = settings.url or os.environ.get("DOCKER_HOST")
+    if not url and not (Path.home() / ".docker/config.json").exists():  # which may name another engine
+        url = DEFAULT_URL
+    if url and url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(10.0)
+            door.connect("/" + url.removeprefix("unix://").lstrip("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What an engine says of itself and its machine.
+
+    Attributes:
+        url: Where it answers.
+        version: Of the engine.
+        api: Version of its interface that is spoken.
+        system: Operating system of its machine.
+        cgroup: Version and driver of control groups.
+        storage: Driver of container file systems.
+        cores: Cores of its machine.
+        memory_gib: Memory of its machine.
+        containers: Containers there, running or not, of anybody.
+        ours: Of these, those with our labels.
+    """
+
+    url: str
+    version: str
+    api: str
+    system: str
+    cgroup: str
+    storage: str
+    cores: int
+    memory_gib: float
+    containers: int
+    ours: int
+
+
+def describe(client: Any, target: str, *, ours: int) -> EngineInfo:
+    """Ask an engine what it is."""
+    facts = client.info()
+    return EngineInfo(
+        url=target,
+        version=str(facts.get("ServerVersion", "")),
+        api=str(client.api.api_version),
+        system=str(facts.get("OperatingSystem", "")),
+        cgroup=f"v{facts.get('CgroupVersion', '?')}, {facts.get('CgroupDriver', '?')}",
+        storage=str(facts.get("Driver", "")),
+        cores=int(facts.get("NCPU", 0)),
+        memory_gib=round(facts.get("MemTotal", 0) / 2**30, 1),
+        containers=int(facts.get("Containers", 0)),
+        ours=ours,
+    )

@@ -1,0 +1,214 @@
+"""What can go wrong with containers, each with a ``cause`` that is counted.
+
+EnvStartFailed
+└── ContainerStartFailed     a container did not come up
+    ├── EngineMissing        no engine answers
+    ├── EngineTimedOut       the engine took too long to answer
+    ├── ImageMissing         the engine does not have the image
+    ├── PortClash            a published port is taken
+    ├── OutOfResources       disk, memory, addresses, processes or places ran out
+    ├── DeviceMissing        a device of the spec does not exist on the engine's machine
+    ├── ContainerExited      the container ended while it was starting
+    ├── PortsUnknown         the engine never told which ports it published
+    ├── HostClosed           the host was closed under the start
+    └── EngineRefused        the engine said no for another reason
+EnvBroken
+└── ContainerFault           a call on a running container failed
+    ├── ContainerGone        it does not exist any more
+    ├── EngineLost           no engine answers any more
+    ├── EngineHung           the engine took too long to answer
+    └── CallRefused          the engine said no
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dartsim.errors import DartsimError, EnvBroken, EnvStartFailed
+
+
+class ContainerStartFailed(EnvStartFailed):
+    """A container did not come up; nothing of it is left."""
+
+    cause: ClassVar[str] = "start_failed"
+
+
+class EngineMissing(ContainerStartFailed):
+    """No engine answers at the address."""
+
+    cause = "engine_missing"
+
+
+class EngineTimedOut(ContainerStartFailed):
+    """The engine answers, but not in time."""
+
+    cause = "engine_timeout"
+
+
+class ImageMissing(ContainerStartFailed):
+    """The engine does not have the image."""
+
+    cause = "image_missing"
+
+
+class PortClash(ContainerStartFailed):
+    """A port to be published is taken by somebody else."""
+
+    cause = "port_clash"
+
+
+class OutOfResources(ContainerStartFailed):
+    """The engine's machine ran out of disk, memory, addresses, processes or places."""
+
+    cause = "out_of_resources"
+
+
+class DeviceMissing(ContainerStartFailed):
+    """A device that the container wants does not exist on the engine's machine."""
+
+    cause = "device_missing"
+
+
+class ContainerExited(ContainerStartFailed):
+    """The container's first process ended while the container was starting."""
+
+    cause = "container_exited"
+
+
+class PortsUnknown(ContainerStartFailed):
+    """The container runs, but the engine does not say where its ports were published."""
+
+    cause = "ports_unknown"
+
+
+class HostClosed(ContainerStartFailed):
+    """The host was closed before or while the container started."""
+
+    cause = "host_closed"
+
+
+class EngineRefused(ContainerStartFailed):
+    """The engine refused to create or start the container."""
+
+    cause = "engine_refused"
+
+
+class ContainerFault(EnvBroken):
+    """A call on a running container failed."""
+
+    cause: ClassVar[str] = "container_fault"
+
+
+class ContainerGone(ContainerFault):
+    """The container does not exist any more."""
+
+    cause = "container_gone"
+
+
+class EngineLost(ContainerFault):
+    """The engine that runs the container does not answer any more."""
+
+    cause = "engine_lost"
+
+
+class EngineHung(ContainerFault):
+    """The engine answers, but not in time."""
+
+    cause = "engine_hung"
+
+
+class CallRefused(ContainerFault):
+    """The engine refused the call."""
+
+    cause = "call_refused"
+
+
+REASONS: tuple[tuple[type[ContainerStartFailed], tuple[str, ...], str], ...] = (
+    (
+        PortClash,
+        ("address already in use", "port is already allocated"),
+        "let the engine choose the port",
+    ),
+    (
+        DeviceMissing,
+        ("error gathering device information",),
+        "leave the device out, or load the module that makes it",
+    ),
+    (
+        OutOfResources,
+        (
+            "no space left on device",
+            "cannot allocate memory",
+            "resource temporarily unavailable",
+            "too many open files",
+            "no available ipv4 addresses",
+            "could not find an available",
+            "all ports are allocated",
+            "exchange full",
+        ),
+        "run fewer desktops on this machine or free what is named",
+    ),
+)
+"""Words of an engine's answer, the error they mean, and what to do about it."""
+
+
+def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerStartFailed | None:
+    """Return what a failure of the ``docker`` package means for a start; None if it is no failure of an engine.
+
+    Args:
+        error: What was raised.
+        engine: The engine's address, for the message.
+        image: What was to be started.
+    """
+    if isinstance(error, DartsimError):
+        return error if isinstance(error, ContainerStartFailed) else None
+    import docker.errors
+    import requests
+
+    if isinstance(error, docker.errors.ImageNotFound):
+        return ImageMissing(f"{engine} has no image {image}: build it, or fetch it with `docker pull {image}`")
+    if isinstance(error, docker.errors.APIError):
+        return _refusal(str(error.explanation or error), engine=engine, image=image)
+    if isinstance(error, requests.Timeout):
+        return EngineTimedOut(f"{engine} did not answer in time ({error}): is its machine overloaded?")
+    if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
+        return EngineMissing(missing(engine, error))
+    return None
+
+
+def call_fault(error: BaseException, *, engine: str, container: str) -> ContainerFault | None:
+    """Return what a failure of the ``docker`` package means for a running container; None if it is none."""
+    if isinstance(error, DartsimError):
+        return EngineLost(str(error)) if isinstance(error, EngineMissing) else None
+    import docker.errors
+    import requests
+
+    if isinstance(error, docker.errors.NotFound):
+        return ContainerGone(f"{engine} knows no container {container} any more: somebody removed it")
+    if isinstance(error, docker.errors.APIError):
+        return CallRefused(f"{engine} refused a call on {container}: {error.explanation or error}")
+    if isinstance(error, requests.Timeout):
+        return EngineHung(f"{engine} did not answer a call on {container} in time ({error})")
+    if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
+        return EngineLost(missing(engine, error))
+    return None
+
+
+def missing(engine: str, error: Any) -> str:
+    """Say that no engine answers, and what to do; by the reason that the system gave."""
+    text = str(error)
+    if "permission denied" in text.lower():
+        advice = "this user may not open the socket: join the group `docker` (`sudo usermod -aG docker $USER`)"
+    elif "paramiko" in text:
+        advice = "ssh:// needs one more package: pip install 'docker[ssh]'"
+    else:
+        advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST; `dartsim doctor` shows what is found"
+    return f"no Docker engine answers at {engine} ({text}): {advice}"
+
+
+def _refusal(text: str, *, engine: str, image: str) -> ContainerStartFailed:
+    low = text.lower()
+    for kind, words, advice in REASONS:
+        if any(word in low for word in words):
+            return kind(f"{engine} could not start {image}: {text}: {advice}")
+    return EngineRefused(f"{engine} refused to start {image}: {text}")

@@ -1,0 +1,360 @@
+"""``DockerHost``: one engine, and the containers of ours that run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from real.containers.container import Container
+from real.containers.engine import Connect, EngineInfo, HostSettings, Knock, connect, describe, knock
+from real.containers.errors import HostClosed, call_fault, start_fault
+from real.containers.launch import Launch, Started
+from real.containers.leases import EngineClock, LeaseRecord, container_labels
+from real.containers.owner import new_owner, retire
+from real.containers.reaper import count_ours, reap
+from real.containers.removal import remove_container
+from real.containers.spec import ContainerSpec
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLOSE_TRIES = 3
+"""Sweeps at the end; what is then left is the next reaper's."""
+
+
+class DockerHost:
+    """One engine: starts containers, keeps their leases alive, removes them.
+
+    The ``docker`` package blocks, so that its calls run in threads of this host: ``starts_at_once`` for starts,
+    ``calls_at_once`` for everything else. Starts beyond that wait in line.
+
+    Every container counts against the capacity from before it is made until it is known to be gone (``num_held``).
+    Invariant: what exists on the engine with this host's owner label is held, or is removed by the next sweep; after
+    ``close`` nothing is left, unless the engine did not answer, and then any later reaper finds it.
+
+    Args:
+        settings: The engine and its limits.
+        run: Name of the run, written on every container.
+        connect: Opens a client of the ``docker`` package.
+        knock: Finds out whether the engine is still there, before every call.
+    """
+
+    def __init__(
+        self, settings: HostSettings | None = None, *, run: str = "", connect: Connect = connect, knock: Knock = knock
+    ) -> None:
+        self.settings = settings or HostSettings()
+        self.client_address = self.settings.client_address
+        self.owner = new_owner()
+        self.run = run
+        self.freed = asyncio.Event()
+        """Set whenever a place may have become free; for whoever waits for one, who clears it."""
+        self._connect = connect
+        self._knock = knock
+        self._client: Any = None
+        self._connecting = threading.Lock()
+        self._renewing = threading.Lock()
+        self._clock = EngineClock()
+        self._record = LeaseRecord(self.owner, run=run, lease_seconds=self.settings.lease_seconds)
+        self._recorded = False
+        self._held: set[str] = set()
+        self._lost: set[str] = set()
+        self._launches: dict[str, tuple[Launch, Future[Started | None]]] = {}
+        self._removals: dict[str, asyncio.Task[None]] = {}
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._number = 0
+        self._closing = False
+        self._closed: asyncio.Task[None] | None = None
+        name = f"docker-{self.owner.token}"
+        self._starts = ThreadPoolExecutor(self.settings.starts_at_once, thread_name_prefix=f"{name}-start")
+        self._calls = ThreadPoolExecutor(self.settings.calls_at_once, thread_name_prefix=name)
+
+    def __repr__(self) -> str:
+        return f"<DockerHost {self.settings.target}: {self.num_held} of {self.settings.capacity}>"
+
+    @property
+    def num_held(self) -> int:
+        """Containers that exist, are being made, or may still exist."""
+        return len(self._held)
+
+    async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
+        """Start a container and return it once its ports are known. If cancelled or failed, nothing of it is left.
+
+        Raises:
+            ContainerStartFailed: With its cause; see ``real.containers.errors``.
+        """
+        if self._closing:
+            raise HostClosed(f"{self.settings.target}: the host was closed; start slot {slot} on another")
+        if self._heartbeat is None:
+            self._heartbeat = asyncio.create_task(self._beat(), name=f"leases on {self.settings.target}")
+        self._number += 1
+        name = f"dartsim-{self.owner.token}-slot{slot}-{self._number}"
+        launch = Launch(spec, self.settings, name=name, client=self._ready, labels=lambda c: self._labels(c, slot))
+        self._held.add(name)
+        future = self._starts.submit(launch.run)
+        self._launches[name] = (launch, future)
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda _: _tell(loop, self._launched, launch, future))
+        try:
+            started = await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                await self._abandon(launch, future)
+                raise
+            started = None  # not the caller's wish: `close` took it out of the line
+        if started is None:
+            raise HostClosed(f"{self.settings.target} was closed while slot {slot} started")
+        return Container(
+            self, id=started.id, name=name, slot=slot, spec=spec, host=self.client_address, ports=started.ports
+        )
+
+    async def call(self, identity: str, function: Callable[[Any], T]) -> T:
+        """Call ``function`` with one container of the ``docker`` package, in a thread.
+
+        Raises:
+            ContainerFault: If the engine cannot or will not.
+        """
+
+        def work() -> T:
+            try:
+                return function(self._ready().containers.get(identity))
+            except Exception as error:
+                fault = call_fault(error, engine=self.settings.target, container=identity[:12])
+                if fault is None:
+                    raise
+                raise fault from error
+
+        return await self._in_thread(work)
+
+    async def remove(self, name: str) -> None:
+        """Remove a container of this host; see ``Container.remove``."""
+        if name not in self._held:
+            return
+        removal = self._removals.get(name)
+        if removal is None:
+            removal = self._removals[name] = asyncio.create_task(self._remove(name), name=f"remove {name}")
+            removal.add_done_callback(_look)
+        await asyncio.shield(removal)
+
+    async def reap(self, *, everybody: bool = False) -> int:
+        """Remove containers of ours that nobody wants any more, of whatever owner, and return how many.
+
+        Args:
+            everybody: Whether to remove those of living owners too, but not this host's.
+
+        Raises:
+            ContainerStartFailed: If the engine does not answer.
+        """
+
+        def work() -> int:
+            client = self._ready()
+            return reap(
+                client,
+                self.owner,
+                # A lost one is not spared: this is the other try.
+                mine=lambda: self._held - self._lost,
+                now=self._clock.read(client),
+                seconds=self.settings.call_seconds,
+                everybody=everybody,
+            )
+
+        removed = await self._in_thread(_started(work, self.settings))
+        await self.retry_lost()
+        return removed
+
+    async def retry_lost(self) -> None:
+        """Try again to remove what could not be removed; what is gone by now frees its place."""
+        for name in sorted(self._lost):
+            await self._quietly(self.remove(name))
+
+    async def info(self) -> EngineInfo:
+        """Ask the engine what it is.
+
+        Raises:
+            ContainerStartFailed: If it does not answer.
+        """
+
+        def work() -> EngineInfo:
+            client = self._ready()
+            return describe(client, self.settings.target, ours=count_ours(client))
+
+        return await self._in_thread(_started(work, self.settings))
+
+    async def close(self) -> None:
+        """Remove everything of this host and let go of the engine. May be called twice; never raises."""
+        if self._closed is None:
+            self._closing = True
+            self._closed = asyncio.create_task(self._close(), name=f"close {self.settings.target}")
+        await asyncio.shield(self._closed)
+
+    async def __aenter__(self) -> DockerHost:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # In threads.
+
+    def _ready(self) -> Any:
+        """Return a client, connecting if there is none."""
+        with self._connecting:
+            if self._client is None:
+                self._client = self._connect(self.settings)
+                return self._client
+        self._knock(self.settings)
+        return self._client
+
+    def _labels(self, client: Any, slot: int) -> Mapping[str, str]:
+        self._renew(first=True)
+        lease = self._clock.now(client) + self.settings.lease_seconds
+        return container_labels(self.owner, run=self.run, slot=slot, lease=lease)
+
+    def _renew(self, *, first: bool = False) -> None:
+        with self._renewing:
+            if self._closing or (first and self._recorded):
+                return
+            client = self._ready()
+            self._record.renew(client, self._clock.read(client))
+            self._recorded = True
+
+    # On the loop.
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._closed is not None and self._closed.done():
+            raise HostClosed(f"{self.settings.target}: the host was closed")
+        return await asyncio.get_running_loop().run_in_executor(self._calls, work)
+
+    def _launched(self, launch: Launch, future: Future[Started | None]) -> None:
+        """Take note that a launch has ended, however."""
+        self._launches.pop(launch.name, None)
+        failed = future.cancelled() or future.exception() is not None or future.result() is None
+        if launch.left:
+            self._lost.add(launch.name)
+        elif failed:
+            self._forget(launch.name)
+
+    async def _abandon(self, launch: Launch, future: Future[Started | None]) -> None:
+        """Have a cancelled launch cleaned up; wait for that, but not for ever."""
+        if launch.abandon():
+            waiting: asyncio.Future[Any] = asyncio.create_task(self._quietly(self.remove(launch.name)))
+        elif future.done():
+            return
+        else:
+            waiting = asyncio.wrap_future(future)
+        waiting.add_done_callback(_look)
+        await asyncio.wait({waiting}, timeout=self.settings.cancel_seconds)
+
+    async def _remove(self, name: str) -> None:
+        def work() -> None:
+            try:
+                remove_container(self._ready(), name, seconds=self.settings.call_seconds)
+            except Exception as error:
+                fault = call_fault(error, engine=self.settings.target, container=name)
+                if fault is None:
+                    raise
+                raise fault from error
+
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._calls, work)
+        except BaseException:
+            self._lost.add(name)
+            raise
+        else:
+            self._forget(name)
+        finally:
+            self._removals.pop(name, None)
+
+    def _forget(self, name: str) -> None:
+        self._held.discard(name)
+        self._lost.discard(name)
+        self.freed.set()
+
+    async def _beat(self) -> None:
+        """Renew the lease and sweep up what got lost, again and again."""
+        while True:
+            await asyncio.sleep(min(self.settings.beat_seconds, self.settings.lease_seconds / 3))
+            try:
+                await self._in_thread(self._renew)
+                await self.reap()
+            except Exception as error:  # the engine may be back at the next beat
+                logger.warning("could not renew the lease on %s: %s", self.settings.target, error)
+
+    async def _quietly(self, removing: Coroutine[Any, Any, None]) -> None:
+        try:
+            await removing
+        except Exception as error:  # the name stays among the lost, and is tried again
+            logger.warning("%s", error)
+
+    async def _close(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.wait({self._heartbeat})
+        launches = list(self._launches.values())
+        for launch, future in launches:
+            launch.abandon()
+            future.cancel()
+        if launches:
+            waiting = [asyncio.wrap_future(future) for _, future in launches]
+            await asyncio.gather(*waiting, return_exceptions=True)
+        if self._held or self._client is not None:
+            await self._sweep()
+        self._starts.shutdown(wait=False)
+        self._calls.shutdown(wait=False)
+        retire(self.owner)
+        self.freed.set()
+        if self._client is not None:
+            self._client.close()
+
+    async def _sweep(self) -> None:
+        """Remove all that is held, and all else that carries this host's label."""
+        for attempt in range(1, CLOSE_TRIES + 1):
+            await asyncio.gather(*(self._quietly(self.remove(name)) for name in sorted(self._held)))
+            if not self._held:
+                break
+            await asyncio.sleep(0.2 * attempt)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._calls, self._last_sweep)
+        except Exception as error:
+            logger.warning("left to the next reaper on %s: %s", self.settings.target, error)
+
+    def _last_sweep(self) -> None:
+        client = self._ready()
+        seconds = self.settings.call_seconds
+        reap(client, self.owner, mine=lambda: (), now=self._clock.now(client), seconds=seconds)
+        with self._renewing:
+            self._record.drop(client)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
+    """Call on the loop, from any thread; a loop that is closed needs no telling."""
+    try:
+        loop.call_soon_threadsafe(callback, *arguments)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+
+
+def _look(future: asyncio.Future[Any]) -> None:
+    """Look at a result nobody may wait for any more, so that asyncio does not complain."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _started(work: Callable[[], T], settings: HostSettings) -> Callable[[], T]:
+    """Let ``work`` fail with a ``ContainerStartFailed`` where the engine fails."""
+
+    def inner() -> T:
+        try:
+            return work()
+        except Exception as error:
+            fault = start_fault(error, engine=settings.target, image="anything")
+            if fault is None or fault is error:
+                raise
+            raise fault from error
+
+    return inner

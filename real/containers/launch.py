@@ -1,0 +1,155 @@
+"""One start of a container, in a thread, that leaves nothing behind unless it is delivered.
+
+States: running -> delivered (the caller has it) | cleaned (nothing of it is left) | left (it may exist, because the
+engine did not answer: the host tries again).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from real.containers.engine import HostSettings
+from real.containers.errors import ContainerExited, ContainerStartFailed, PortsUnknown, start_fault
+from real.containers.removal import remove_container
+from real.containers.spec import ContainerSpec, create_arguments
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A container that runs: its id, and its published ports by name."""
+
+    id: str
+    ports: dict[str, int]
+
+
+class Abandoned(Exception):
+    """The caller does not want the container any more."""
+
+
+class Launch:
+    """Starts one container. ``run`` belongs in a thread; ``abandon`` may be called from any.
+
+    Invariant: once ``run`` has returned, the container exists only if it returned a ``Started``, or ``left`` is true.
+    """
+
+    def __init__(
+        self,
+        spec: ContainerSpec,
+        settings: HostSettings,
+        *,
+        name: str,
+        client: Callable[[], Any],
+        labels: Callable[[Any], Mapping[str, str]],
+    ) -> None:
+        self.name = name
+        self.left = False
+        self._spec = spec
+        self._settings = settings
+        self._client = client
+        self._labels = labels
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._delivered = False
+
+    def abandon(self) -> bool:
+        """Ask for it to be cleaned up; return whether that is up to the caller, because it was delivered before."""
+        with self._lock:
+            self._abandoned = True
+            return self._delivered
+
+    def run(self) -> Started | None:
+        """Create, start, and read the ports back; None if it was abandoned, and then nothing is left.
+
+        Raises:
+            ContainerStartFailed: If it failed, and then nothing is left.
+        """
+        client = None
+        try:
+            self._check()
+            client = self._client()
+            arguments = create_arguments(
+                self._spec, name=self.name, labels=self._labels(client), bind_address=self._settings.bind_address
+            )
+            self._check()
+            container = client.containers.create(**arguments)
+            self._check()
+            container.start()
+            found = Started(container.id, self._read_ports(container))
+            self._deliver()
+            return found
+        except Abandoned:
+            self._clean(client)
+            return None
+        except Exception as error:
+            self._clean(client)
+            fault = start_fault(error, engine=self._settings.target, image=self._spec.image)
+            if fault is None or fault is error:
+                raise
+            raise fault from error
+
+    def _check(self) -> None:
+        if self._abandoned:
+            raise Abandoned
+
+    def _deliver(self) -> None:
+        with self._lock:
+            self._check()
+            self._delivered = True
+
+    def _clean(self, client: Any) -> None:
+        if client is None:
+            return
+        try:
+            # By name: the engine may have made it without our having seen its answer.
+            remove_container(client, self.name, seconds=self._settings.call_seconds)
+        except Exception as error:
+            self.left = True
+            logger.warning("%s may be left on %s and is tried again: %s", self.name, self._settings.target, error)
+
+    def _read_ports(self, container: Any) -> dict[str, int]:
+        """Wait until the engine says that the container runs and where its ports are; it may take a moment."""
+        deadline = time.monotonic() + self._settings.ports_seconds
+        while True:
+            self._check()
+            container.reload()
+            state = container.attrs["State"]
+            if state["Status"] in ("exited", "dead"):
+                raise self._exited(container, state)
+            if not self._spec.published:
+                return dict(self._spec.ports)
+            ports = published_ports(container.attrs, self._spec.ports)
+            if ports is not None:
+                return ports
+            if time.monotonic() > deadline:
+                raise PortsUnknown(
+                    f"{self._settings.target} did not publish all of the ports {dict(self._spec.ports)} of {self.name} "
+                    f"within {self._settings.ports_seconds:g} s: an internal network publishes nothing"
+                )
+            time.sleep(0.02)
+
+    def _exited(self, container: Any, state: Mapping[str, Any]) -> ContainerStartFailed:
+        last = container.logs(tail=5).decode(errors="replace").strip()
+        return ContainerExited(
+            f"{self._spec.image} ended with exit code {state.get('ExitCode')} while it was starting"
+            f"{', out of memory' if state.get('OOMKilled') else ''}; it said last: {last or 'nothing'}"
+        )
+
+
+def published_ports(attributes: Mapping[str, Any], ports: Mapping[str, int]) -> dict[str, int] | None:
+    """Return the engine's published port for each named port, or None if one is not known yet."""
+    known = (attributes.get("NetworkSettings") or {}).get("Ports") or {}
+    found: dict[str, int] = {}
+    for name, port in ports.items():
+        bindings = known.get(f"{port}/tcp") or []
+        numbers = [int(binding["HostPort"]) for binding in bindings if binding.get("HostPort") not in (None, "", "0")]
+        if not numbers:
+            return None
+        found[name] = numbers[0]
+    return found

@@ -1,0 +1,143 @@
+"""``ContainerSpec``: what is started; one class for our own image and the official one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dartsim.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one container may use; None sets no limit.
+
+    Attributes:
+        memory_mib: Memory, MiB; swap is not given on top of it.
+        cpus: Cores, may be a fraction.
+        pids: Processes and threads.
+        shm_mib: Size of ``/dev/shm``, MiB (the engine's default is 64; Chromium wants more).
+    """
+
+    memory_mib: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    shm_mib: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("memory_mib", "cpus", "pids", "shm_mib"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"container limit {name} must be positive or None, got {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """What an engine is asked to run.
+
+    Attributes:
+        image: Name of the image; it has to be there already.
+        command: What to run instead of the image's own command.
+        environment: Environment variables.
+        ports: Port inside the container by name (``server``, ``vnc``, ``chromium``, ``vlc``), all TCP.
+        volumes: ``"/target"``, ``"/target:ro"`` or ``"/target:rw"`` by absolute path on the engine's machine.
+        devices: Devices, as ``/dev/kvm`` or ``/dev/a:/dev/b:rwm``.
+        cap_add: Capabilities to give.
+        cap_drop: Capabilities to take; ``("ALL",)`` takes every one.
+        security_opt: Security options, as ``no-new-privileges``.
+        user: User inside the container; None is the image's.
+        init: Whether the engine puts its own init process before the command.
+        read_only: Whether the root file system is read-only.
+        tmpfs: Mount options by path of a memory file system.
+        network: Network to join; None is the engine's bridge, ``host`` shares the machine's and publishes nothing.
+        limits: What it may use.
+        labels: Further labels; those that begin with ``dartsim.`` are ours.
+    """
+
+    image: str
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, int] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    cap_add: tuple[str, ...] = ()
+    cap_drop: tuple[str, ...] = ()
+    security_opt: tuple[str, ...] = ()
+    user: str | None = None
+    init: bool = False
+    read_only: bool = False
+    tmpfs: Mapping[str, str] = field(default_factory=dict)
+    network: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, port in self.ports.items():
+            if not 0 < port < 65536:
+                raise ConfigError(f"port {name!r} of {self.image} must be 1 to 65535, got {port}")
+        if self.network == "none" and self.ports:
+            raise ConfigError(f"{self.image} has no network and wants the ports {dict(self.ports)}: drop one of them")
+        for source, target in self.volumes.items():
+            # A relative path would be taken for the name of a volume, which the engine makes, empty.
+            if not source.startswith("/") or not target.startswith("/"):
+                raise ConfigError(f"a volume of {self.image} needs absolute paths, got {source!r}: {target!r}")
+        ours = sorted(label for label in self.labels if label.startswith("dartsim."))
+        if ours:
+            raise ConfigError(f"the labels {ours} of {self.image} are reserved: labels of ours are set at the start")
+
+    @property
+    def published(self) -> bool:
+        """Whether its ports are published on the engine's machine, and have to be read back."""
+        return bool(self.ports) and self.network != "host"
+
+
+def create_arguments(spec: ContainerSpec, *, name: str, labels: Mapping[str, str], bind_address: str) -> dict[str, Any]:
+    """Return the arguments of the ``docker`` package's ``containers.create`` for a spec.
+
+    What the spec does not ask for is left out, so that the engine's defaults hold.
+
+    Args:
+        spec: What is to run.
+        name: The container's name.
+        labels: Our labels, put over the spec's.
+        bind_address: Address of the engine's machine on which ports are published, each on a free one of its choice.
+    """
+    found: dict[str, Any] = {"image": spec.image, "name": name, "labels": {**spec.labels, **labels}}
+    wanted: dict[str, Any] = {
+        "environment": dict(spec.environment),
+        "volumes": {source: _bind(target) for source, target in spec.volumes.items()},
+        "devices": list(spec.devices),
+        "cap_add": list(spec.cap_add),
+        "cap_drop": list(spec.cap_drop),
+        "security_opt": list(spec.security_opt),
+        "user": spec.user,
+        "init": spec.init,
+        "read_only": spec.read_only,
+        "tmpfs": dict(spec.tmpfs),
+        "network": spec.network,
+        **_limits(spec.limits),
+    }
+    if spec.published:
+        wanted["ports"] = {f"{port}/tcp": (bind_address, None) for port in spec.ports.values()}
+    found.update({key: value for key, value in wanted.items() if value})
+    if spec.command is not None:
+        found["command"] = list(spec.command)
+    return found
+
+
+def _bind(target: str) -> dict[str, str]:
+    path, _, mode = target.partition(":")
+    return {"bind": path, "mode": mode or "rw"}
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    found: dict[str, Any] = {"pids_limit": limits.pids}
+    if limits.memory_mib is not None:
+        # The same number twice: no swap, so that a desktop over its limit fails instead of crawling.
+        found["mem_limit"] = found["memswap_limit"] = f"{limits.memory_mib}m"
+    if limits.cpus is not None:
+        found["nano_cpus"] = round(limits.cpus * 1e9)
+    if limits.shm_mib is not None:
+        found["shm_size"] = f"{limits.shm_mib}m"
+    return found

@@ -1,0 +1,27 @@
+"""Our own small desktop: its image, the server inside it, and how it is started.
+
+    recipe.py      what an image is made of, as data
+    skeleton.py    the part that comes from this machine; debian.py a Debian of its own; pythons.py pyautogui
+    images.py      makes the image: ``build``, ``image_name``
+    spec.py        how a container of it is started: ``desktop_spec``
+    server/        the server inside, on OSWorld's protocol; files/ the start script, the panel, settings
+
+Inside the container the ``server`` folder is imported under the same name, by another interpreter, without this file.
+"""
+
+from real.desktop.images import build, image_name
+from real.desktop.recipe import OFFICE_PACKAGES, PACKAGES, RECORDING_PACKAGES, VIEWER_PACKAGES, Variant
+from real.desktop.skeleton import missing_packages
+from real.desktop.spec import desktop_spec
+
+__all__ = [
+    "OFFICE_PACKAGES",
+    "PACKAGES",
+    "RECORDING_PACKAGES",
+    "VIEWER_PACKAGES",
+    "Variant",
+    "build",
+    "desktop_spec",
+    "image_name",
+    "missing_packages",
+]

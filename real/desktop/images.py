@@ -1,0 +1,133 @@
+"""Makes the desktop's image, if it is not there yet: a skeleton in a second, a full one in minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dartsim.errors import ConfigError
+from real.containers.engine import HostSettings, connect
+from real.desktop import debian
+from real.desktop.archive import to_tar
+from real.desktop.pythons import python_entries
+from real.desktop.recipe import (
+    PYTHON_PACKAGES,
+    REPOSITORY,
+    SUITE,
+    Entry,
+    Variant,
+    all_packages,
+    changes,
+    digest_of,
+    own_entries,
+)
+from real.desktop.skeleton import machine_entries
+
+logger = logging.getLogger(__name__)
+
+OnLine = Callable[[str], None]
+_COMPILE_SECONDS = 120.0
+
+
+def image_name(variant: Variant, *, office: bool = False) -> str:
+    """Return the name of the image that today's recipe makes, with a hash of all that goes into it.
+
+    Raises:
+        ConfigError: For a skeleton, if packages are missing on this machine.
+    """
+    entries = own_entries()
+    if variant == "skeleton":
+        entries += machine_entries(office=office)
+        packages: tuple[str, ...] = ()
+    else:
+        packages = all_packages(office=office)
+    digest = digest_of(entries, python=PYTHON_PACKAGES, debian=packages, suite=SUITE, settings=changes())
+    return f"{REPOSITORY}:{variant}{'-office' if office else ''}-{digest}"
+
+
+async def build(
+    variant: Variant = "skeleton",
+    settings: HostSettings | None = None,
+    *,
+    office: bool = False,
+    again: bool = False,
+    on_line: OnLine = logger.info,
+) -> str:
+    """Make sure that an engine has the image, and return its name.
+
+    Args:
+        variant: ``skeleton`` (this machine's ``/usr``, mounted) or ``full`` (a Debian of its own).
+        settings: The engine; None is the one of DOCKER_HOST, or this machine's.
+        office: Whether LibreOffice Calc belongs to it.
+        again: Whether to make it even if it is there.
+        on_line: Called with each line about the progress; in another thread for ``full``.
+
+    Raises:
+        ConfigError: If something is missing that the message names.
+        EngineMissing: If no engine answers.
+    """
+    return await asyncio.to_thread(_build, variant, settings or HostSettings(), office, again, on_line)
+
+
+def _build(variant: Variant, settings: HostSettings, office: bool, again: bool, on_line: OnLine) -> str:
+    if variant == "skeleton" and not settings.local:
+        raise ConfigError(f"a skeleton needs this machine's /usr, and the engine is {settings.target}: build `full`")
+    name = image_name(variant, office=office)
+    client = connect(settings)
+    try:
+        if not again and client.api.images(name=name):
+            on_line(f"{name} is there")
+            return name
+        on_line(f"making {name}")
+        make = _make_skeleton if variant == "skeleton" else _make_full
+        make(functools.partial(_import, client, name), office, on_line)
+        on_line(f"made {name}")
+        return name
+    finally:
+        client.close()
+
+
+def _make_skeleton(put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
+    entries = compiled([*own_entries(), *python_entries(on_line)])
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch, "skeleton.tar")
+        archive.write_bytes(to_tar([*machine_entries(office=office), *entries]))
+        put(archive)
+
+
+def _make_full(put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
+    entries = [*own_entries(), *python_entries(on_line)]
+    with tempfile.TemporaryDirectory() as scratch:
+        put(debian.make(Path(scratch), to_tar(entries), all_packages(office=office), on_line))
+
+
+def _import(client: Any, name: str, archive: Path) -> None:
+    repository, _, tag = name.partition(":")
+    client.api.import_image_from_file(str(archive), repository=repository, tag=tag, changes=changes())
+
+
+def compiled(entries: Sequence[Entry]) -> list[Entry]:
+    """Return entries with the bytecode of their Python files, made by this machine's own interpreter.
+
+    The files of an image never change, so bytecode is not checked against them; a desktop's user may not write it.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        for entry in entries:
+            if entry.data is not None and entry.path.endswith(".py"):
+                path = Path(scratch + entry.path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(entry.data)
+        command = ["/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+        # Some packages carry files of other Python versions, which do not compile.
+        subprocess.run(
+            [*command, "-s", scratch, "-p", "/", scratch], capture_output=True, timeout=_COMPILE_SECONDS, check=False
+        )
+        made = sorted(Path(scratch).rglob("*.pyc"))
+        bytecode = [Entry(str(path).removeprefix(scratch), path.read_bytes(), mode=0o644) for path in made]
+    return [*entries, *bytecode]

@@ -1,0 +1,145 @@
+"""What a desktop's image is made of, as data: packages, pinned Python packages, our own files, and its name.
+
+The name carries a hash of all of it, so that an image made from another recipe is never taken for this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Variant = Literal["skeleton", "full"]
+"""``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own."""
+
+REPOSITORY = "dartsim/desktop"
+SUITE = "bookworm"
+SERVER_PORT = 5000
+VIEWER_PORT = 8006
+HOME = "/home/user"
+USER_ID = 1000
+
+PACKAGES = (
+    # the display, its window manager, and accessibility
+    "xvfb",
+    "xauth",
+    "x11-utils",
+    "openbox",
+    "at-spi2-core",
+    "dbus-daemon",
+    "gir1.2-atspi-2.0",
+    "gir1.2-gtk-3.0",
+    # the server, and what actions and set-up commands use
+    "python3",
+    "python3-gi",
+    "python3-pil",
+    "python3-pyatspi",
+    "python3-tk",
+    "python3-xlib",
+    "libglib2.0-bin",
+    "scrot",
+    "tini",
+    "wmctrl",
+    "xdotool",
+    "xsel",
+    # the applications and how they look
+    "galculator",
+    "mousepad",
+    "thunar",
+    "xterm",
+    "adwaita-icon-theme",
+    "fonts-dejavu-core",
+    "gsettings-desktop-schemas",
+    "librsvg2-common",
+)
+"""Debian packages of every desktop; on the machine itself for ``skeleton``, in the image for ``full``."""
+
+VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
+"""What ``vnc=True`` needs besides."""
+
+RECORDING_PACKAGES = ("ffmpeg",)
+"""What the two routes of the recording need; without it they answer 500 and say so."""
+
+OFFICE_PACKAGES = ("libreoffice-calc", "libreoffice-gtk3")
+"""LibreOffice Calc, for the larger variant."""
+
+PYTHON_PACKAGES = (
+    "pyautogui==0.9.54",
+    "mouseinfo==0.1.3",
+    "pymsgbox==2.0.1",
+    "pyperclip==1.11.0",
+    "pyscreeze==1.0.1",
+    "pytweening==1.2.0",
+)
+"""Pure Python packages that Debian does not have; python3-xlib and python3-pil are their other needs."""
+
+ENVIRONMENT = {
+    "HOME": HOME,
+    "LANG": "C.UTF-8",
+    "PATH": "/opt/dartsim/bin:/usr/bin:/bin",
+    "PYTHONPATH": "/opt/dartsim:/opt/dartsim/site",
+}
+ENTRYPOINT = ("/usr/bin/tini", "-g", "--", "/opt/dartsim/start")
+
+_HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of an image: a file with its bytes, a link with its target, or a folder with neither."""
+
+    path: str
+    data: bytes | None = None
+    link: str | None = None
+    mode: int = 0o755
+    owner: int = 0
+
+
+def own_entries() -> list[Entry]:
+    """Return our part of every image: the server, the start script, the settings, a user and its home."""
+    server = sorted((_HERE / "server").glob("*.py"))
+    folders = ["/opt/dartsim/real/desktop/server", "/opt/dartsim/bin", "/opt/dartsim/site"]
+    homes = [HOME, f"{HOME}/Desktop", f"{HOME}/.config", f"{HOME}/.config/openbox", f"{HOME}/Documents"]
+    return [
+        *(Entry(folder) for folder in folders),
+        *(Entry(f"/opt/dartsim/real/desktop/server/{path.name}", path.read_bytes(), mode=0o644) for path in server),
+        Entry("/opt/dartsim/start", _read("start")),
+        Entry("/opt/dartsim/panel.py", _read("panel.py"), mode=0o644),
+        Entry("/opt/dartsim/bin/panel", _read("panel")),
+        Entry("/opt/dartsim/bin/xdg-open", _read("xdg-open")),
+        Entry("/opt/dartsim/bin/python", link="/usr/bin/python3"),
+        *(Entry(folder, owner=USER_ID) for folder in homes),
+        Entry(f"{HOME}/.config/openbox/rc.xml", _read("rc.xml"), mode=0o644, owner=USER_ID),
+        Entry(f"{HOME}/.config/mimeapps.list", _read("mimeapps.list"), mode=0o644, owner=USER_ID),
+    ]
+
+
+def all_packages(*, office: bool = False) -> tuple[str, ...]:
+    """Return every Debian package of the ``full`` image."""
+    return (*PACKAGES, *VIEWER_PACKAGES, *RECORDING_PACKAGES, *(OFFICE_PACKAGES if office else ()))
+
+
+def digest_of(entries: Iterable[Entry], **facts: object) -> str:
+    """Return 12 hexadecimal digits that change with anything that goes into an image."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=list).encode())
+    for entry in sorted(entries, key=lambda one: one.path):
+        digest.update(repr((entry.path, entry.link, entry.mode, entry.owner, entry.data)).encode())
+    return digest.hexdigest()[:12]
+
+
+def changes() -> list[str]:
+    """Return the image's settings as instructions of a Dockerfile."""
+    return [
+        *(f"ENV {name}={value}" for name, value in ENVIRONMENT.items()),
+        f"USER {USER_ID}:{USER_ID}",
+        f"WORKDIR {HOME}",
+        f"ENTRYPOINT {json.dumps(ENTRYPOINT)}",
+        f"EXPOSE {SERVER_PORT}",
+    ]
+
+
+def _read(name: str) -> bytes:
+    return (_HERE / "files" / name).read_bytes()

@@ -1,0 +1,31 @@
+"""The server inside a desktop's container: OSWorld's protocol over HTTP, on the standard library.
+
+It is run by the container's own Python, from a copy of this folder; Pillow, python-xlib and AT-SPI come from there and
+are not needed to import ``wire``, ``commands``, ``files``, ``frame`` or ``warm`` elsewhere.
+
+    wire.py            requests, replies, error pages; who may connect
+    routes.py          the table: method and path -> function
+    commands.py        programs: execute, launch, run_python, run_bash_script
+    actions.py         warm interpreters for ``python -c "import pyautogui …"``; warm.py is their parent process
+    files.py           directories, files, uploads, downloads
+    desktop.py         screenshot, sizes, cursor, windows, wallpaper, accessibility, terminal
+    screen.py          takes screenshots; frame.py the pixels as PNG; display.py the one X connection
+    windows.py         windows, as the window manager tells of them
+    accessibility.py   the AT-SPI tree as XML, in an interpreter of its own
+    recording.py       ffmpeg
+
+Departures from OSWorld's server, all of them on purpose:
+- ``/run_bash_script`` answers after running the script (the original's newest trees fail with 500 after running it).
+- The recording takes the display the desktop has, not ``:0.0``.
+- The cursor is drawn with its hot spot at the pointer; the original draws the picture's corner there.
+- A screenshot is never written to a file, so concurrent callers get whole PNGs; no X client is left behind.
+- A command has ended when its program has: one that left something running in the background (an application, a
+  clipboard owner) answers at once; the original waits for the pipe, up to 120 s, and then fails. On the time limit
+  the program's whole process group is killed, not only its leader.
+- ``~/`` is expanded in the words of a command; the original also does it, but fails for a string with ``shell``.
+- ``/window_size`` of an unknown class is 404 with a JSON error (500 with an HTML page there).
+- ``/accessibility`` needs no LibreOffice; ``/terminal`` reads any focused terminal that AT-SPI shows.
+- The wallpaper is the root window's; its path is kept in ``~/.config/dartsim-wallpaper`` and not in GNOME's settings.
+- ``/setup/open_file`` looks for the window ten times a second, the original once.
+- Containers on the same network cannot connect; the original listens to everybody.
+"""

@@ -1,0 +1,42 @@
+"""Serve one desktop: ``python -m real.desktop.server``, inside the container.
+
+Environment: ``DISPLAY``; ``FRAMEBUFFER``, the file of Xvfb's pixels; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether
+actions run in forked warm interpreters; ``ACTION_PAUSE_SECONDS``, pyautogui's pause after each call in those;
+``SIBLINGS`` (0), whether other containers of the same network may connect.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from real.desktop.server.actions import WarmPythons
+from real.desktop.server.commands import Commands
+from real.desktop.server.desktop import Desktop
+from real.desktop.server.display import XConnection
+from real.desktop.server.recording import Recording
+from real.desktop.server.routes import table
+from real.desktop.server.screen import Screen
+from real.desktop.server.windows import Windows
+from real.desktop.server.wire import Server
+
+
+def main() -> None:
+    """Serve until killed."""
+    setting = os.environ.get
+    connection = XConnection(setting("DISPLAY", ":99"))
+    screen, windows = Screen(connection, Path(setting("FRAMEBUFFER", "/dev/shm/Xvfb_screen0"))), Windows(connection)
+    warm = None
+    if setting("WARM_ACTIONS", "1") != "0":
+        warm = WarmPythons(Path(setting("XDG_RUNTIME_DIR", "/tmp")) / "actions.socket")
+        warm.start()
+    commands = Commands(lambda: [window.title for window in windows.all()], warm)
+    desktop = Desktop(connection, screen, windows, commands)
+    desktop.show_background()
+    routes = table(desktop, commands, Recording(screen))
+    port = int(setting("PORT", "5000"))
+    Server(("0.0.0.0", port), routes, siblings=setting("SIBLINGS", "0") != "0").serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Programs: run to their end, launched, and checked afterwards."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from real.desktop.server.wire import HttpError, Reply, Request, as_json, as_text
+
+EXECUTE_SECONDS = 120.0
+PYTHON_SECONDS = 30.0
+BASH_SECONDS = 100.0
+CHECK_SECONDS = 5.0
+_KILL_WAIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a program left: its output, its errors, and its return code (negative: the signal that ended it)."""
+
+    output: str
+    error: str
+    returncode: int
+
+
+class WarmPython(Protocol):
+    """Runs ``python -c code`` without starting Python; ``actions.WarmPythons`` does."""
+
+    def run(self, code: str, seconds: float) -> Done | None:
+        """Return what the code left, or None if it was not run at all; raises ``subprocess.TimeoutExpired``."""
+        ...
+
+
+def run(
+    command: str | Sequence[str],
+    *,
+    shell: bool = False,
+    seconds: float = EXECUTE_SECONDS,
+    merge: bool = False,
+    folder: str | None = None,
+) -> Done:
+    """Run a program to its end.
+
+    Its output goes into memory files, not pipes: what it leaves running in the background cannot hold the reply back.
+
+    Args:
+        command: Words; or text, for ``shell``.
+        shell: Whether ``/bin/sh`` reads it.
+        seconds: Limit; then its process group is killed.
+        merge: Whether errors go where the output goes.
+        folder: Where it runs; the server's own folder if None.
+
+    Raises:
+        OSError: If it could not be started.
+        subprocess.TimeoutExpired: At the limit.
+    """
+    with memory_file("stdout") as output, memory_file("stderr") as errors:
+        process = subprocess.Popen(
+            command,
+            shell=shell,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output if merge else errors,
+            start_new_session=True,
+        )
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(_KILL_WAIT_SECONDS)
+            raise
+        return Done(read_back(output), read_back(errors), process.returncode)
+
+
+def memory_file(name: str) -> Any:
+    """Open a file that lives in memory and has no path; a program can write to it as to any file."""
+    return os.fdopen(os.memfd_create(name), "w+b", buffering=0)
+
+
+def read_back(file: Any) -> str:
+    """Return all that was written to a memory file, as text."""
+    file.seek(0)
+    text: str = file.read().decode(errors="replace")
+    return text.replace("\r\n", "\n")  # as Python's text mode reads
+
+
+def words_of(data: Mapping[str, Any]) -> tuple[str | list[str], bool]:
+    """Return the command of a request and whether a shell reads it; ``~/`` at the start of a word is the home folder.
+
+    Raises:
+        HttpError: 400 if it is neither text nor a list of words.
+    """
+    shell = bool(data.get("shell", False))
+    command = data.get("command", "" if shell else [])
+    if isinstance(command, str) and not shell:
+        command = shlex.split(command)
+    if isinstance(command, str):
+        return command, shell
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise HttpError(400, "The command is neither text nor a list of words.")
+    return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in command], shell
+
+
+def python_code(command: str | list[str], shell: bool) -> str | None:
+    """Return the code of ``python -c "…pyautogui…"``, OSWorld's form of an action, or None for another command."""
+    if shell or isinstance(command, str) or len(command) != 3:
+        return None
+    program, flag, code = command
+    return code if program in {"python", "python3"} and flag == "-c" and "pyautogui" in code else None
+
+
+def failed(message: object, status: int = 500) -> Reply:
+    """Return the JSON error that most routes share."""
+    return as_json({"status": "error", "message": str(message)}, status)
+
+
+@dataclass(slots=True)
+class Commands:
+    """The routes that run programs.
+
+    Args:
+        warm: Interpreters that wait with pyautogui loaded; None starts one for every action.
+        titles: Tells the titles of the open windows.
+    """
+
+    titles: Callable[[], list[str]]
+    warm: WarmPython | None = None
+    _launched: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def execute(self, request: Request) -> Reply:
+        """``/execute``: run a command to its end; a failing one is a success with its return code."""
+        try:
+            return as_json(_success(self._run(request.json())))
+        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as exc:
+            return failed(exc)
+
+    def execute_with_verification(self, request: Request) -> Reply:
+        """``/execute_with_verification``: run a command, then wait until a window or a second command confirms it."""
+        data = request.json()
+        try:
+            done = self._run(data)
+            wanted = data.get("verification") or {}
+            if not wanted:
+                return as_json(_success(done))
+            limit, interval = float(data.get("max_wait_time", 10)), float(data.get("check_interval", 1))
+            waited = self._confirm(wanted, limit, interval)
+        except (OSError, TypeError, ValueError, IndexError, subprocess.SubprocessError) as exc:
+            return failed(exc)
+        if waited is not None:
+            return as_json(_success(done) | {"verification": "passed", "wait_time": waited})
+        told = {"status": "verification_failed", "verification": "failed", "wait_time": data.get("max_wait_time", 10)}
+        return as_json(_success(done) | told, 500)
+
+    def launch(self, request: Request) -> Reply:
+        """``/setup/launch``: start a program and leave it running."""
+        try:
+            command, shell = words_of(request.json())
+            self.start(command, shell=shell)
+        except (OSError, ValueError, IndexError) as exc:
+            return failed(exc)
+        return as_text(f"{command if isinstance(command, str) else ' '.join(command)} launched successfully")
+
+    def start(self, command: str | Sequence[str], *, shell: bool = False) -> None:
+        """Start a program in a session of its own, so that it outlives this server."""
+        if not command:
+            raise IndexError("list index out of range")  # what the original answers to an empty command
+        process = subprocess.Popen(command, shell=shell, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._launched = [one for one in self._launched if one.poll() is None] + [process]
+        # Without this its entry would stay in the process table until the next launch.
+        threading.Thread(target=process.wait, daemon=True).start()
+
+    def run_python(self, request: Request) -> Reply:
+        """``/run_python``: run a program text, at most 30 s; its failure is a success of the route."""
+        code = request.json().get("code")
+        if not code:
+            return failed("Code not supplied!", 400)
+        path = _script(str(code), ".py")
+        try:
+            done = run(["/usr/bin/python3", path], seconds=PYTHON_SECONDS)
+        except subprocess.TimeoutExpired:
+            return _python_failed("Execution timeout: Code took too long to execute", "TimeoutExpired")
+        except OSError as exc:
+            return _python_failed(f"Execution error: {exc}", traceback.format_exc())
+        finally:
+            Path(path).unlink(missing_ok=True)
+        error = done.error or (f"Process exited with code {done.returncode}" if done.returncode else "")
+        return as_json(
+            {
+                "status": "error" if done.returncode else "success",
+                "message": "\n".join(part for part in (done.output, error) if part),
+                "need_more": False,
+                "output": done.output,
+                "error": error,
+                "return_code": done.returncode,
+            }
+        )
+
+    def run_bash_script(self, request: Request) -> Reply:
+        """``/run_bash_script``: run a script, errors merged into its output."""
+        data = request.json()
+        script, folder = data.get("script"), data.get("working_dir")
+        if not script:
+            return _bash("error", "Script not supplied!", -1, 400)
+        if folder:
+            folder = str(Path(folder).expanduser())
+            if not Path(folder).exists():
+                return _bash("error", f"Working directory does not exist: {folder}", -1, 400)
+        path = _script(str(script), ".sh")
+        try:
+            seconds = float(data.get("timeout", BASH_SECONDS))
+            done = run(["/bin/bash", path], seconds=seconds, merge=True, folder=folder or None)
+        except subprocess.TimeoutExpired:
+            return _bash("error", f"Script execution timed out after {data.get('timeout', 100)} seconds", -1, 500)
+        except (OSError, TypeError, ValueError) as exc:
+            return _bash("error", f"Failed to execute script: {exc}", -1, 500)
+        finally:
+            Path(path).unlink(missing_ok=True)
+        return _bash("error" if done.returncode else "success", done.output, done.returncode, 200)
+
+    def _run(self, data: Mapping[str, Any]) -> Done:
+        command, shell = words_of(data)
+        if not command:
+            raise IndexError("list index out of range")  # what the original answers to an empty command
+        code = python_code(command, shell)
+        if code is not None and self.warm is not None:
+            done = self.warm.run(code, EXECUTE_SECONDS)
+            if done is not None:
+                return done
+        return run(command, shell=shell)
+
+    def _confirm(self, wanted: Mapping[str, Any], limit: float, interval: float) -> float | None:
+        """Return after how many seconds all that is wanted held, or None if it never did."""
+        begun = time.monotonic()
+        while (waited := time.monotonic() - begun) < limit:
+            if self._holds(wanted):
+                return waited
+            time.sleep(interval)
+        return None
+
+    def _holds(self, wanted: Mapping[str, Any]) -> bool:
+        window, command = wanted.get("window_exists"), wanted.get("command_success")
+        if window is not None and not any(str(window).lower() in title.lower() for title in self.titles()):
+            return False
+        if command is None:
+            return True
+        try:
+            return run(command, shell=True, seconds=CHECK_SECONDS).returncode == 0
+        except (OSError, subprocess.SubprocessError) as exc:
+            print(f"check {command!r} failed: {exc}", file=sys.stderr)  # noqa: T201  the container's log
+            return False
+
+
+def _success(done: Done) -> dict[str, Any]:
+    return {"status": "success", "output": done.output, "error": done.error, "returncode": done.returncode}
+
+
+def _python_failed(message: str, error: str) -> Reply:
+    told = {"status": "error", "message": message, "error": error, "need_more": False, "output": None}
+    return as_json(told, 500)
+
+
+def _bash(status: str, output: str, returncode: int, code: int) -> Reply:
+    return as_json({"status": status, "output": output, "error": "", "returncode": returncode}, code)
+
+
+def _script(text: str, suffix: str) -> str:
+    with tempfile.NamedTemporaryFile("w", suffix=suffix, delete=False) as file:
+        file.write(text)
+    return file.name

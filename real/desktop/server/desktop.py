@@ -1,0 +1,212 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""The routes about what is on the screen: pixels, sizes, cursor, windows, wallpaper, accessibility."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from real.desktop.server.commands import Commands, failed, run
+from real.desktop.server.display import XConnection
+from real.desktop.server.files import expand
+from real.desktop.server.screen import Screen
+from real.desktop.server.windows import Window, Windows
+from real.desktop.server.wire import HttpError, Reply, Request, as_json, as_page, as_text
+
+_TREE_SECONDS = 60.0
+_OPEN_SECONDS = 1_800.0
+_OPEN_INTERVAL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Desktop:
+    """Routes over one X display.
+
+    Args:
+        connection: The X server.
+        screen: Takes the screenshots.
+        windows: The window manager's windows.
+        commands: Starts programs.
+    """
+
+    connection: XConnection
+    screen: Screen
+    windows: Windows
+    commands: Commands
+
+    def screenshot(self, request: Request) -> Reply:
+        """``/screenshot``: the screen with the cursor, as PNG."""
+        return Reply(self.screen.png(), 200, "image/png", {"Cache-Control": "no-cache"})
+
+    def screen_size(self, request: Request) -> Reply:
+        """``/screen_size``."""
+        width, height = self.screen.size()
+        return as_json({"width": width, "height": height})
+
+    def cursor_position(self, request: Request) -> Reply:
+        """``/cursor_position``: a list of two numbers."""
+        return as_json(list(self.screen.pointer()))
+
+    def platform(self, request: Request) -> Reply:
+        """``/platform``."""
+        return as_text(platform.system())
+
+    def desktop_path(self, request: Request) -> Reply:
+        """``/desktop_path``."""
+        path = Path.home() / "Desktop"
+        if not path.exists():
+            return as_json({"error": "Unsupported operating system or desktop path not found"}, 404)
+        return as_json({"desktop_path": str(path)})
+
+    def window_size(self, request: Request) -> Reply:
+        """``/window_size``: of the oldest window of a class."""
+        fields, _ = request.form()
+        if "app_class_name" not in fields:
+            return as_json({"error": "app_class_name is required"}, 400)
+        size = self.windows.size_of_class(fields["app_class_name"])
+        if size is None:
+            return as_json({"error": f"no window has the class {fields['app_class_name']}"}, 404)
+        return as_json({"width": size[0], "height": size[1]})
+
+    def activate_window(self, request: Request) -> Reply:
+        """``/setup/activate_window``: a success even if there is no such window, as in the original."""
+        window = self._named(request.json())
+        if window is not None:
+            self.windows.activate(window)
+        return as_text("Window activated successfully")
+
+    def close_window(self, request: Request) -> Reply:
+        """``/setup/close_window``: a success even if there is no such window, as in the original."""
+        window = self._named(request.json())
+        if window is not None:
+            self.windows.close(window)
+        return as_text("Window closed successfully.")
+
+    def open_file(self, request: Request) -> Reply:
+        """``/setup/open_file``: open a file or start a program, and wait until a window has its name."""
+        path = request.json().get("path")
+        if not path:
+            return as_text("Path not supplied!", 400)
+        file = expand(str(path))
+        if not file.exists() and not shutil.which(str(path)):
+            return as_text(f"Application/file not found: {path}", 404)
+        try:
+            self.commands.start(["xdg-open", str(file)] if file.exists() else [str(path)])
+        except OSError as exc:
+            return as_text(f"Failed to open {path}. Error: {exc}", 500)
+        name = file.name if file.exists() else str(path)
+        if not self._activate_when_there(name, Path(name).stem):
+            return as_text(f"Failed to find window for {name} within {_OPEN_SECONDS:g} seconds.", 500)
+        return as_text("File opened and window activated successfully")
+
+    def wallpaper(self, request: Request) -> Reply:
+        """``/wallpaper``: the picture that was set last."""
+        try:
+            path = Path(_wallpaper_note().read_text())
+        except OSError:
+            return as_page(404, "Wallpaper file not found")
+        try:
+            return Reply(path.read_bytes(), 200, "image/png")
+        except OSError:
+            return as_page(500, "Unable to serve the wallpaper file")
+
+    def change_wallpaper(self, request: Request) -> Reply:
+        """``/setup/change_wallpaper``: show a picture behind the windows."""
+        path = request.json().get("path")
+        if not path:
+            return as_text("Path not supplied!", 400)
+        file = expand(str(path))
+        if not file.exists():
+            return as_text(f"File not found: {file}", 404)
+        try:
+            with Image.open(file) as image:
+                self._paint(image.convert("RGB"))
+            note = _wallpaper_note()
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(str(file))
+        except (OSError, ValueError) as exc:
+            return as_text(f"Failed to change wallpaper. Error: {exc}", 500)
+        return as_text("Wallpaper changed successfully")
+
+    def show_background(self) -> None:
+        """Paint the empty desktop, unless a picture was set before this server was started again."""
+        if not _wallpaper_note().exists():
+            self.screen.paint_background()
+
+    def accessibility(self, request: Request) -> Reply:
+        """``/accessibility``: the AT-SPI tree as XML."""
+        return as_json({"AT": _accessibility()})
+
+    def terminal(self, request: Request) -> Reply:
+        """``/terminal``: what a focused terminal shows, or null."""
+        try:
+            return as_json({"output": _accessibility("--terminal"), "status": "success"})
+        except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as exc:
+            return failed(exc)
+
+    def titles(self) -> list[str]:
+        """Return the titles of the open windows."""
+        return [window.title for window in self.windows.all()]
+
+    def _named(self, data: dict[str, Any]) -> Window | None:
+        name = data.get("window_name")
+        if not name:
+            raise _PlainError(as_text("window_name required", 400))
+        return self.windows.find(str(name), strict=bool(data.get("strict")), by_class=bool(data.get("by_class")))
+
+    def _activate_when_there(self, *names: str) -> bool:
+        begun = time.monotonic()
+        while time.monotonic() - begun < _OPEN_SECONDS:
+            for window in self.windows.all():
+                if any(name in window.title for name in names):
+                    self.windows.activate(window)
+                    return True
+            time.sleep(_OPEN_INTERVAL_SECONDS)
+        return False
+
+    def _paint(self, image: Image.Image) -> None:
+        with self.connection.use() as display:
+            screen = display.screen()
+            size = (screen.width_in_pixels, screen.height_in_pixels)
+            pixmap = screen.root.create_pixmap(*size, screen.root_depth)
+            context = pixmap.create_gc()
+            pixmap.put_pil_image(context, 0, 0, image.resize(size))
+            screen.root.change_attributes(background_pixmap=pixmap)
+            screen.root.clear_area(0, 0, 0, 0)
+            context.free()
+            pixmap.free()  # the root window keeps its own hold of it
+            display.sync()
+
+
+class _PlainError(HttpError):
+    """Ends a request with a reply that is no page."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status, "")
+        self.reply = reply
+
+
+def _wallpaper_note() -> Path:
+    return Path.home() / ".config" / "dartsim-wallpaper"
+
+
+def _accessibility(*flags: str) -> Any:
+    """Return what ``accessibility.py`` prints.
+
+    Raises:
+        RuntimeError: If it failed.
+        subprocess.TimeoutExpired: If it took too long.
+    """
+    done = run([sys.executable, "-m", "real.desktop.server.accessibility", *flags], seconds=_TREE_SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"the accessibility tree could not be read: {done.error.strip().splitlines()[-1:]}")
+    return json.loads(done.output)

@@ -1,0 +1,77 @@
+"""The screen as a film: ffmpeg, if the image has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from real.desktop.server.commands import failed
+from real.desktop.server.files import attachment
+from real.desktop.server.screen import Screen
+from real.desktop.server.wire import Reply, Request, as_json, as_page
+
+_START_SECONDS = 2.0
+_END_SECONDS = 15.0
+_FRAMES_PER_SECOND = 30
+
+
+class Recording:
+    """The two routes of the recording; one recording at a time.
+
+    Args:
+        screen: Tells the size to record.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._path = Path(tempfile.gettempdir()) / "recording.mp4"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def start(self, request: Request) -> Reply:
+        """``/start_recording``: answers once ffmpeg has been recording for two seconds."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                return failed("Recording is already in progress.", 400)
+            if shutil.which("ffmpeg") is None:
+                return failed("ffmpeg is required for recording but was not found in PATH.")
+            self._path.unlink(missing_ok=True)
+            self._process = process = self._begin()
+            try:
+                process.wait(_START_SECONDS)
+            except subprocess.TimeoutExpired:
+                return as_json({"status": "success", "message": "Started recording successfully."})
+            told = process.stderr.read().decode(errors="replace") if process.stderr is not None else ""
+            return failed(f"Failed to start recording. ffmpeg terminated unexpectedly. Error: {told}")
+
+    def end(self, request: Request) -> Reply:
+        """``/end_recording``: the film."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is None or process.poll() is not None:
+                return failed("No recording in progress to stop.", 400)
+            try:
+                _, told = process.communicate(b"q\n", _END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                _, told = process.communicate()
+                return failed(f"Recording process was unresponsive and had to be killed. Stderr: {told.decode()}")
+            if not self._path.exists() or not self._path.stat().st_size:
+                return as_page(500, f"Recording failed. The output file is missing or empty. {told.decode()}")
+            return attachment(self._path, self._path.read_bytes())
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        width, height = self._screen.size()
+        grab = ["-f", "x11grab", "-draw_mouse", "1", "-s", f"{width}x{height}", "-i", os.environ["DISPLAY"]]
+        # yuv420p, which every player shows, needs even sides.
+        code = ["-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p"]
+        return subprocess.Popen(
+            ["ffmpeg", "-y", "-loglevel", "error", *grab, *code, "-r", str(_FRAMES_PER_SECOND), str(self._path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )

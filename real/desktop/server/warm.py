@@ -1,0 +1,218 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""A process that has loaded pyautogui and keeps one forked child waiting for an action.
+
+It is run as ``python -m real.desktop.server.warm SOCKET``.
+A new interpreter spends most of an action's time on imports. Here every action still gets a process of its own,
+forked from a parent that has imported and touched nothing else, with an X connection of its own, so that it
+can neither leave something behind for the next action nor hang the server:
+
+    server --(code; stdout, stderr)--> parent --> waiting child: runs it as ``python -c`` would, and ends
+    server <--(return code)----------- parent <-- its exit status;   meanwhile the next child gets ready
+
+The server closing its side kills the child and its process group.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+MAX_CODE_BYTES = 2**17
+"""Longest code taken: one message of the kernel's default size, with room for its envelope."""
+NOT_RUN = b"not run"
+"""The answer to an action that no child took: the server runs it in another way."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A forked child. States: *waiting* (no client yet), *running* (``client`` is set)."""
+
+    pid: int
+    ended: int
+    """File descriptor that becomes readable when the child ends."""
+    orders: socket.socket
+    client: socket.socket | None = None
+
+
+class Parent:
+    """Forks children and hands jobs to them.
+
+    Args:
+        listener: Where the server connects, once per action.
+        prepare: Called in every new child before it waits.
+    """
+
+    def __init__(self, listener: socket.socket, prepare: Callable[[], None]) -> None:
+        self._listener = listener
+        self._prepare = prepare
+        self._selector = selectors.DefaultSelector()
+        self._waiting: Child | None = None
+
+    def serve(self) -> NoReturn:
+        """Serve for ever."""
+        self._listener.listen(16)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        while True:
+            if self._waiting is None:
+                self._waiting = self._fork()
+            for key, _ in self._selector.select():
+                # A handler may have unregistered what became ready together with it.
+                if key.fd in self._selector.get_map():
+                    key.data()
+
+    def _fork(self) -> Child:
+        mine, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if not pid:
+            mine.close()
+            self._forget()
+            os.setsid()
+            _wait_and_run(childs, self._prepare)
+        childs.close()
+        child = Child(pid, os.pidfd_open(pid), mine)
+        self._selector.register(child.ended, selectors.EVENT_READ, lambda: self._reap(child))
+        return child
+
+    def _forget(self) -> None:
+        """In a child: close what is the parent's, so that the server sees an end when the parent dies."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, int):
+                os.close(key.fileobj)
+            elif isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        code, files, _, _ = socket.recv_fds(client, MAX_CODE_BYTES, 2)
+        child, self._waiting = self._waiting, None
+        try:
+            if child is None or len(files) != 2:
+                raise ConnectionError("no child waits")
+            socket.send_fds(child.orders, [code], files)
+        except OSError:
+            with contextlib.suppress(OSError):
+                client.send(NOT_RUN)
+            client.close()
+            return
+        finally:
+            for file in files:
+                os.close(file)
+        child.client = client
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._give_up(child))
+
+    def _give_up(self, child: Child) -> None:
+        """The server has closed its side: it waits for this child no longer."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+    def _reap(self, child: Child) -> None:
+        _, status = os.waitpid(child.pid, 0)
+        self._selector.unregister(child.ended)
+        os.close(child.ended)
+        child.orders.close()
+        if child is self._waiting:
+            self._waiting = None
+        if child.client is not None:
+            self._selector.unregister(child.client)
+            with contextlib.suppress(OSError):
+                child.client.send(str(os.waitstatus_to_exitcode(status)).encode())
+            child.client.close()
+
+
+def _wait_and_run(orders: socket.socket, prepare: Callable[[], None]) -> NoReturn:
+    """In the child: get ready, wait for the code, run it, end. Never returns into the parent's loop."""
+    returncode = 1
+    problem = ""
+    try:
+        try:
+            prepare()
+        except Exception:
+            # Told to who sends an action, as a new interpreter would; ending now would only bring up the next child.
+            problem = traceback.format_exc()
+        code, files, _, _ = socket.recv_fds(orders, MAX_CODE_BYTES, 2)
+        if code:
+            os.dup2(files[0], 1)
+            os.dup2(files[1], 2)
+            sys.stderr.write(problem)
+            returncode = 1 if problem else run_as_main(code.decode())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(returncode)
+
+
+def run_as_main(code: str) -> int:
+    """Run code as ``python -c`` does, up to the interpreter's end; return the exit code."""
+    main = types.ModuleType("__main__")
+    main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    sys.argv = ["-c"]
+    returncode = 0
+    try:
+        exec(compile(code, "<string>", "exec"), main.__dict__)
+    except SystemExit as exc:
+        returncode = _exit_code(exc.code)
+    except BaseException as exc:
+        returncode = 1
+        # Without this frame, which ``python -c`` does not have.
+        own = exc.__traceback__
+        sys.excepthook(type(exc), exc.with_traceback(own and own.tb_next), None)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the code's threads, as the interpreter's end does
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return returncode
+
+
+def _exit_code(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 255
+    print(code, file=sys.stderr)  # noqa: T201  what the interpreter does
+    return 1
+
+
+def _own_display() -> None:
+    """Connect this child to the X server on its own; the parent's connection must not be shared."""
+    import pyautogui
+    from Xlib.display import Display
+
+    backend = pyautogui._pyautogui_x11
+    backend._display = Display(os.environ["DISPLAY"])
+
+
+def main() -> None:
+    """Load what actions use, then serve."""
+    import time  # noqa: F401  loaded for the actions
+
+    import pyautogui
+
+    pause = os.environ.get("ACTION_PAUSE_SECONDS")
+    if pause:
+        pyautogui.PAUSE = float(pause)
+    # The parent itself needs no connection; a child would otherwise inherit the socket.
+    pyautogui._pyautogui_x11._display.close()
+    sys.path[0] = ""  # the first entry of ``python -c``; ``-m`` has put the folder's path there
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    Path(sys.argv[1]).unlink(missing_ok=True)
+    listener.bind(sys.argv[1])
+    Parent(listener, _own_display).serve()
+
+
+if __name__ == "__main__":
+    main()

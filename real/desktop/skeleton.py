@@ -1,0 +1,132 @@
+"""The skeleton: our files and the machine's settings; the machine's ``/usr`` is mounted into it, read-only.
+
+It takes a second and some megabytes to make and needs neither a registry nor a download. It needs the packages on the
+engine's machine, which has to be this one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from dartsim.errors import ConfigError
+from real.desktop.recipe import HOME, OFFICE_PACKAGES, PACKAGES, USER_ID, VIEWER_PACKAGES, Entry
+
+_COPIED = (
+    "/etc/X11",
+    "/etc/alternatives",
+    "/etc/dbus-1",
+    "/etc/fonts",
+    "/etc/gtk-3.0",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/libreoffice",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/xdg",
+    # Without it the first application spends a second on looking at every font.
+    "/var/cache/fontconfig",
+)
+_NEEDED = {
+    "Xvfb": "xvfb",
+    "at-spi-bus-launcher": "at-spi2-core",
+    "dbus-run-session": "dbus-daemon",
+    "galculator": "galculator",
+    "gio": "libglib2.0-bin",
+    "mousepad": "mousepad",
+    "openbox": "openbox",
+    "python3": "python3",
+    "scrot": "scrot",
+    "thunar": "thunar",
+    "tini": "tini",
+    "wmctrl": "wmctrl",
+    "xauth": "xauth",
+    "xdotool": "xdotool",
+    "xprop": "x11-utils",
+    "xsel": "xsel",
+    "xterm": "xterm",
+}
+_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_FOLDERS = ("/dev", "/etc", "/mnt", "/proc", "/root", "/run", "/srv", "/sys", "/usr", "/var/lib", "/var/log")
+_SEARCHED = "/usr/bin:/usr/sbin:/usr/libexec"
+
+
+def missing_packages(*, office: bool = False, viewer: bool = False) -> list[str]:
+    """Return the Debian packages that a skeleton needs and this machine lacks, as far as their programs tell."""
+    wanted = dict(_NEEDED)
+    if viewer:
+        wanted |= {"x11vnc": VIEWER_PACKAGES[2], "websockify": VIEWER_PACKAGES[1]}
+    if office:
+        wanted |= {"soffice": OFFICE_PACKAGES[0]}
+    missing = {package for program, package in wanted.items() if shutil.which(program, path=_SEARCHED) is None}
+    site = Path("/usr/lib/python3/dist-packages")
+    modules = {"gi": "python3-gi", "PIL": "python3-pil", "Xlib": "python3-xlib"}
+    missing |= {package for module, package in modules.items() if not (site / module).exists()}
+    typelibs = [*Path("/usr/lib").glob("*/girepository-1.0"), Path("/usr/lib/girepository-1.0")]
+    for name, package in {"Atspi-2.0": "gir1.2-atspi-2.0", "Gtk-3.0": "gir1.2-gtk-3.0"}.items():
+        if not any((folder / f"{name}.typelib").exists() for folder in typelibs):
+            missing.add(package)
+    if not list(Path("/usr/lib").glob("python3.*/tkinter/__init__.py")):
+        missing.add("python3-tk")
+    return sorted(missing)
+
+
+def machine_entries(*, office: bool = False) -> list[Entry]:
+    """Return the part of a skeleton that comes from this machine.
+
+    Raises:
+        ConfigError: If packages are missing, or ``/bin`` is no link into ``/usr``.
+    """
+    missing = missing_packages(office=office)
+    if missing:
+        everything = (*PACKAGES, *(OFFICE_PACKAGES if office else ()))
+        raise ConfigError(
+            f"a skeleton desktop runs on this machine's own programs, and {', '.join(missing)} are missing: type "
+            f"`apt-get install --no-install-recommends {' '.join(everything)}`, or build the full image"
+        )
+    if not Path("/bin").is_symlink():
+        raise ConfigError(
+            "/bin of this machine is no link into /usr, which a skeleton is made of: build the full image"
+        )
+    links = [Entry(link, link=str(Path(link).readlink())) for link in _LINKS if Path(link).is_symlink()]
+    copied = [entry for top in _COPIED for entry in _copies(Path(top))]
+    return [*(Entry(folder) for folder in _FOLDERS), *links, *copied, *_identity()]
+
+
+def _copies(top: Path) -> Iterator[Entry]:
+    """Yield a path and all in it that everybody may read."""
+    try:
+        mode = top.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            yield Entry(str(top), link=str(top.readlink()))
+        elif stat.S_ISDIR(mode) and mode & stat.S_IROTH:
+            yield Entry(str(top))
+            for child in sorted(top.iterdir()):
+                yield from _copies(child)
+        elif stat.S_ISREG(mode) and mode & stat.S_IROTH:
+            yield Entry(str(top), top.read_bytes(), mode=stat.S_IMODE(mode) & 0o755)
+    except FileNotFoundError:
+        return  # not on this machine, or gone meanwhile
+
+
+def _identity() -> list[Entry]:
+    """Return who lives there: root, one user, nobody; and places that all may write to."""
+    passwd = (
+        "root:x:0:0:root:/root:/bin/sh\n"
+        f"user:x:{USER_ID}:{USER_ID}:user:{HOME}:/bin/bash\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    )
+    group = f"root:x:0:\ntty:x:5:\nuser:x:{USER_ID}:\nnogroup:x:65534:\n"
+    return [
+        Entry("/etc/passwd", passwd.encode(), mode=0o644),
+        Entry("/etc/group", group.encode(), mode=0o644),
+        # D-Bus wants one; desktops need not be told apart by it.
+        Entry("/etc/machine-id", b"0123456789abcdef0123456789abcdef\n", mode=0o644),
+        Entry("/tmp", mode=0o1777),
+        Entry("/var/tmp", mode=0o1777),
+        Entry("/tmp/.X11-unix", mode=0o1777),
+    ]

@@ -1,0 +1,1 @@
+"""Tasks for our desktop image, in OSWorld's schema."""

@@ -1,0 +1,119 @@
+"""``connect``: an ``OsworldDesktop`` over the server at an address, with OSWorld's set-up steps and our scorer.
+
+What starts desktops hands over how to remove and revert them; without that, a desktop that somebody else started is
+used as it is, and left running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dartsim.types import Task
+from real.osworld.client import VmClient
+from real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from real.osworld.fetch import Downloads
+from real.osworld.folder import Desk, TaskFolder
+from real.osworld.scorer import Scorer
+from real.osworld.settings import DesktopSettings
+from real.osworld.steps import run_steps
+from real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class AttemptFolders:
+    """Makes a folder for each attempt on one desktop.
+
+    Args:
+        desk: The desktop; replace it when the desktop was reverted.
+        root: Where the folders are made; by default a temporary folder, which ``remove`` removes.
+        downloads: Shared by all desktops; by default a folder under ``root``.
+    """
+
+    def __init__(self, desk: Desk, *, root: Path | None = None, downloads: Downloads | None = None) -> None:
+        self.desk = desk
+        self._temporary = None if root is not None else Path(tempfile.mkdtemp(prefix="dartsim-desktop-"))
+        self.root = root or self._temporary or Path()
+        self.downloads = downloads or Downloads(self.root / "downloads")
+        self._count = 0
+
+    def __call__(self, task: Task) -> TaskFolder:
+        """Return the folder of the next attempt."""
+        self._count += 1
+        name = re.sub(r"[^\w.-]", "_", task.id)[:80]
+        return TaskFolder(self.root / f"{self._count:04d}-{name}", desk=self.desk, downloads=self.downloads)
+
+    def remove(self) -> None:
+        """Remove the folders, if they are temporary."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def connect(
+    desk: Desk | str,
+    *,
+    settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
+    server: ServerTraits = OSWORLD_SERVER,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+    root: Path | None = None,
+    downloads: Downloads | None = None,
+    scorer: Scores | None = None,
+    close: Callable[[], Awaitable[None]] | None = None,
+    revert: Callable[[], Awaitable[Desk]] | None = None,
+    recycle: Callable[[VmClient], Awaitable[None]] | None = None,
+    on_call: OnCall | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> OsworldDesktop:
+    """Return a desktop over a server that is up or coming up; nothing is asked of it yet.
+
+    Args:
+        desk: The desktop's addresses, or only its server's.
+        settings: How it is shown; its screen is also ``desk``'s.
+        server: What is known of its server.
+        timeouts: Of calls.
+        root: Folder for the files of attempts; by default a temporary one.
+        downloads: Shared by desktops.
+        scorer: Scores states; by default with our own metrics only.
+        close: Removes the desktop.
+        revert: Replaces the desktop by a fresh one and returns its addresses.
+        recycle: Restarts the server inside; by default through the server itself.
+        on_call: Is told how long things took.
+        transport: What sends requests; by default sockets.
+    """
+    width, height = settings.screen
+    found = replace(Desk(server_url=desk) if isinstance(desk, str) else desk, width=width, height=height)
+    folders = AttemptFolders(found, root=root, downloads=downloads)
+
+    def client() -> VmClient:
+        return VmClient(folders.desk.server_url, timeouts=timeouts, server=server, transport=transport)
+
+    async def remove() -> None:
+        await asyncio.to_thread(folders.remove)
+        if close is not None:
+            await close()
+
+    async def afresh() -> VmClient:
+        assert revert is not None
+        folders.desk = replace(await revert(), width=width, height=height)
+        return client()
+
+    options = {} if recycle is None else {"recycle": recycle}
+    return OsworldDesktop(
+        client(),
+        run_steps=run_steps,
+        scorer=scorer or Scorer(),
+        where=folders,
+        settings=settings,
+        close=remove,
+        revert=None if revert is None else afresh,
+        on_call=on_call,
+        **options,
+    )

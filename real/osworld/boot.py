@@ -1,0 +1,159 @@
+"""One desktop in a container of its own: ``start_desktop`` starts it, ``Starter`` also looks after the engine.
+
+Clusters of desktops start theirs through ``provider``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from real.osworld.attach import connect
+from real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from real.osworld.fetch import Downloads
+from real.osworld.folder import Desk
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
+
+if TYPE_CHECKING:
+    from real.containers.container import Container
+    from real.containers.engine import HostSettings
+    from real.containers.fleet import DesktopFleet
+    from real.containers.host import DockerHost
+    from real.containers.spec import ContainerSpec
+
+
+def desk_of(container: Container) -> Desk:
+    """Return the addresses of a desktop in a container, by the names of its ports."""
+    host = f"[{container.host}]" if ":" in container.host else container.host
+
+    def url(name: str) -> str | None:
+        return f"http://{host}:{container.ports[name]}" if name in container.ports else None
+
+    server = url("server")
+    if server is None:
+        raise ValueError(f"{container} publishes {', '.join(container.ports) or 'no port'}, wanted one named 'server'")
+    return Desk(server_url=server, chromium_url=url("chromium"), vlc_url=url("vlc"))
+
+
+async def start_desktop(
+    host: DockerHost | DesktopFleet,
+    spec: ContainerSpec,
+    *,
+    slot: int = 0,
+    settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
+    server: ServerTraits = OWN_SERVER,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+    root: Path | None = None,
+    downloads: Downloads | None = None,
+    scorer: Scores | None = None,
+    on_call: OnCall | None = None,
+) -> OsworldDesktop:
+    """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left.
+
+    Reverting the desktop removes the container and starts another from the same image.
+
+    Args:
+        host: The engine, or several of them.
+        spec: What is started; its port of the server is named ``server``.
+        slot: What it is started for.
+        settings: How it is shown.
+        server: What is known of the server in it.
+        timeouts: Of calls.
+        root: Folder for the files of attempts; by default a temporary one.
+        downloads: Shared by desktops.
+        scorer: Scores states; by default with our own metrics only.
+        on_call: Is told how long things took; here also ``start``, the container alone.
+
+    Raises:
+        EnvStartFailed: If it did not become ready.
+    """
+    loop = asyncio.get_running_loop()
+
+    async def up() -> Container:
+        began = loop.time()
+        try:
+            return await host.start(spec, slot=slot)
+        finally:
+            if on_call is not None:
+                on_call("start", loop.time() - began)
+
+    container = await up()
+
+    async def remove() -> None:
+        await container.remove()
+
+    async def revert() -> Desk:
+        nonlocal container
+        await container.remove()
+        container = await up()
+        return desk_of(container)
+
+    desktop = connect(
+        desk_of(container),
+        settings=settings,
+        server=server,
+        timeouts=timeouts,
+        root=root,
+        downloads=downloads,
+        scorer=scorer,
+        close=remove,
+        revert=revert,
+        on_call=on_call,
+    )
+    try:
+        await desktop.boot()
+    except BaseException:
+        await desktop.close()
+        raise
+    return desktop
+
+
+class Starter:
+    """Starts one desktop after the other on an engine, which it opens when first called.
+
+    Args:
+        spec: What is started.
+        engine: The engine; by default the one of DOCKER_HOST, or this machine's.
+        server: What is known of the server in it.
+        timeouts: Of calls.
+        scorer: Scores states; by default with our own metrics only.
+    """
+
+    def __init__(
+        self,
+        spec: ContainerSpec,
+        *,
+        engine: HostSettings | None = None,
+        server: ServerTraits = OWN_SERVER,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        scorer: Scores | None = None,
+    ) -> None:
+        self._spec = spec
+        self._engine = engine
+        self._server = server
+        self._timeouts = timeouts
+        self._scorer = scorer
+        self._host: DockerHost | None = None
+
+    async def __call__(self, settings: DesktopSettings) -> OsworldDesktop:
+        """Start a desktop that is shown by these settings, and return it ready."""
+        from real.containers.host import DockerHost
+
+        if self._host is None:
+            self._host = DockerHost(self._engine, run="gymnasium")
+        return await start_desktop(
+            self._host,
+            self._spec,
+            settings=settings,
+            server=self._server,
+            timeouts=self._timeouts,
+            scorer=self._scorer,
+        )
+
+    async def close(self) -> None:
+        """Let go of the engine, and of all that still runs there."""
+        if self._host is not None:
+            await self._host.close()
+            self._host = None

@@ -1,0 +1,342 @@
+"""``VmClient``: every route of the server inside one desktop.
+
+Reads (screenshot, files, sizes, …) are tried again when their answer is lost or broken; what may change the desktop
+is sent once, see ``transport``. Each call may raise ``VmRefused``, ``VmHung``, ``VmBadReply``, and each that changes
+the desktop ``ActionUncertain``: all of them are ``EnvBroken``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from real.osworld import replies
+from real.osworld.errors import BadScreenshot, VmBadReply
+from real.osworld.frames import Frame
+from real.osworld.png import decode_png
+from real.osworld.replies import Executed
+from real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
+
+if TYPE_CHECKING:
+    import httpx
+
+Command = str | Sequence[str]
+T = TypeVar("T")
+
+
+class VmClient:
+    """The client of one desktop's server. Calls wait for each other; close it, or use it with ``async with``.
+
+    Args:
+        base_url: For instance ``http://127.0.0.1:32768``.
+        timeouts: Longest time of each kind of call.
+        server: What is known of the server.
+        transport: What sends requests; by default sockets.
+
+    Attributes:
+        screenshots: Taken since the server started, tries included.
+        server_starts: 1, and one more each time that ``server_restarted`` was called.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        server: ServerTraits = OSWORLD_SERVER,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.timeouts = timeouts
+        self.server = server
+        self.screenshots = 0
+        self.server_starts = 1
+        self._last: Frame | None = None
+        self._wire = Transport(base_url, timeouts=timeouts, traits=server, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self._wire.aclose()
+
+    # ---- the life of the server
+
+    @property
+    def refusals(self) -> int:
+        """How often a read found the server restarting and waited until it was back."""
+        return self._wire.refusals
+
+    @property
+    def needs_recycle(self) -> bool:
+        """Whether the server has given as many screenshots as it should before a restart."""
+        budget = self.server.screenshot_budget
+        return budget is not None and self.screenshots >= budget
+
+    def forget_requests(self) -> None:
+        """Say that no earlier request can be under way, for instance because the desktop was only booting."""
+        self._wire.forget()
+
+    def server_restarted(self) -> None:
+        """Say that the server was started afresh: the budget is whole again, and no old request can be under way."""
+        self.screenshots = 0
+        self.server_starts += 1
+        self._wire.forget()
+
+    # ---- what the desktop shows
+
+    async def screenshot(self) -> bytes:
+        """Return the screen as PNG, checked to its end.
+
+        Raises:
+            BadScreenshot: If each try gave something else.
+        """
+        return (await self.frame()).png
+
+    async def frame(self, *, patient: bool = True) -> Frame:
+        """Return the screen as PNG and as pixels; otherwise as ``screenshot``. Without ``patient`` there is one try."""
+        tries = self.server.tries if patient else 1
+        while True:
+            tries -= 1
+            limit = self.timeouts.screenshot
+            data = await self._wire.read(
+                "GET", "/screenshot", seconds=limit, accept=self._screenshot_reply, patient=patient
+            )
+            if self._last is not None and data == self._last.png:
+                return self._last  # a screen that rests is looked at often; decoding it costs 10 ms
+            try:
+                self._last = Frame(data, await asyncio.to_thread(decode_png, data))
+                return self._last
+            except BadScreenshot:
+                if tries <= 0:
+                    raise
+
+    def _screenshot_reply(self, response: httpx.Response) -> bytes:
+        self.screenshots += 1
+        return replies.png(response)
+
+    async def accessibility(self) -> str:
+        """Return the accessibility tree, XML."""
+        return str(
+            await self._read("GET", "/accessibility", replies.field("AT", str), seconds=self.timeouts.accessibility)
+        )
+
+    async def terminal(self) -> str | None:
+        """Return the text of the terminal that has the focus, None if none has."""
+        found = await self._read("GET", "/terminal", replies.field("output", str, type(None)))
+        return None if found is None else str(found)
+
+    async def screen_size(self) -> tuple[int, int]:
+        """Return width and height of the screen, pixels."""
+        return await self._read("POST", "/screen_size", replies.size)
+
+    async def window_size(self, app_class: str) -> tuple[int, int] | None:
+        """Return width and height of the window of a class, pixels; None if there is none.
+
+        OSWorld's server answers with an internal error for a class without a window.
+        """
+        try:
+            return await self._read("POST", "/window_size", replies.size, data={"app_class_name": app_class})
+        except VmBadReply as fault:
+            if fault.status in (404, 500):
+                return None
+            raise
+
+    async def cursor_position(self) -> tuple[int, int]:
+        """Return where the pointer is, pixels."""
+        return await self._read("GET", "/cursor_position", replies.place)
+
+    async def platform(self) -> str:
+        """Return the operating system as Python names it, such as ``Linux``."""
+        return (await self._read("GET", "/platform", replies.text)).strip()
+
+    async def desktop_path(self) -> str:
+        """Return the folder whose files the desktop shows."""
+        return str(await self._read("POST", "/desktop_path", replies.field("desktop_path", str)))
+
+    async def wallpaper(self) -> bytes:
+        """Return the picture behind the windows."""
+        return await self._read("POST", "/wallpaper", replies.content, seconds=self.timeouts.file)
+
+    # ---- commands
+
+    async def execute(
+        self, command: Command, *, shell: bool = False, seconds: float | None = None, action: bool = True
+    ) -> Executed:
+        """Run a command and return its outcome, whatever its return code.
+
+        Args:
+            command: A program and its arguments, or one text.
+            shell: Whether a shell reads it.
+            seconds: Longest time; by default ``timeouts.execute``.
+            action: Whether it may change the desktop. What changes nothing may be sent again.
+
+        Raises:
+            VmBadReply: If it could not be started, or the server's own time limit was over.
+        """
+        send = self._wire.act if action else self._wire.read
+        return await send(
+            "POST",
+            "/execute",
+            seconds=self.timeouts.execute if seconds is None else seconds,
+            accept=replies.executed,
+            json={"command": _plain(command), "shell": shell},
+        )
+
+    async def execute_with_verification(
+        self,
+        command: Command,
+        verification: Mapping[str, Any],
+        *,
+        shell: bool = False,
+        max_wait_seconds: float = 10.0,
+        check_seconds: float = 1.0,
+    ) -> Executed:
+        """Run a command and wait until what it should lead to is seen.
+
+        Args:
+            command: As for ``execute``.
+            verification: ``window_exists`` (a title), ``command_success`` (a command).
+            shell: Whether a shell reads the command.
+            max_wait_seconds: Longest wait for it.
+            check_seconds: Between two looks.
+
+        Raises:
+            VmBadReply: If it was not seen in time.
+        """
+        return await self._act(
+            "/execute_with_verification",
+            replies.executed,
+            seconds=self.timeouts.execute + max_wait_seconds,
+            json={
+                "command": _plain(command),
+                "shell": shell,
+                "verification": dict(verification),
+                "max_wait_time": max_wait_seconds,
+                "check_interval": check_seconds,
+            },
+        )
+
+    async def run_python(self, code: str) -> Executed:
+        """Run Python code in the desktop; its server gives it 30 s."""
+        return await self._act("/run_python", replies.executed, seconds=self.timeouts.execute, json={"code": code})
+
+    async def run_bash_script(self, script: str, *, seconds: float = 100.0, working_dir: str | None = None) -> Executed:
+        """Run a bash script, for ``seconds`` at most.
+
+        OSWorld's newest servers answer 500 after they ran it; that is a ``VmBadReply``, and it is not sent again.
+        """
+        body: dict[str, Any] = {"script": script, "timeout": seconds}
+        if working_dir is not None:
+            body["working_dir"] = working_dir
+        margin = self.timeouts.other
+        return await self._act("/run_bash_script", replies.executed, seconds=seconds + margin, json=body)
+
+    async def launch(self, command: Command, *, shell: bool = False) -> str:
+        """Start a program and do not wait for it."""
+        return await self._act("/setup/launch", replies.text, json={"command": _plain(command), "shell": shell})
+
+    # ---- files
+
+    async def list_directory(self, path: str) -> dict[str, Any]:
+        """Return a folder's tree: ``type``, ``name``, ``children``."""
+        tree = await self._read(
+            "POST",
+            "/list_directory",
+            replies.field("directory_tree", dict),
+            seconds=self.timeouts.file,
+            json={"path": path},
+        )
+        return dict(tree)
+
+    async def file(self, path: str) -> bytes:
+        """Return a file of the desktop.
+
+        Raises:
+            VmMissing: If there is none.
+        """
+        return await self._read("POST", "/file", replies.content, seconds=self.timeouts.file, data={"file_path": path})
+
+    async def upload(self, path: str, data: bytes) -> None:
+        """Put a file onto the desktop. Twice does no harm, so a lost answer is tried again."""
+        name = PurePosixPath(path).name or "file"
+        await self._read(
+            "POST",
+            "/setup/upload",
+            replies.text,
+            seconds=self.timeouts.file,
+            data={"file_path": path},
+            files={"file_data": (name, data)},
+        )
+
+    async def download_file(self, url: str, path: str) -> str:
+        """Let the desktop fetch a URL into a file by itself."""
+        return await self._act(
+            "/setup/download_file", replies.text, seconds=self.timeouts.download, json={"url": url, "path": path}
+        )
+
+    async def open_file(self, path: str, *, seconds: float | None = None) -> str:
+        """Open a file with its application and wait for a window with its name, ``seconds`` at most.
+
+        Raises:
+            VmMissing: If there is no such file.
+            ActionUncertain: If no such window came; a dialog may be in its way.
+        """
+        limit = self.timeouts.open_file if seconds is None else seconds
+        return await self._act("/setup/open_file", replies.text, seconds=limit, json={"path": path})
+
+    # ---- windows, wallpaper, recordings
+
+    async def activate_window(self, name: str, *, strict: bool = False, by_class: bool = False) -> str:
+        """Bring a window to the front; OSWorld's server does not tell whether there is one."""
+        return await self._act("/setup/activate_window", replies.text, json=_window(name, strict, by_class))
+
+    async def close_window(self, name: str, *, strict: bool = False, by_class: bool = False) -> str:
+        """Close a window; OSWorld's server does not tell whether there is one."""
+        return await self._act("/setup/close_window", replies.text, json=_window(name, strict, by_class))
+
+    async def change_wallpaper(self, path: str) -> str:
+        """Show a picture behind the windows."""
+        return await self._act("/setup/change_wallpaper", replies.text, json={"path": path})
+
+    async def start_recording(self) -> None:
+        """Begin to record the screen."""
+        await self._act("/start_recording", replies.text, seconds=self.timeouts.recording)
+
+    async def end_recording(self) -> bytes:
+        """End the recording and return it, MP4."""
+        return await self._act("/end_recording", replies.content, seconds=self.timeouts.recording)
+
+    # ---- how they are sent
+
+    async def _read(
+        self,
+        method: str,
+        path: str,
+        accept: Callable[[httpx.Response], T],
+        *,
+        seconds: float | None = None,
+        **content: Any,
+    ) -> T:
+        limit = self.timeouts.other if seconds is None else seconds
+        return await self._wire.read(method, path, seconds=limit, accept=accept, **content)
+
+    async def _act(
+        self, path: str, accept: Callable[[httpx.Response], T], *, seconds: float | None = None, **content: Any
+    ) -> T:
+        limit = self.timeouts.other if seconds is None else seconds
+        return await self._wire.act("POST", path, seconds=limit, accept=accept, **content)
+
+
+def _plain(command: Command) -> str | list[str]:
+    return command if isinstance(command, str) else [str(each) for each in command]
+
+
+def _window(name: str, strict: bool, by_class: bool) -> dict[str, Any]:
+    return {"window_name": name, "strict": strict, "by_class": by_class}

@@ -1,0 +1,325 @@
+"""``OsworldDesktop``: a desktop with OSWorld's server in it, as the control plane sees one (``AsyncEnv``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gymnasium.error import ResetNeeded
+
+from dartsim.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
+from dartsim.types import Observation, StepResult, Task
+from real.osworld.episode import Episode
+from real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
+from real.osworld.frames import Frame, is_black, resized, same
+from real.osworld.hands import command
+from real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
+from real.osworld.recycle import recycle_server
+from real.osworld.settings import DesktopSettings
+
+if TYPE_CHECKING:
+    from real.osworld.client import VmClient
+
+logger = logging.getLogger(__name__)
+
+OPENS_WINDOW = frozenset({"launch", "open", "chrome_open_tabs"})
+"""Set-up steps after which the screen is expected to change."""
+
+OnCall = Callable[[str, float], None]
+"""Told what took how many seconds: boot, revert, setup, ready, step, act, settle, screenshot, evaluate, recycle,
+teardown. ``step`` contains ``act`` and ``settle``; calls that failed are told as well."""
+RunSteps = Callable[[Sequence[Mapping[str, Any]], "VmClient", Any], Awaitable[None]]
+
+
+class Scores(Protocol):
+    """What scores a desktop's present state."""
+
+    async def score(self, task: Task, client: VmClient, where: Any, *, last_action: str | None) -> float:
+        """Return a score in [0, 1]; ``where`` is what the set-up had."""
+        ...
+
+
+class OsworldDesktop:
+    """One running desktop. Only one call at a time.
+
+    States: *new*, *ready* (has shown a good screen), *running* (an episode), *over*; *lost* after an ``EnvFault``:
+    it takes no more calls than ``close``, or ``reset`` if it can be reverted; *closed*.
+
+    Args:
+        client: Of its server.
+        run_steps: Carries out a task's set-up steps.
+        scorer: Scores a task's state.
+        where: Makes the folder of an attempt's files, which set-up and scorer share.
+        settings: How it is shown.
+        close: Removes the desktop, container and all.
+        revert: Replaces the desktop by a fresh one, for a second ``reset``, and returns the new one's client. Without
+            it a second task begins on the desktop as the first left it.
+        recycle: Restarts the server inside, and returns once it answers; by default through the server itself.
+        on_call: Is told how long things took.
+
+    Attributes:
+        client: Of its server; another one after it was reverted.
+        settings: How it is shown.
+        episode: The attempt that runs or ran last; None before the first.
+    """
+
+    def __init__(
+        self,
+        client: VmClient,
+        *,
+        run_steps: RunSteps,
+        scorer: Scores,
+        where: Callable[[Task], Any],
+        settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
+        close: Callable[[], Awaitable[None]] | None = None,
+        revert: Callable[[], Awaitable[VmClient]] | None = None,
+        recycle: Callable[[VmClient], Awaitable[None]] = recycle_server,
+        on_call: OnCall | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.episode: Episode | None = None
+        self._run_steps = run_steps
+        self._scorer = scorer
+        self._where = where
+        self._close = close
+        self._revert = revert
+        self._recycle = recycle
+        self._on_call = on_call
+        self._running = False
+        self._booted = self._used = self._closed = False
+        self._lost: str | None = None
+        self._folder: Any = None
+        self._seen = (0, 0)
+
+    # ---- the calls of the control plane
+
+    async def boot(self) -> None:
+        """Wait until the desktop shows a good screen; ``reset`` does it if nobody did.
+
+        Raises:
+            NotReady: If it does not in time, or its screen is not as large as configured.
+        """
+        with self._timed("boot"):
+            try:
+                self._sized(await wait_booted(self.client, self.settings.booted))
+            except WrongScreenSize as fault:
+                raise NotReady(str(fault)) from fault
+        self._booted = True
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set the desktop up for ``task`` and return what it shows first; nothing is left to chance here."""
+        if self._used and self._revert is not None:
+            await self._start_afresh(self._revert)
+        with self._guarded(f"reset for task {task.id}"):
+            if not self._booted:
+                await self.boot()
+            if self.client.needs_recycle:
+                await self._recycled()
+            self._used, self._running = True, False
+            self._seen = self._server
+            self.episode = episode = Episode(task, self.settings)
+            frame = await self._set_up(task)
+            self._running = True
+            return await self._observed(episode, frame)
+
+    async def step(self, action: str | Mapping[str, Any]) -> StepResult:
+        """Carry out one action and return what the desktop shows then. A malformed one changes nothing.
+
+        Raises:
+            ResetNeeded: If no episode runs.
+        """
+        episode = self.episode
+        if not self._running or episode is None:
+            raise ResetNeeded("the episode is over or has not begun; call reset() first")
+        with self._guarded(f"step {str(action)[:100]!r}"), self._timed("step"):
+            if self.client.needs_recycle:
+                await self._recycle_under_way(episode)
+            code = episode.note(action)
+            self._running = not episode.over
+            if code is None:
+                frame = await self._look()
+            else:
+                await self._act(episode, code)
+                frame = await self._settled()
+            return StepResult(await self._observed(episode, frame), episode.over)
+
+    async def evaluate(self) -> float:
+        """Return the score of the desktop's present state, in [0, 1].
+
+        Raises:
+            ResetNeeded: If nothing has begun.
+            ScoreUnavailable: If the evaluator failed.
+        """
+        episode = self.episode
+        if episode is None:
+            raise ResetNeeded("there is no task to score yet; call reset() first")
+        task = episode.task
+        with self._guarded(f"evaluate of task {task.id}"), self._timed("evaluate"):
+            await asyncio.sleep(self.settings.evaluate_wait_seconds)
+            try:
+                score = await self._scorer.score(task, self.client, self._folder, last_action=episode.last_action)
+            except DartsimError:
+                raise
+            except Exception as exc:
+                raise ScoreUnavailable(f"task {task.id}: the evaluator failed: {exc!r}") from exc
+            self._same_server()
+        if not 0.0 <= score <= 1.0:
+            raise ScoreUnavailable(f"task {task.id}: the evaluator gave {score}, wanted a number in [0, 1]")
+        return score
+
+    async def close(self) -> None:
+        """Remove the desktop. May be called twice; never raises."""
+        if self._closed:
+            return
+        self._closed, self._running = True, False
+        with self._timed("teardown"):
+            for let_go in (self.client.aclose, self._close):
+                try:
+                    if let_go is not None:
+                        await let_go()
+                except Exception:
+                    logger.warning("a desktop failed in close; its container is left to the reaper", exc_info=True)
+
+    # ---- reset
+
+    async def _start_afresh(self, revert: Callable[[], Awaitable[VmClient]]) -> None:
+        self._running, self._booted, self._lost = False, False, None
+        with self._guarded("revert"), self._timed("revert"):
+            await self.client.aclose()
+            self.client = await revert()
+        self._used = False
+
+    async def _set_up(self, task: Task) -> Frame:
+        """Run a task's steps and return the screen once they show."""
+        steps = task.spec.get("config") or []
+        self._folder = self._where(task)
+        before = await self._look()
+        if not steps:
+            return before
+        with self._timed("setup"):
+            await self._run_steps(steps, self.client, self._folder)
+        with self._timed("ready"):
+            ready = self.settings.ready
+            if not isinstance(ready, Readiness):
+                await asyncio.sleep(ready)
+                return self._sized(await self.client.frame())
+            opens = any(step.get("type") in OPENS_WINDOW for step in steps)
+            return self._sized(await wait_set_up(self.client, ready, before=before if opens else None))
+
+    # ---- step
+
+    async def _act(self, episode: Episode, parts: Sequence[str | None]) -> None:
+        """Run the code of one turn."""
+        settings = self.settings
+        with self._timed("act"):
+            for code in parts:
+                if code is None:
+                    await asyncio.sleep(settings.wait_seconds)
+                    continue
+                done = await self.client.execute(command(code, python=settings.python), seconds=settings.action_seconds)
+                if done.returncode == 0:
+                    continue
+                if not settings.raw_code:
+                    raise ActionFailed(f"the desktop could not carry out {code[:200]!r}: {_last_line(done.error)}")
+                episode.action_errors += 1
+
+    async def _settled(self) -> Frame:
+        with self._timed("settle"):
+            return self._sized(await settle(self.client, self.settings.settle))
+
+    async def _look(self) -> Frame:
+        with self._timed("screenshot"):
+            frame = await self.client.frame()
+        rules = self.settings.settle
+        if isinstance(rules, Settling) and is_black(frame, lit_share=rules.lit_share):
+            return await self._settled()  # it has as long to show something as after an action
+        return self._sized(frame)
+
+    async def _observed(self, episode: Episode, frame: Frame) -> Observation:
+        """Return what the policy sees of a frame."""
+        tree = await self.client.accessibility() if self.settings.accessibility else None
+        self._same_server()
+        pixels: Any = frame.pixels
+        if self.settings.size != frame.size:
+            pixels = await asyncio.to_thread(resized, frame.pixels, self.settings.size)
+        return Observation(pixels, episode.task.instruction, tree)
+
+    def _sized(self, frame: Frame) -> Frame:
+        if frame.size != self.settings.screen:
+            (width, height), (wanted_width, wanted_height) = frame.size, self.settings.screen
+            raise WrongScreenSize(
+                f"{self.client.base_url} has a screen of {width} × {height}, configured is "
+                f"{wanted_width} × {wanted_height}; set screen=({width}, {height})"
+            )
+        return frame
+
+    # ---- the server inside
+
+    @property
+    def _server(self) -> tuple[int, int]:
+        """What changes when the server is another."""
+        return self.client.refusals, self.client.server_starts
+
+    def _same_server(self) -> None:
+        """Refuse to go on with a server that was restarted: what it had launched may have died with it."""
+        if self._server != self._seen:
+            raise ServerRestarted(f"the server at {self.client.base_url} restarted while an attempt used it")
+
+    async def _recycled(self) -> None:
+        with self._timed("recycle"):
+            await self._recycle(self.client)
+
+    async def _recycle_under_way(self, episode: Episode) -> None:
+        """Restart the server within an episode, and make sure that nothing on the screen was lost by it."""
+        before = await self._look()
+        await self._recycled()
+        self._seen = self._server
+        rules = self.settings.settle
+        still_pixels = (rules if isinstance(rules, Settling) else Settling()).still_pixels
+        if not same(before, await self._look(), still_pixels=still_pixels):
+            raise ServerRestarted(
+                f"the server was restarted after {self.client.server.screenshot_budget} screenshots, and the screen of "
+                f"task {episode.task.id} was another afterwards; allow fewer turns, or fewer looks a turn"
+            )
+
+    # ---- faults and times
+
+    @contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        """Refuse a desktop that is lost; lose it by a fault; let no foreign error pass as anything else."""
+        if self._closed or self._lost is not None:
+            raise DesktopLost(f"{what}: the desktop {'is closed' if self._closed else f'broke before ({self._lost})'}")
+        try:
+            yield
+        except (EnvFault, asyncio.CancelledError) as fault:
+            self._lose(fault)
+            raise
+        except (DartsimError, ResetNeeded):
+            raise
+        except Exception as exc:
+            self._lose(exc)
+            raise EnvBroken(f"{what}: {exc!r}") from exc
+
+    def _lose(self, fault: BaseException) -> None:
+        self._lost = str(getattr(fault, "cause", type(fault).__name__))
+        self._running = False
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        if self._on_call is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        finally:
+            self._on_call(name, loop.time() - began)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it says nothing"])[-1][:300]

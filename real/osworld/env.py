@@ -1,0 +1,267 @@
+"""``OSWorldEnv``: a desktop with OSWorld's server in it, as a gymnasium environment.
+
+The same interface, spaces and actions as the mock desktop, so that one policy runs on both. It is the synchronous
+face of ``OsworldDesktop``, whose coroutines run on a loop of their own in a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from dartsim.errors import EnvBroken, EnvFault
+from dartsim.types import Observation, Task
+from envs.actions import make_grammar
+from envs.base import GuiEnv
+from real.osworld.attach import connect
+from real.osworld.boot import Starter
+from real.osworld.desktop import OsworldDesktop, Scores
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import OSWORLD_SERVER, OWN_SERVER, ServerTraits, Timeouts
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+    from real.containers.engine import HostSettings
+    from real.containers.spec import ContainerSpec
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_AROUND = Task(
+    id="look-around",
+    instruction="Look around; there is nothing to do here.",
+    domain="none",
+    spec={"config": [], "evaluator": {"func": "infeasible"}},
+)
+"""What ``reset`` begins if nobody names a task."""
+
+Start = Callable[[DesktopSettings], Awaitable[OsworldDesktop]]
+
+
+class OSWorldEnv(GuiEnv):
+    """A real desktop.
+
+    An action is a text in the environment's grammar; ``WAIT``, ``DONE`` and ``FAIL`` are understood in each, and so
+    are computer_13's dictionaries. A malformed action changes nothing and is counted. A fault of the desktop is
+    raised as ``EnvFault``, never scored; the next ``reset`` then starts or attaches to a desktop afresh.
+
+    Args:
+        base_url: Address of the server in a desktop that is up; it is used as it is, and left running. Each episode
+            begins where the one before left the desktop.
+        container: In place of ``base_url``: what is started for it, for instance ``desktop_spec()``. Each episode
+            begins in a fresh container.
+        engine: With ``container``: the engine; by default the one of DOCKER_HOST, or this machine's.
+        start: In place of both: starts a desktop that is shown by these settings, and returns it. Each episode begins
+            on a fresh one, if the desktop can revert itself.
+        width: Of the picture that the policy sees, pixels; by default the screen's.
+        height: Of the picture that the policy sees, pixels; by default the screen's.
+        grammar: Name of an action grammar, see ``envs.actions``.
+        grammar_options: Its options.
+        auto_done: Whether the first click ends the episode; by default as the task says.
+        accessibility: Observe the accessibility tree too.
+        settings: All else of how the desktop is shown and waited for, its screen's size first.
+        server: What is known of the desktop's server, but with ``start``; by default OSWorld's with ``base_url``, our
+            own with ``container``.
+        timeouts: Of calls, but with ``start``.
+        scorer: Scores states, but with ``start``; by default with our own metrics only.
+        task: What ``reset`` begins by default.
+        kwargs: As for ``GuiEnv``.
+
+    Attributes:
+        grammar: The grammar.
+        desktop: The asynchronous desktop, once one runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        container: ContainerSpec | None = None,
+        engine: HostSettings | None = None,
+        start: Start | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        grammar: str = "pyautogui",
+        grammar_options: Mapping[str, Any] | None = None,
+        auto_done: bool | None = None,
+        accessibility: bool = False,
+        settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
+        server: ServerTraits | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        scorer: Scores | None = None,
+        task: Task | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if [base_url, container, start].count(None) != 2:
+            raise ValueError("wanted one of base_url (of a desktop that is up), container (to start) and start")
+        size = (
+            settings.screen[0] if width is None else width,
+            settings.screen[1] if height is None else height,
+        )
+        super().__init__(width=size[0], height=size[1], accessibility=accessibility, task=task or LOOK_AROUND, **kwargs)
+        self.settings = replace(
+            settings,
+            grammar=grammar,
+            grammar_options=dict(grammar_options or {}),
+            auto_done=auto_done,
+            accessibility=accessibility,
+            shown=size,
+        )
+        self.grammar = make_grammar(grammar, *size, **self.settings.grammar_options)
+        self._shown: Observation | None = None
+        ended = None
+        if base_url is not None:
+            start = _attaching(base_url, server or OSWORLD_SERVER, timeouts, scorer)
+        elif container is not None:
+            traits = server or OWN_SERVER
+            start = starter = Starter(container, engine=engine, server=traits, timeouts=timeouts, scorer=scorer)
+            ended = starter.close
+        assert start is not None
+        self._life = _Life(start, self.settings, ended)
+        # An environment that nobody closes still gives its desktop back when it goes.
+        self._finalizer = weakref.finalize(self, self._life.end)
+
+    @property
+    def desktop(self) -> OsworldDesktop | None:
+        """The asynchronous desktop, once one runs."""
+        return self._life.desktop
+
+    @property
+    def malformed(self) -> int:
+        """Malformed actions of this episode."""
+        return 0 if self.desktop is None or self.desktop.episode is None else self.desktop.episode.malformed
+
+    def act(self, action: str | Mapping[str, Any]) -> bool:
+        """Carry out an action and return whether it was the last.
+
+        Raises:
+            ResetNeeded: If no episode runs.
+            EnvFault: If the desktop failed.
+        """
+        if not self._running:
+            raise ResetNeeded("the episode is over or has not begun; call reset() first")
+        try:
+            self._shown, over = self._life.call(lambda desktop: desktop.step(action))
+        except BaseException:
+            self._running = False
+            raise
+        self.turns += 1
+        assert self.desktop is not None
+        assert self.desktop.episode is not None
+        self.last_action = self.desktop.episode.last_action
+        self._running = not over
+        return over
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Carry out an action; ``info`` also has ``malformed``, the count of this episode."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, {**info, "malformed": self.malformed}
+
+    def close(self) -> None:
+        """Give the desktop back; may be called twice."""
+        self._running = False
+        self._finalizer()
+        super().close()
+
+    def _begin(self, task: Task, rng: np.random.Generator) -> None:
+        seed = int(rng.integers(2**31))
+        try:
+            self._shown = self._life.call(lambda desktop: desktop.reset(task, seed=seed))
+        except BaseException:
+            self._running = False
+            raise
+
+    def _act(self, action: str) -> None:
+        raise NotImplementedError("act does all the work")
+
+    def _observe(self) -> Observation:
+        if self._shown is None:
+            raise ResetNeeded("there is nothing to see yet; call reset() first")
+        return self._shown
+
+    def _score(self) -> float:
+        return self._life.call(lambda desktop: desktop.evaluate())
+
+
+class _Life:
+    """A desktop on a loop in a thread: started when first called, and afresh after a fault.
+
+    It knows nothing of the environment, which can so be collected, and ends its desktop then.
+    """
+
+    def __init__(
+        self, start: Start, settings: DesktopSettings, ended: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self.desktop: OsworldDesktop | None = None
+        self._start = start
+        self._settings = settings
+        self._let_go = ended
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._ended = False
+
+    def call(self, ask: Callable[[OsworldDesktop], Awaitable[T]]) -> T:
+        """Return what the desktop answers; one that failed is given back."""
+        if self._ended:
+            raise EnvBroken("the environment was closed; make another")
+        try:
+            return self._run(lambda: self._ask(ask))
+        except EnvFault:
+            self._run(self._give_back)
+            raise
+
+    def end(self) -> None:
+        """Give the desktop back, and end the loop."""
+        self._ended = True
+        if self._portal is None:
+            return
+        try:
+            self._run(self._give_back)
+            if self._let_go is not None:
+                self._run(self._let_go)
+        except Exception:
+            logger.warning("a desktop could not be given back; its container is left to the reaper", exc_info=True)
+        finally:
+            self._portal = None
+            self._stack.close()
+
+    async def _ask(self, ask: Callable[[OsworldDesktop], Awaitable[T]]) -> T:
+        if self.desktop is None:
+            self.desktop = await self._start(self._settings)
+        return await ask(self.desktop)
+
+    async def _give_back(self) -> None:
+        desktop, self.desktop = self.desktop, None
+        if desktop is not None:
+            await desktop.close()
+
+    def _run(self, what: Callable[[], Awaitable[T]]) -> T:
+        if self._portal is None:
+            from anyio.from_thread import start_blocking_portal
+
+            self._portal = self._stack.enter_context(start_blocking_portal(name="dartsim-desktop"))
+        future = self._portal.start_task_soon(what)
+        try:
+            return future.result()
+        except CancelledError:
+            raise EnvBroken("the call on the desktop was cancelled") from None
+        except BaseException:
+            future.cancel()  # an interrupt of this thread ends the call there, too
+            raise
+
+
+def _attaching(base_url: str, server: ServerTraits, timeouts: Timeouts, scorer: Scores | None) -> Start:
+    async def start(settings: DesktopSettings) -> OsworldDesktop:
+        return connect(base_url, settings=settings, server=server, timeouts=timeouts, scorer=scorer)
+
+    return start

@@ -1,0 +1,120 @@
+"""What goes wrong with a real desktop, as errors that are counted by their ``cause``.
+
+EnvStartFailed
+└── NotReady             the desktop never showed a good screen
+EnvBroken
+├── VmRefused            nothing listens: the server, or the whole desktop, is down or restarting
+├── VmHung               no whole answer within the time-out; nothing more is asked of that server
+├── VmBadReply           an answer that makes no sense: a status, a shape
+│   ├── VmMissing        the file asked for is not there
+│   ├── VmLost           the connection broke before the answer was whole
+│   └── BadScreenshot    not a whole PNG
+├── ActionUncertain      an action was sent and no whole answer came; it is never sent again
+├── ActionFailed         the desktop could not carry out an action that makes sense
+├── BlackScreen          the server answers, the screen shows nothing
+├── WrongScreenSize      the screen is not as large as configured
+├── ServerRestarted      the server restarted under an attempt, and what it had started may be gone
+└── DesktopLost          an earlier fault of the same desktop: it takes no more calls
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dartsim.errors import EnvBroken, EnvStartFailed
+
+
+class NotReady(EnvStartFailed):
+    """The desktop did not show a good screen in time; the message says what it did instead."""
+
+    cause: ClassVar[str] = "not_ready"
+
+
+class VmRefused(EnvBroken):
+    """Nothing listens at the server's address. The request was not sent."""
+
+    cause: ClassVar[str] = "vm_refused"
+
+
+class VmHung(EnvBroken):
+    """The server did not answer in time; what it was asked for may still be under way there.
+
+    Attributes:
+        sent: Whether the request may have reached the server.
+    """
+
+    cause: ClassVar[str] = "vm_hung"
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class VmBadReply(EnvBroken):
+    """The server answered something that makes no sense.
+
+    Attributes:
+        status: HTTP status, or None if there was none.
+        body: What came, cut to 2,000 characters.
+    """
+
+    cause: ClassVar[str] = "vm_bad_reply"
+
+    def __init__(self, message: str, *, status: int | None = None, body: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body[:2000]
+
+
+class VmMissing(VmBadReply):
+    """The desktop has no such file."""
+
+    cause: ClassVar[str] = "vm_missing"
+
+
+class VmLost(VmBadReply):
+    """The connection broke before a read's answer was whole."""
+
+    cause: ClassVar[str] = "vm_lost"
+
+
+class BadScreenshot(VmBadReply):
+    """A screenshot is not a whole PNG."""
+
+    cause: ClassVar[str] = "bad_screenshot"
+
+
+class ActionUncertain(EnvBroken):
+    """An action's request was written and no whole answer came: it may have been carried out, or may be yet."""
+
+    cause: ClassVar[str] = "action_uncertain"
+
+
+class ActionFailed(EnvBroken):
+    """The desktop could not carry out an action that makes sense, for instance because its X server died."""
+
+    cause: ClassVar[str] = "action_failed"
+
+
+class BlackScreen(EnvBroken):
+    """The server answers with good pictures of nothing."""
+
+    cause: ClassVar[str] = "black_screen"
+
+
+class WrongScreenSize(EnvBroken):
+    """The screen has another size than the environment was configured for."""
+
+    cause: ClassVar[str] = "wrong_screen_size"
+
+
+class ServerRestarted(EnvBroken):
+    """The server restarted while an attempt used the desktop; programs it had started may have died with it."""
+
+    cause: ClassVar[str] = "server_restarted"
+
+
+class DesktopLost(EnvBroken):
+    """The desktop broke before and was asked again."""
+
+    cause: ClassVar[str] = "desktop_lost"

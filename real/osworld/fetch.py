@@ -1,0 +1,171 @@
+"""``Downloads``: the files that tasks name by URL, each fetched once to this host.
+
+A file is complete or it is not there: it is written under another name and renamed. Files that were put into the
+folder beforehand, under ``Downloads.name(url)``, are not fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from real.osworld.failures import FetchFailed
+
+if TYPE_CHECKING:
+    import httpx
+
+TRIES = 3
+"""As OSWorld."""
+TRY_SECONDS = 300.0
+"""Limit of one try, as OSWorld."""
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+BETWEEN_SECONDS = 1.0
+MAX_BYTES = 2 * 2**30
+SCHEMES = ("https", "http", "file")
+
+
+class Downloads:
+    """A folder of downloads, shared by all attempts of a run.
+
+    Args:
+        folder: Made when first used.
+        sources: Folders that ``file:`` URLs and the paths of ``upload_file`` may point into; a relative path is
+            looked up in each, in order.
+        transport: Of the HTTP client; by default the network.
+        max_bytes: Larger files are refused.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sources: Sequence[Path] = (),
+        transport: httpx.AsyncBaseTransport | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.folder = folder
+        self.sources = tuple(sources)
+        self._transport = transport
+        self._max_bytes = max_bytes
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @staticmethod
+    def name(url: str) -> str:
+        """Return the name a download of ``url`` has in the folder."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, url))
+
+    async def fetch(self, url: str) -> Path:
+        """Return the file behind a URL, from the folder if it is there.
+
+        Raises:
+            FetchFailed: If the URL is none that may be fetched, or three tries failed.
+        """
+        check_url(url)
+        parts = urlsplit(url)
+        if parts.scheme == "file":
+            return self.local(unquote(parts.path))
+        path = self.folder / self.name(url)
+        # Attempts of one task begin together and want the same files.
+        lock = self._locks.setdefault(url, asyncio.Lock())
+        try:
+            async with lock:
+                if not await asyncio.to_thread(path.is_file):
+                    await self._download(url, path)
+        finally:
+            # Who comes now finds the file, or tries anew.
+            self._locks.pop(url, None)
+        return path
+
+    def local(self, name: str) -> Path:
+        """Return a file of this host that tasks may use.
+
+        Raises:
+            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file.
+        """
+        tried = [source / name for source in self.sources]
+        for source, path in zip(self.sources, tried, strict=True):
+            real = path.resolve()
+            if real.is_relative_to(source.resolve()) and real.is_file():
+                return real
+        allowed = ", ".join(map(str, self.sources)) or "none"
+        raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
+
+    async def _download(self, url: str, path: Path) -> None:
+        import httpx
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        reason: Exception | None = None
+        async with httpx.AsyncClient(
+            timeout=timeout,
+            follow_redirects=True,
+            transport=self._transport,
+            event_hooks={"request": [_stay_on_the_web]},
+        ) as client:
+            for number in range(TRIES):
+                if number:
+                    await asyncio.sleep(BETWEEN_SECONDS)
+                try:
+                    async with asyncio.timeout(TRY_SECONDS):
+                        return await self._once(client, url, path)
+                except (httpx.HTTPError, TimeoutError) as exc:
+                    reason = exc
+                    # What the server refuses for good it will refuse again.
+                    if isinstance(exc, httpx.HTTPStatusError) and exc.response.status_code in (401, 403, 404, 410):
+                        break
+        raise FetchFailed(f"{url} could not be downloaded: {type(reason).__name__}: {reason}") from reason
+
+    async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
+        handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix=".part-", dir=self.folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                async with client.stream("GET", url) as response:
+                    response.raise_for_status()
+                    size = 0
+                    async for chunk in response.aiter_bytes(2**20):
+                        size += len(chunk)
+                        if size > self._max_bytes:
+                            raise FetchFailed(f"{url} has more than {self._max_bytes:,} bytes; allow larger downloads")
+                        await asyncio.to_thread(file.write, chunk)
+            _rename(name, path)
+        finally:
+            _discard(name)
+
+
+async def _stay_on_the_web(request: httpx.Request) -> None:
+    """Refuse a redirection to a file of this host."""
+    if request.url.scheme not in ("http", "https"):
+        raise FetchFailed(f"found a redirection to {request.url}, wanted one to http or https")
+
+
+def _rename(name: str, path: Path) -> None:
+    Path(name).replace(path)
+
+
+def _discard(name: str) -> None:
+    Path(name).unlink(missing_ok=True)
+
+
+def check_url(url: str) -> None:
+    """Refuse what is no URL of a file.
+
+    Raises:
+        FetchFailed: If the scheme is not http, https or file, or the host is missing or not wanted.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as exc:
+        raise FetchFailed(f"found the URL {url!r}: {exc}") from None
+    if parts.scheme not in SCHEMES:
+        raise FetchFailed(f"found the URL {url!r}, wanted one that begins with {', '.join(SCHEMES)}")
+    if (parts.scheme == "file") == bool(parts.hostname):
+        raise FetchFailed(f"found the URL {url!r}, wanted a host for http and none for file")
+    if not parts.path.strip("/"):
+        raise FetchFailed(f"found the URL {url!r}, wanted the path of a file")

@@ -1,0 +1,63 @@
+"""Screenshots as pictures: whether two are the same, whether one shows anything, and how a policy sees it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LIT = 24
+"""A pixel shows something if one of its colours is brighter than that, of 255."""
+
+
+class Frame(NamedTuple):
+    """One screenshot: as the server sent it, and as read-only uint8 [height, width, 3]."""
+
+    png: bytes
+    pixels: NDArray[np.uint8]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, pixels."""
+        height, width, _ = self.pixels.shape
+        return width, height
+
+
+def same(one: Frame, other: Frame, *, still_pixels: int = 0) -> bool:
+    """Whether at most so many pixels differ: a clock or a blinking caret moves on a screen that is still."""
+    if one.png == other.png:
+        return True
+    if one.pixels.shape != other.pixels.shape:
+        return False
+    changed = one.pixels != other.pixels
+    # Three flags a changed pixel at most, so few flags are few pixels; counting pixels costs four times as much.
+    flags = int(np.count_nonzero(changed))
+    if flags <= still_pixels or flags > 3 * still_pixels:
+        return flags <= still_pixels
+    return int(np.count_nonzero(changed.any(axis=2))) <= still_pixels
+
+
+def is_black(frame: Frame, *, lit_share: float) -> bool:
+    """Whether less than this share of the pixels shows anything."""
+    bright = frame.pixels > LIT
+    wanted = lit_share * (bright.size // 3)
+    if int(np.count_nonzero(bright)) >= 3 * wanted:  # a pixel has three colours
+        return False
+    return int(np.count_nonzero(bright.any(axis=2))) < wanted
+
+
+def resized(pixels: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return a picture of another (width, height), averaged where it shrinks.
+
+    Averaging every pixel keeps thin lines and small text visible, as grey; taking single pixels would lose them.
+    """
+    from PIL import Image
+
+    if (pixels.shape[1], pixels.shape[0]) == size:
+        return np.asarray(pixels, dtype=np.uint8)
+    shrinks = size[0] <= pixels.shape[1] and size[1] <= pixels.shape[0]
+    how = Image.Resampling.BOX if shrinks else Image.Resampling.LANCZOS
+    small = np.array(Image.fromarray(pixels).resize(size, how), dtype=np.uint8)
+    small.setflags(write=False)
+    return small

@@ -1,0 +1,147 @@
+"""When a screen is ready and when it has settled, told by screenshots instead of fixed sleeps.
+
+OSWorld's runners take the first HTTP 200 for ready, and sleep 60 s after a set-up and 0 to 10 s after an action. A
+200 may come with a black screen, or before an application has painted; most sleeps are too long. Here a screen
+counts once it shows something and stays the same. The fixed sleeps can be had for comparison: a number of seconds
+in place of the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dartsim.errors import EnvBroken
+from real.osworld.errors import BlackScreen, NotReady, VmHung
+from real.osworld.frames import Frame, is_black, same
+
+if TYPE_CHECKING:
+    from real.osworld.client import VmClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settling:
+    """When the screen has settled after an action.
+
+    Attributes:
+        poll_seconds: Between two looks.
+        quiet_seconds: How long the screen has to stay the same; 0: two equal screenshots in a row.
+        cap_seconds: Longest wait for that; then the newest screenshot is taken as it is.
+        still_pixels: Pixels that may differ on a screen that is still: a clock, a caret.
+        lit_share: Share of the pixels that must show something, or the screen is black; 0 lets black pass.
+    """
+
+    poll_seconds: float = 0.1
+    quiet_seconds: float = 0.0
+    cap_seconds: float = 3.0
+    still_pixels: int = 200
+    lit_share: float = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """When a desktop is ready: after its start, or after a task was set up.
+
+    Attributes:
+        limit_seconds: Longest wait for a first screenshot that shows something (OSWorld: 300).
+        change_seconds: After a set-up that opens a window: longest wait for the screen to change.
+        poll_seconds: Between two looks.
+        quiet_seconds: How long the screen has to stay the same.
+        cap_seconds: Longest wait for that; a screen that never rests is taken as it is.
+        still_pixels: As for ``Settling``.
+        lit_share: As for ``Settling``.
+    """
+
+    limit_seconds: float = 300.0
+    change_seconds: float = 10.0
+    poll_seconds: float = 0.2
+    quiet_seconds: float = 0.4
+    cap_seconds: float = 20.0
+    still_pixels: int = 200
+    lit_share: float = 0.001
+
+
+async def settle(client: VmClient, rules: Settling | float) -> Frame:
+    """Wait until the screen has settled, and return it.
+
+    Args:
+        client: Of the desktop.
+        rules: How that is told; a number of seconds is slept, and then one screenshot taken as it is.
+
+    Raises:
+        BlackScreen: If the screen shows nothing, for as long as it may take to settle.
+    """
+    if not isinstance(rules, Settling):
+        await asyncio.sleep(rules)
+        return await client.frame()
+    frame = await _still(client, await client.frame(), rules, rules.cap_seconds)
+    if is_black(frame, lit_share=rules.lit_share):
+        raise BlackScreen(f"the screen was still black {rules.cap_seconds:g} s after an action")
+    return frame
+
+
+async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
+    """Wait until a desktop that was started shows a good screen, and return it.
+
+    Raises:
+        NotReady: If it does not in time; the message says what was found last.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + rules.limit_seconds
+    found = "nothing"
+    while True:
+        try:
+            frame = await client.frame(patient=False)
+            if not is_black(frame, lit_share=rules.lit_share):
+                return await _still(client, frame, rules, rules.cap_seconds)
+            found = "a black screen"
+        except EnvBroken as fault:
+            found = str(fault)
+            if isinstance(fault, VmHung):
+                client.forget_requests()  # a port may take connections long before there is a server behind it
+        if loop.time() + rules.poll_seconds > until:
+            raise NotReady(
+                f"{client.base_url} showed no good screen within {rules.limit_seconds:g} s; the last try found {found}"
+            )
+        await asyncio.sleep(rules.poll_seconds)
+
+
+async def wait_set_up(client: VmClient, rules: Readiness, *, before: Frame | None) -> Frame:
+    """Wait until what a set-up has opened is painted, and return the screen.
+
+    Args:
+        client: Of the desktop.
+        rules: How that is told.
+        before: The screen before the set-up, if that opens a window: the screen has to change first.
+
+    Raises:
+        BlackScreen: If the screen shows nothing.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    frame = await client.frame()
+    while before is not None and same(before, frame, still_pixels=rules.still_pixels):
+        if loop.time() - began >= rules.change_seconds:
+            break  # not every program that is launched has a window
+        await asyncio.sleep(rules.poll_seconds)
+        frame = await client.frame()
+    frame = await _still(client, frame, rules, rules.cap_seconds)
+    if is_black(frame, lit_share=rules.lit_share):
+        raise BlackScreen("the screen is black after the task was set up")
+    return frame
+
+
+async def _still(client: VmClient, frame: Frame, rules: Settling | Readiness, cap_seconds: float) -> Frame:
+    """Return the screen once it rests and shows something, or what it shows after the cap."""
+    loop = asyncio.get_running_loop()
+    began = since = loop.time()
+    while loop.time() - began < cap_seconds:
+        await asyncio.sleep(rules.poll_seconds)
+        newer = await client.frame()
+        if not same(frame, newer, still_pixels=rules.still_pixels) or is_black(newer, lit_share=rules.lit_share):
+            since = loop.time()
+        elif loop.time() - since >= rules.quiet_seconds:
+            return newer
+        frame = newer
+    return frame

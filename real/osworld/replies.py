@@ -1,0 +1,139 @@
+"""What the server's answers mean: JSON, text, bytes, and the outcome of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from real.osworld.errors import VmBadReply, VmMissing
+from real.osworld.png import check_png
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class Executed(NamedTuple):
+    """The outcome of a command on the desktop; ``returncode`` is negative for a signal."""
+
+    output: str
+    error: str
+    returncode: int
+
+
+def ok(response: httpx.Response) -> httpx.Response:
+    """Return an answer of status 200.
+
+    Raises:
+        VmMissing: If it says that a file is not there.
+        VmBadReply: If it has another status.
+    """
+    if response.status_code == 200:
+        return response
+    said = said_by(response)
+    kind = VmMissing if response.status_code == 404 and not _is_page(response) else VmBadReply
+    raise kind(
+        f"{_what(response)}: found status {response.status_code} ({said[:300]}), wanted 200",
+        status=response.status_code,
+        body=said,
+    )
+
+
+def text(response: httpx.Response) -> str:
+    """Return an answer as text."""
+    return ok(response).text
+
+
+def content(response: httpx.Response) -> bytes:
+    """Return an answer as bytes."""
+    return ok(response).content
+
+
+def png(response: httpx.Response) -> bytes:
+    """Return an answer that is one whole PNG."""
+    check_png(ok(response).content)
+    return response.content
+
+
+def json_object(response: httpx.Response) -> dict[str, Any]:
+    """Return an answer that is a JSON object."""
+    return as_object(response, _json(ok(response)))
+
+
+def executed(response: httpx.Response) -> Executed:
+    """Return the outcome of a command; OSWorld's routes write its return code in two ways."""
+    found = json_object(response)
+    code = found.get("returncode", found.get("return_code"))
+    output, error = found.get("output") or "", found.get("error") or ""
+    if isinstance(code, bool) or not isinstance(code, int) or not isinstance(output, str) or not isinstance(error, str):
+        raise wrong(response, found, "an object with output, error and returncode")
+    return Executed(output, error, code)
+
+
+def size(response: httpx.Response) -> tuple[int, int]:
+    """Return a width and a height."""
+    found = json_object(response)
+    width, height = found.get("width"), found.get("height")
+    if not (isinstance(width, int) and isinstance(height, int)):
+        raise wrong(response, found, "an object with width and height")
+    return width, height
+
+
+def place(response: httpx.Response) -> tuple[int, int]:
+    """Return a position, which is a list in JSON."""
+    found = _json(ok(response))
+    match found:
+        case [int() | float() as x, int() | float() as y]:
+            return round(x), round(y)
+    raise wrong(response, found, "a list of two numbers")
+
+
+def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
+    """Return what reads one field of a JSON object; one that is missing or of another type is a ``VmBadReply``."""
+
+    def read(response: httpx.Response) -> Any:
+        found = json_object(response)
+        if name not in found or not isinstance(found[name], kinds):
+            raise wrong(response, found, f"an object with {name!r}")
+        return found[name]
+
+    return read
+
+
+def as_object(response: httpx.Response, found: Any) -> dict[str, Any]:
+    """Return what is a JSON object."""
+    if not isinstance(found, dict):
+        raise wrong(response, found, "an object")
+    return found
+
+
+def said_by(response: httpx.Response) -> str:
+    """Return what an answer says: the message in its JSON, or its beginning."""
+    try:
+        found = response.json()
+    except ValueError:
+        return response.text[:2000]
+    if isinstance(found, Mapping):
+        return str(found.get("message") or found.get("error") or dict(found))
+    return str(found)
+
+
+def wrong(response: httpx.Response, found: Any, wanted: str) -> VmBadReply:
+    """Return the error for an answer of the wrong shape."""
+    return VmBadReply(f"{_what(response)}: found {str(found)[:200]}, wanted {wanted}", status=200, body=response.text)
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        raise wrong(response, response.text, "JSON") from None
+
+
+def _is_page(response: httpx.Response) -> bool:
+    """Whether it is an error page: a missing file is told in JSON or in a few words, an unknown route by a page."""
+    start = response.content[:100].lstrip().lower()
+    return start.startswith((b"<!doctype", b"<html"))
+
+
+def _what(response: httpx.Response) -> str:
+    return f"{response.request.method} {response.request.url.path}"

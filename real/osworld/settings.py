@@ -1,0 +1,61 @@
+"""``DesktopSettings``: how a desktop is shown to a policy, and how long it is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from real.osworld.ready import Readiness, Settling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesktopSettings:
+    """How a desktop is shown to a policy, and how long it is waited for.
+
+    Attributes:
+        grammar: Name of an action grammar, see ``envs.actions``.
+        grammar_options: Its options.
+        screen: Width and height of the desktop's screen, pixels.
+        shown: Width and height of the picture the policy gets and speaks of; by default the screen's.
+        accessibility: Observe the accessibility tree too.
+        auto_done: Whether the first click ends the episode; by default as the task says.
+        raw_code: Run what the policy writes as it is, as OSWorld does, not what it was read as; for the grammar
+            ``pyautogui`` without ``shown``. Python's errors are then counted, as the policy's.
+        settle: When the screen has settled after an action; a number of seconds is slept instead (OSWorld's
+            runners: 0 to 10).
+        ready: When the desktop is ready after a set-up; a number of seconds is slept instead (OSWorld: 60).
+        booted: When the desktop is ready after its start.
+        wait_seconds: What the action WAIT waits.
+        evaluate_wait_seconds: Sleep before scoring (OSWorld's runners: 20).
+        action_seconds: Longest time the code of one turn may run.
+        key_seconds: Between two typed characters.
+        python: The desktop's interpreter that has pyautogui.
+    """
+
+    grammar: str = "pyautogui"
+    grammar_options: Mapping[str, Any] = field(default_factory=dict)
+    screen: tuple[int, int] = (1920, 1080)
+    shown: tuple[int, int] | None = None
+    accessibility: bool = False
+    auto_done: bool | None = None
+    raw_code: bool = False
+    settle: Settling | float = field(default_factory=Settling)
+    ready: Readiness | float = field(default_factory=Readiness)
+    booted: Readiness = field(default_factory=Readiness)
+    wait_seconds: float = 1.0
+    evaluate_wait_seconds: float = 0.0
+    action_seconds: float = 60.0
+    key_seconds: float = 0.0
+    python: str = "python"
+
+    def __post_init__(self) -> None:
+        if self.raw_code and (self.grammar != "pyautogui" or self.shown not in (None, self.screen)):
+            raise ValueError(
+                f"raw_code wants the grammar pyautogui and the screen's own size, found {self.grammar!r}, {self.shown}"
+            )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of what the policy sees, pixels."""
+        return self.shown or self.screen

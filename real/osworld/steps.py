@@ -1,0 +1,308 @@
+"""Set-up steps: what a task file has done to a desktop before an attempt (``config``) or its scoring (``postconfig``).
+
+A step that fails raises; nothing goes on from a desktop that is not as the task says. That departs from OSWorld,
+which only logs when a window, a wallpaper, a launch or a command could not be had. A command that ran and returned
+something else than 0 has not failed: many tasks rely on that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dartsim.errors import EnvBroken, TaskFileError
+from real.osworld.errors import VmBadReply, VmLost
+from real.osworld.failures import FetchFailed, SetupFailed
+from real.osworld.fetch import check_url
+from real.osworld.folder import TaskFolder, check_name
+from real.osworld.history import add_visits
+from real.osworld.known import REFUSED_STEPS
+from real.osworld.tabs import Tabs
+
+if TYPE_CHECKING:
+    from real.osworld.client import VmClient
+    from real.osworld.replies import Executed
+
+logger = logging.getLogger(__name__)
+
+OPEN_SECONDS = 300.0
+"""How long a file may take to open; the server itself would wait for 1,800 s."""
+UNTIL_SECONDS = 300.0
+"""How long a command is repeated until its condition is met; OSWorld repeats for ever."""
+BETWEEN_SECONDS = 0.3
+MAX_FAILURES = 5
+MAX_SLEEP_SECONDS = 600.0
+CHROME_SECONDS = 5.0
+"""OSWorld waits so long before it closes tabs."""
+
+Command = str | list[str]
+Files = list[dict[str, str]]
+
+
+async def run_steps(steps: Sequence[Mapping[str, Any]], client: VmClient, where: TaskFolder) -> None:
+    """Carry out steps one after another.
+
+    Raises:
+        SetupFailed: If one failed.
+        EnvBroken: If the desktop failed meanwhile; a note says in which step.
+        TaskFileError: If a step is not one that ``check_steps`` accepts; nothing was done then.
+    """
+    check_steps(steps)
+    for number, step in enumerate(steps, 1):
+        place = f"step {number} of {len(steps)} ({step['type']})"
+        try:
+            await STEPS[step["type"]](client, where, **step.get("parameters", {}))
+        except FetchFailed as exc:
+            raise SetupFailed(f"{place}: {exc}", cause="setup_download_failed") from exc
+        except VmLost as exc:
+            exc.add_note(f"in {place}")
+            raise
+        except VmBadReply as exc:
+            raise SetupFailed(f"{place}: {exc}") from exc
+        except SetupFailed as exc:
+            raise SetupFailed(f"{place}: {exc}", cause=exc.cause) from exc
+        except EnvBroken as exc:
+            exc.add_note(f"in {place}")
+            raise
+
+
+def check_steps(steps: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse steps that cannot be carried out, before anything is done.
+
+    Raises:
+        TaskFileError: If a step is unknown or refused, or its parameters are not what it takes.
+    """
+    for number, step in enumerate(steps, 1):
+        kind = step["type"]
+        place = f"step {number} of {len(steps)} ({kind})"
+        if kind in REFUSED_STEPS:
+            raise TaskFileError(f"{place} is not supported: {REFUSED_STEPS[kind]}; leave the task out")
+        if kind not in STEPS:
+            raise TaskFileError(f"{place} is unknown; known are {', '.join(sorted(STEPS))}")
+        parameters = step.get("parameters", {})
+        try:
+            inspect.signature(STEPS[kind]).bind(None, None, **parameters)
+            _check(kind, parameters)
+        except (TypeError, ValueError, FetchFailed, TaskFileError) as exc:
+            raise TaskFileError(f"{place}: {exc}") from None
+
+
+def _check(kind: str, parameters: Mapping[str, Any]) -> None:
+    for name, value in parameters.items():
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(name, value)
+    for file in parameters.get("files", ()):
+        wanted = {"path", "url" if kind == "download" else "local_path"}
+        if set(file) < wanted or not all(isinstance(file[key], str) and file[key] for key in wanted):
+            raise ValueError(f"found the file {file!r}, wanted {' and '.join(sorted(wanted))}")
+        if kind == "download":
+            check_url(file["url"])
+        if file["path"].endswith("/"):
+            raise ValueError(f"found the path {file['path']!r}, wanted the path of a file")
+
+
+def _is_command(name: str, value: Any) -> None:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words) or not words[0]:
+        raise ValueError(f"found the {name} {value!r}, wanted words")
+
+
+def _is_text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"found the {name} {value!r}, wanted text")
+
+
+def _is_seconds(name: str, value: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not 0 <= value <= MAX_SLEEP_SECONDS:
+        raise ValueError(f"found {name} = {value!r}, wanted 0 to {MAX_SLEEP_SECONDS:g} s")
+
+
+def _is_output(name: str, value: Any) -> None:
+    if value:
+        _is_text(name, value)
+        check_name(value)
+
+
+def _is_urls(name: str, value: Any) -> None:
+    if not isinstance(value, list) or not all(isinstance(url, str) and url for url in value):
+        raise ValueError(f"found {name} = {value!r}, wanted a list of URLs")
+
+
+def _is_list(name: str, value: Any) -> None:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError(f"found {name} = {value!r}, wanted a list of objects")
+
+
+def _is_until(name: str, value: Any) -> None:
+    if value and (not isinstance(value, dict) or not set(value) <= {"returncode", "stdout", "stderr"}):
+        raise ValueError(f"found {name} = {value!r}, wanted returncode, stdout or stderr")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "command": _is_command,
+    "path": _is_text,
+    "window_name": _is_text,
+    "seconds": _is_seconds,
+    "max_wait_time": _is_seconds,
+    "check_interval": _is_seconds,
+    "stdout": _is_output,
+    "stderr": _is_output,
+    "urls_to_open": _is_urls,
+    "urls_to_close": _is_urls,
+    "files": _is_list,
+    "history": _is_list,
+    "until": _is_until,
+}
+
+
+async def _download(client: VmClient, where: TaskFolder, files: Files) -> None:
+    for file in files:
+        found = await where.downloads.fetch(file["url"])
+        await client.upload(file["path"], await asyncio.to_thread(found.read_bytes))
+
+
+async def _upload_file(client: VmClient, where: TaskFolder, files: Files) -> None:
+    for file in files:
+        found = where.downloads.local(file["local_path"])
+        await client.upload(file["path"], await asyncio.to_thread(found.read_bytes))
+
+
+async def _open(client: VmClient, where: TaskFolder, path: str) -> None:
+    await client.open_file(path, seconds=OPEN_SECONDS)
+
+
+async def _launch(client: VmClient, where: TaskFolder, command: Command, shell: bool = False) -> None:
+    if isinstance(command, str) and not shell:
+        command = command.split()
+    await client.launch(command, shell=shell)
+
+
+async def _execute(
+    client: VmClient,
+    where: TaskFolder,
+    command: Command,
+    stdout: str = "",
+    stderr: str = "",
+    shell: bool = False,
+    until: Mapping[str, Any] | None = None,
+) -> None:
+    filled = where.desk.fill(command)
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + UNTIL_SECONDS
+    failures = 0
+    while True:
+        try:
+            done = await client.execute(filled, shell=shell)
+        except VmBadReply:
+            failures += 1
+            if not until or failures >= MAX_FAILURES:
+                raise
+        else:
+            if done.returncode:
+                logger.info("a set-up command returned %d: %s", done.returncode, done.error[-200:])
+            if stdout:
+                await where.write(stdout, done.output.encode())
+            if stderr:
+                await where.write(stderr, done.error.encode())
+            if not until or _met(until, done):
+                return
+        if loop.time() > give_up:
+            raise SetupFailed(
+                f"{command!r} did not come to {until!r} in {UNTIL_SECONDS:g} s", cause="setup_until_never_met"
+            )
+        await asyncio.sleep(BETWEEN_SECONDS)
+
+
+def _met(until: Mapping[str, Any], done: Executed) -> bool:
+    """Whether one of the conditions holds."""
+    return (
+        ("returncode" in until and done.returncode == until["returncode"])
+        or ("stdout" in until and until["stdout"] in done.output)
+        or ("stderr" in until and until["stderr"] in done.error)
+    )
+
+
+async def _execute_with_verification(
+    client: VmClient,
+    where: TaskFolder,
+    command: Command,
+    verification: Mapping[str, Any] | None = None,
+    max_wait_time: float = 10,
+    check_interval: float = 1.0,
+    shell: bool = False,
+) -> None:
+    await client.execute_with_verification(
+        where.desk.fill(command),
+        verification=dict(verification or {}),
+        shell=shell,
+        max_wait_seconds=max_wait_time,
+        check_seconds=check_interval,
+    )
+
+
+async def _sleep(client: VmClient, where: TaskFolder, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def _activate_window(
+    client: VmClient, where: TaskFolder, window_name: str, strict: bool = False, by_class: bool = False
+) -> None:
+    await client.activate_window(window_name, strict=strict, by_class=by_class)
+
+
+async def _close_window(
+    client: VmClient, where: TaskFolder, window_name: str, strict: bool = False, by_class: bool = False
+) -> None:
+    await client.close_window(window_name, strict=strict, by_class=by_class)
+
+
+async def _change_wallpaper(client: VmClient, where: TaskFolder, path: str) -> None:
+    await client.change_wallpaper(path)
+
+
+async def _chrome_open_tabs(client: VmClient, where: TaskFolder, urls_to_open: list[str]) -> None:
+    await _tabs(where).open(urls_to_open)
+
+
+async def _chrome_close_tabs(client: VmClient, where: TaskFolder, urls_to_close: list[str]) -> None:
+    await asyncio.sleep(CHROME_SECONDS)
+    await _tabs(where).close(urls_to_close)
+
+
+def _tabs(where: TaskFolder) -> Tabs:
+    if where.desk.chromium_url is None:
+        raise SetupFailed(
+            "the desktop publishes no debugging port of Chrome; publish its port 9222", cause="setup_tabs_failed"
+        )
+    return Tabs(where.desk.chromium_url)
+
+
+async def _update_browse_history(client: VmClient, where: TaskFolder, history: list[dict[str, Any]]) -> None:
+    await add_visits(history, client, where)
+
+
+Step = Callable[..., Awaitable[None]]
+
+STEPS: Mapping[str, Step] = {
+    "download": _download,
+    "upload_file": _upload_file,
+    "open": _open,
+    "launch": _launch,
+    "execute": _execute,
+    "command": _execute,
+    "execute_with_verification": _execute_with_verification,
+    "sleep": _sleep,
+    "activate_window": _activate_window,
+    "close_window": _close_window,
+    "change_wallpaper": _change_wallpaper,
+    "chrome_open_tabs": _chrome_open_tabs,
+    "chrome_close_tabs": _chrome_close_tabs,
+    "update_browse_history": _update_browse_history,
+}
+"""Every step type that is carried out, by its name in task files."""

@@ -1,0 +1,243 @@
+"""HTTP to the server of one desktop: one request at a time, a time-out on each, and no action sent twice.
+
+What may happen to a request decides how its error is called. Refused: nothing listens, so nothing was sent. Hung:
+sent, and no whole answer in time. Lost: sent, and the connection broke. Only requests whose answers change nothing
+(reads) are tried again, and never behind one that hangs: the server may still be at work on it, and two screenshots
+at once spoil each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from real.osworld.errors import ActionUncertain, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.25
+"""Between two looks whether a server that refuses is up again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Longest time a call may take, by its kind, seconds.
+
+    Attributes:
+        connect: Reaching the server; part of each of the others.
+        screenshot: One screenshot (OSWorld's client: 10).
+        execute: A command; more than the 120 s after which OSWorld's server gives up by itself and says so.
+        accessibility: The accessibility tree (LibreOffice Calc's has taken 50 on a slow desktop).
+        file: A file down or up.
+        open_file: Until the window of an opened file shows (OSWorld's server waits up to 1800).
+        download: A download that the server does itself.
+        recording: Starting and ending a recording.
+        other: Everything else.
+    """
+
+    connect: float = 5.0
+    screenshot: float = 10.0
+    execute: float = 130.0
+    accessibility: float = 60.0
+    file: float = 120.0
+    open_file: float = 120.0
+    download: float = 310.0
+    recording: float = 60.0
+    other: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTraits:
+    """What is known of the server inside a desktop.
+
+    Attributes:
+        screenshot_budget: Screenshots after which it has to be restarted, None for any number. OSWorld's leaks an X
+            client with each and dies after about 250.
+        restart_seconds: How long a read waits for a server that refuses. 0: a server that is gone is a fault at once.
+        tries: How often a read is tried in all, when its answer is lost or makes no sense.
+        retry_seconds: Wait between two tries.
+    """
+
+    screenshot_budget: int | None = 200
+    restart_seconds: float = 0.0
+    tries: int = 3
+    retry_seconds: float = 0.2
+
+
+OSWORLD_SERVER = ServerTraits(screenshot_budget=200, restart_seconds=8.0)
+"""OSWorld's own: its service is started again about 5 s after it died."""
+OWN_SERVER = ServerTraits(screenshot_budget=None)
+"""The one of our own image, which leaks nothing."""
+
+
+class Transport:
+    """Sends requests to one server.
+
+    Invariant: at most one request is under way; after one that hangs or was cancelled there is none at all, until
+    ``forget`` says that the server is another.
+
+    Args:
+        base_url: For instance ``http://127.0.0.1:32768``.
+        timeouts: Of each kind of call; ``connect`` is used here.
+        traits: How often reads are tried.
+        transport: What sends requests; by default sockets, without proxies.
+
+    Attributes:
+        refusals: How often a read waited for a server that refused and came back.
+        requests: Requests that were sent, tries included.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeouts: Timeouts,
+        traits: ServerTraits,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.traits = traits
+        self.refusals = 0
+        self.requests = 0
+        self._connect = timeouts.connect
+        self._lock = asyncio.Lock()
+        self._abandoned: str | None = None
+        # A connection serves one request: a kept one that the server has closed meanwhile cannot be told from one
+        # that was lost after the request had arrived.
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=0)
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            transport=transport
+            or httpx.AsyncHTTPTransport(
+                verify=self.base_url.startswith("https:"), limits=limits, trust_env=False, retries=0
+            ),
+            trust_env=False,
+        )
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self._http.aclose()
+
+    def forget(self) -> None:
+        """Say that the server was started afresh, so that no earlier request can be under way in it."""
+        self._abandoned = None
+
+    async def read(
+        self,
+        method: str,
+        path: str,
+        *,
+        seconds: float,
+        accept: Callable[[httpx.Response], T],
+        patient: bool = True,
+        **content: Any,
+    ) -> T:
+        """Ask for something, again if need be; ``accept`` returns what the answer means or raises ``VmBadReply``.
+
+        Without ``patient`` it is asked for once.
+
+        Raises:
+            VmRefused: If nothing listens.
+            VmHung: If no whole answer came in time.
+            VmBadReply: If each try gave an answer that makes no sense, or none.
+        """
+        left = self.traits.tries if patient else 1
+        ask = self._patiently if patient else self._once
+        async with self._lock:
+            while True:
+                left -= 1
+                try:
+                    return accept(await ask(method, path, seconds, content))
+                except VmMissing:
+                    raise
+                except VmBadReply as fault:
+                    if left <= 0 or (fault.status is not None and 400 <= fault.status < 500):
+                        raise
+                await asyncio.sleep(self.traits.retry_seconds)
+
+    async def act(
+        self, method: str, path: str, *, seconds: float, accept: Callable[[httpx.Response], T], **content: Any
+    ) -> T:
+        """Ask for something that changes the desktop, once.
+
+        Raises:
+            VmRefused: If nothing listens; nothing was done.
+            ActionUncertain: If the request was sent and no whole answer came.
+            VmBadReply: If the answer says that it failed.
+        """
+        async with self._lock:
+            try:
+                return accept(await self._once(method, path, seconds, content))
+            except (VmHung, VmLost) as fault:
+                if isinstance(fault, VmHung) and not fault.sent:
+                    raise
+                raise ActionUncertain(f"{fault}; it may have been carried out and is not sent again") from fault
+
+    # ---- one request
+
+    async def _patiently(self, method: str, path: str, seconds: float, content: Mapping[str, Any]) -> httpx.Response:
+        """Send a read, and wait for a server that is restarting."""
+        loop = asyncio.get_running_loop()
+        until: float | None = None
+        while True:
+            try:
+                response = await self._once(method, path, seconds, content)
+            except VmRefused:
+                now = loop.time()
+                until = now + self.traits.restart_seconds if until is None else until
+                if now >= until:
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            if until is not None:
+                self.refusals += 1
+            return response
+
+    async def _once(self, method: str, path: str, seconds: float, content: Mapping[str, Any]) -> httpx.Response:
+        if self._abandoned is not None:
+            raise VmHung(f"{self._abandoned} on {self.base_url}; start the desktop or its server afresh", sent=False)
+        stage = _Stage()
+        self.requests += 1
+        what = f"{method} {path}"
+        timeout = httpx.Timeout(seconds, connect=min(self._connect, seconds))
+        try:
+            async with asyncio.timeout(seconds):  # httpx's limits are for each read: a trickle would outlast them
+                return await self._http.request(
+                    method, path, timeout=timeout, extensions={"trace": stage.trace}, **content
+                )
+        except httpx.ConnectError as exc:
+            raise VmRefused(f"nothing listens at {self.base_url} ({what}: {_said(exc)})") from exc
+        except (TimeoutError, httpx.TimeoutException) as exc:
+            if isinstance(exc, httpx.ConnectTimeout) or not stage.may_be_sent:
+                raise VmHung(f"{what}: no connection within {timeout.connect:g} s", sent=False) from exc
+            self._abandoned = f"an earlier {what} had no answer within {seconds:g} s"
+            raise VmHung(f"{what}: no answer within {seconds:g} s", sent=True) from exc
+        except httpx.RequestError as exc:
+            found = f"{what}: {_said(exc)}"
+            if not stage.may_be_sent:
+                raise VmRefused(f"nothing could be sent to {self.base_url} ({found})") from exc
+            raise VmLost(f"the connection broke before the answer was whole ({found})") from exc
+        except asyncio.CancelledError:
+            if stage.may_be_sent:
+                self._abandoned = f"an earlier {what} was cancelled under way"
+            raise
+
+
+class _Stage:
+    """How far a request has come, as httpcore tells; a transport that tells nothing may have sent it."""
+
+    may_be_sent = True
+
+    async def trace(self, event: str, _: Any) -> None:
+        if event.startswith("connection."):
+            self.may_be_sent = False
+        elif event.endswith("send_request_headers.started"):
+            self.may_be_sent = True
+
+
+def _said(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,94 @@
+"""``dartsim doctor``: says what works, what is missing, what to type."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from dartsim.cli import doctor
+from dartsim.cli.doctor import State
+
+
+@pytest.fixture(autouse=True)
+def _no_engine(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+
+
+def test_json_says_what_works_and_the_exit_code_is_the_basics(capsys):
+    doctor.doctor(as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["works"]["simulated runs"] is True
+    assert facts["works"]["real desktops"] is False
+    checks = {check["name"]: check for check in facts["checks"]}
+    assert set(checks) >= {name for needs in doctor.NEEDS.values() for name in needs}
+    assert checks["engine"]["state"] == "missing"
+    assert checks["engine"]["type"]
+    assert all(check["type"] for check in checks.values() if check["state"] != "ok")
+
+
+def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "docker", None)
+    check = doctor.check_engine()
+    assert (check.state, check.type) == (State.MISSING, "pip install 'dartsim[real]'")
+
+
+def test_the_table_shows_every_check_and_every_use(capsys):
+    doctor.doctor(as_json=False)
+    shown = capsys.readouterr().out
+    for word in ("engine", "kvm", "memory", "train packages", "simulated runs", "official OSWorld VMs"):
+        assert word in shown
+
+
+def test_without_the_basics_the_exit_code_is_1(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "BASICS", ("a-package-that-is-not-there",))
+    with pytest.raises(typer.Exit) as ended:
+        doctor.doctor(as_json=True)
+    assert ended.value.exit_code == 1
+    assert json.loads(capsys.readouterr().out)["works"]["simulated runs"] is False
+
+
+def test_an_old_python_is_named():
+    assert doctor.check_python((3, 10)).state is State.MISSING
+    assert doctor.check_python((3, 13)).state is State.OK
+
+
+def test_missing_packages_are_named_with_the_command():
+    check = doctor.check_packages("p", ("rich", "absent-a", "absent-b"), "pip install p")
+    assert check.state is State.MISSING
+    assert check.found.startswith("no absent-a, absent-b; rich ")
+    assert check.type == "pip install p"
+
+
+@pytest.mark.parametrize(("check", "enough", "little"), [("check_memory", 16.0, 0.5), ("check_disk", 40.0, 0.5)])
+def test_memory_and_disk_have_a_least_amount(check, enough, little):
+    assert getattr(doctor, check)(enough).state is State.OK
+    assert getattr(doctor, check)(little).state is State.MISSING
+
+
+def test_a_gpu_counts_if_torch_can_use_it(monkeypatch):
+    assert doctor.check_gpu(lambda: None).state is State.OPTIONAL
+    monkeypatch.setattr(doctor, "_version", lambda _: "2.13.0")
+    assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is State.OK
+    monkeypatch.setattr(doctor, "_version", lambda _: "2.13.0+cpu")
+    assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is State.OPTIONAL
+
+
+@pytest.mark.docker
+def test_an_engine_is_described(monkeypatch):
+    monkeypatch.undo()
+    check = doctor.check_engine()
+    if check.state is not State.OK:
+        pytest.skip(check.found)
+    assert "API" in check.found
+    assert "cgroup v" in check.found
+
+
+def test_nothing_heavy_is_imported():
+    heavy = "docker torch transformers requests"
+    code = f"import sys, dartsim.cli.app; sys.exit([m for m in {heavy.split()!r} if m in sys.modules] or None)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

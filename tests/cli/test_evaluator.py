@@ -1,0 +1,62 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dartsim.cli.app import app
+
+RULE = {"type": "rule", "rules": {"expected": "a"}}
+SAYS = {"type": "vm_command_line", "command": "say"}
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """A folder of three tasks, and an empty cache."""
+    names = {"t1": "exact_match", "t2": "compare_pdfs", "t3": "compare_cats"}
+    (tmp_path / "examples/os").mkdir(parents=True)
+    for name, func in names.items():
+        spec = {"id": name, "instruction": "do it", "evaluator": {"func": func, "result": SAYS, "expected": RULE}}
+        (tmp_path / f"examples/os/{name}.json").write_text(json.dumps(spec))
+    (tmp_path / "test_all.json").write_text(json.dumps({"os": [*names, "gone"]}))
+    return tmp_path
+
+
+def invoke(*arguments, home):
+    return CliRunner().invoke(app, ["evaluator", *map(str, arguments)], env={"XDG_CACHE_HOME": str(home)})
+
+
+def test_check_prints_a_table(tasks, tmp_path):
+    result = invoke("check", tasks, home=tmp_path)
+    assert result.exit_code == 0
+    assert [line.split() for line in result.output.splitlines() if line.startswith("all")] == [
+        ["all", "│", "1", "│", "1", "│", "1"]
+    ]
+    assert "desktop-env: not installed" in result.output
+    assert "1 tasks of the list have no file" in result.output
+    assert "unsupported, 1: the metric 'compare_cats' is unknown" in result.output
+
+
+def test_check_gives_json(tasks, tmp_path):
+    result = invoke("check", tasks, "--json", "-", home=tmp_path)
+    assert json.loads(result.stdout) == {
+        "counts": {"builtin": 1, "desktop-env": 1, "unsupported": 1},
+        "domains": {"os": {"builtin": 1, "desktop-env": 1, "unsupported": 1}},
+        "reasons": {
+            "desktop-env": {"metric compare_pdfs": 1},
+            "unsupported": {"the metric 'compare_cats' is unknown, or is not one of several": 1},
+        },
+        "desktop_env": None,
+        "missing": ["os/gone"],
+    }
+
+
+def test_a_home_without_an_environment_is_refused(tasks, tmp_path):
+    result = invoke("check", tasks, "--home", tmp_path / "none", home=tmp_path)
+    assert result.exit_code != 0
+    assert "wanted one made by `dartsim evaluator install`" in str(result.exception)
+
+
+def test_install_refuses_a_folder_with_something_in_it(tasks, tmp_path):
+    result = invoke("install", "--home", tasks, home=tmp_path)
+    assert result.exit_code != 0
+    assert "is no virtual environment" in str(result.exception)

@@ -1,0 +1,85 @@
+"""What an engine is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from dartsim.errors import ConfigError
+from real.containers.spec import ContainerSpec, Limits, create_arguments
+
+
+def arguments(spec: ContainerSpec, bind_address: str = "127.0.0.1"):
+    return create_arguments(spec, name="n", labels={"dartsim.slot": "1"}, bind_address=bind_address)
+
+
+def test_what_is_not_asked_for_is_left_out():
+    assert arguments(ContainerSpec(image="a")) == {"image": "a", "name": "n", "labels": {"dartsim.slot": "1"}}
+
+
+def test_everything_that_can_be_asked_for():
+    spec = ContainerSpec(
+        image="a",
+        command=("run", "it"),
+        environment={"A": "1"},
+        ports={"server": 5000, "vnc": 8006},
+        volumes={"/usr": "/usr:ro", "/data": "/d"},
+        devices=("/dev/kvm",),
+        cap_add=("NET_ADMIN",),
+        cap_drop=("ALL",),
+        security_opt=("no-new-privileges",),
+        user="1000:1000",
+        init=True,
+        read_only=True,
+        tmpfs={"/tmp": "size=64m"},
+        network="desktops",
+        limits=Limits(memory_mib=512, cpus=1.5, pids=200, shm_mib=256),
+        labels={"mine": "yes"},
+    )
+    assert arguments(spec, "10.0.0.5") == {
+        "image": "a",
+        "name": "n",
+        "command": ["run", "it"],
+        "labels": {"mine": "yes", "dartsim.slot": "1"},
+        "environment": {"A": "1"},
+        "ports": {"5000/tcp": ("10.0.0.5", None), "8006/tcp": ("10.0.0.5", None)},
+        "volumes": {"/usr": {"bind": "/usr", "mode": "ro"}, "/data": {"bind": "/d", "mode": "rw"}},
+        "devices": ["/dev/kvm"],
+        "cap_add": ["NET_ADMIN"],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "user": "1000:1000",
+        "init": True,
+        "read_only": True,
+        "tmpfs": {"/tmp": "size=64m"},
+        "network": "desktops",
+        "mem_limit": "512m",
+        "memswap_limit": "512m",
+        "nano_cpus": 1_500_000_000,
+        "pids_limit": 200,
+        "shm_size": "256m",
+    }
+
+
+def test_the_machines_own_network_publishes_nothing():
+    assert "ports" not in arguments(ContainerSpec(image="a", ports={"server": 5000}, network="host"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ports": {"server": 0}}, "must be 1 to 65535"),
+        ({"ports": {"server": 5000}, "network": "none"}, "has no network"),
+        ({"volumes": {"disk.qcow2": "/System.qcow2:ro"}}, "absolute paths"),
+        ({"volumes": {"/disk.qcow2": "System.qcow2"}}, "absolute paths"),
+        ({"labels": {"dartsim.owner": "me"}}, "reserved"),
+    ],
+)
+def test_specs_that_cannot_work_are_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        ContainerSpec(image="a", **changes)
+
+
+@pytest.mark.parametrize("name", ["memory_mib", "cpus", "pids", "shm_mib"])
+def test_limits_are_positive(name):
+    with pytest.raises(ConfigError, match=name):
+        Limits(**{name: 0})

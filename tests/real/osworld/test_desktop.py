@@ -1,0 +1,453 @@
+"""The asynchronous desktop over a stand-in server: actions, observations, scores, faults; in virtual time."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("PIL")
+
+from gymnasium.error import ResetNeeded
+
+from dartsim.checks import check_env
+from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.types import Task
+from envs.actions import Click, TypeText, make_grammar
+from envs.mock.env import MockDesktop
+from real.osworld.client import VmClient
+from real.osworld.desktop import OsworldDesktop
+from real.osworld.errors import (
+    ActionFailed,
+    ActionUncertain,
+    BlackScreen,
+    DesktopLost,
+    NotReady,
+    ServerRestarted,
+    VmBadReply,
+    VmHung,
+    VmLost,
+    VmRefused,
+    WrongScreenSize,
+)
+from real.osworld.ready import Readiness, Settling
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import ServerTraits
+
+LAUNCH = {"type": "launch", "parameters": {"command": "mousepad"}}
+TASK = Task("type", "Type hello.", "notes", {"config": [LAUNCH], "evaluator": {"func": "exact_match"}})
+PLAIN = replace(TASK, spec={})
+QUICK = DesktopSettings(screen=(320, 240), booted=Readiness(limit_seconds=30.0))
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def run_steps(steps, client, where):
+    for step in steps:
+        await client.launch(step["parameters"]["command"])
+
+
+class Scorer:
+    """Scores 1 if "hello" was typed; remembers what it was asked."""
+
+    def __init__(self, vm):
+        self.vm = vm
+        self.asked = []
+        self.answer = None
+
+    async def score(self, task, client, where, *, last_action):
+        self.asked.append((task.id, where, last_action))
+        await client.execute(["echo", "looking"], action=False)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return float(self.vm.typed == "hello") if self.answer is None else self.answer
+
+
+@pytest.fixture
+def vm(standin):
+    vm = standin.Vm()
+    vm.on_launch = lambda: vm.paint_later(0.5)
+    vm.on_actions = lambda actions: vm.paint_later(0.05, len(vm.actions) % 250, top=100)
+    return vm
+
+
+@pytest.fixture
+def scorer(vm):
+    return Scorer(vm)
+
+
+@pytest.fixture
+def make(standin, vm, scorer):
+    """Return what makes a desktop over ``vm``."""
+
+    def desktop(settings=QUICK, server=None, **options):
+        server = server or ServerTraits(screenshot_budget=None)
+        client = VmClient("http://vm", server=server, transport=standin.Memory(vm))
+        where = options.pop("where", lambda task: f"folder of {task.id}")
+        return OsworldDesktop(client, run_steps=run_steps, scorer=scorer, where=where, settings=settings, **options)
+
+    return desktop
+
+
+# ---- an episode
+
+
+async def test_it_is_a_desktop_of_the_control_plane(make):
+    await check_env(make(), PLAIN)
+    await check_env(make(), TASK)
+
+
+async def test_an_episode(make, vm, scorer):
+    desktop = make()
+    shown = await desktop.reset(TASK, seed=3)
+    assert shown.instruction == "Type hello."
+    assert shown.screenshot.shape == (240, 320, 3)
+    assert shown.screenshot[0, 0, 0] == 200  # the window that was launched
+    assert vm.launched == ["mousepad"]
+    shown, over = await desktop.step("pyautogui.click(10, 20); pyautogui.write('hello')")
+    assert vm.actions == [Click(10, 20), TypeText("hello")]
+    assert shown.screenshot[100, 0, 0] == 2  # what the actions have painted
+    assert not over
+    assert (await desktop.step("DONE")).over
+    assert await desktop.evaluate() == 1.0
+    assert scorer.asked == [("type", "folder of type", "DONE")]
+    with pytest.raises(ResetNeeded):
+        await desktop.step("WAIT")
+
+
+async def test_nothing_begins_by_itself(make):
+    desktop = make()
+    with pytest.raises(ResetNeeded):
+        await desktop.step("WAIT")
+    with pytest.raises(ResetNeeded):
+        await desktop.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ("pyautogui", "pyautogui.click(160, 120)"),
+        ("computer_13", '{"action_type": "CLICK", "parameters": {"x": 160, "y": 120}}'),
+        ("ui_tars", "Thought: there.\nAction: click(start_box='(500,500)')"),
+        ("pyautogui", {"action_type": "CLICK", "x": 160, "y": 120}),
+    ],
+)
+async def test_every_grammar_reaches_the_same_pixel(make, vm, grammar, text):
+    desktop = make(replace(QUICK, grammar=grammar))
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step(text)
+    assert vm.actions == [Click(160, 120)]
+
+
+async def test_a_small_policy_uses_a_large_screen(make, vm):
+    settings = replace(QUICK, shown=(32, 24), grammar="compact", grammar_options={"columns": 4, "rows": 4})
+    desktop = make(settings)
+    shown = await desktop.reset(PLAIN, seed=0)
+    assert shown.screenshot.shape == (24, 32, 3)
+    shown, _ = await desktop.step("click 3 0")
+    assert shown.screenshot.shape == (24, 32, 3)
+    # Cell 3 of 4 has its centre at 28 of 32 pixels, whose middle is 285 of 320.
+    assert vm.actions == [Click(285, 35)]
+
+
+async def test_the_same_texts_mean_the_same_as_on_the_mock_desktop(make, vm):
+    texts = ["WAIT", "nonsense", "pyautogui.click(5, 5)", "import os; os.remove('/')", "pyautogui.press('a'); FAIL"]
+    desktop, mock = make(), MockDesktop(width=320, height=240, auto_done=False)
+    await desktop.reset(PLAIN, seed=0)
+    mock.reset()
+    for text in texts:
+        over = (await desktop.step(text)).over
+        assert over == mock.act(text)
+        episode = desktop.episode
+        assert (episode.malformed, episode.last_actions, episode.last_action, episode.turns) == (
+            mock.malformed,
+            mock.last_actions,
+            mock.last_action,
+            mock.turns,
+        )
+    assert over
+
+
+async def test_a_malformed_action_changes_nothing(make, vm):
+    desktop = make()
+    before = await desktop.reset(PLAIN, seed=0)
+    shown, over = await desktop.step("rm -rf /")
+    assert not over
+    assert (shown.screenshot == before.screenshot).all()
+    assert vm.executed == []
+    assert desktop.episode.malformed == 1
+
+
+async def test_wait_waits(make, vm):
+    desktop = make(replace(QUICK, wait_seconds=5.0, settle=Settling(poll_seconds=0.1)))
+    await desktop.reset(PLAIN, seed=0)
+    began = now()
+    await desktop.step("WAIT")
+    assert now() - began == pytest.approx(5.1)
+    assert vm.executed == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "told_by_task", "ends"),
+    [(None, False, False), (None, True, True), (True, False, True), (False, True, False)],
+)
+async def test_a_click_may_end_the_episode(make, vm, setting, told_by_task, ends):
+    desktop = make(replace(QUICK, auto_done=setting))
+    await desktop.reset(replace(TASK, spec={"auto_done": told_by_task}), seed=0)
+    assert (await desktop.step("pyautogui.press('a')")).over is False
+    assert (await desktop.step("pyautogui.click(1, 1)")).over is ends
+    assert len(vm.actions) == 2
+
+
+async def test_the_accessibility_tree_is_shown_if_asked_for(make):
+    assert (await make().reset(PLAIN, seed=0)).accessibility_tree is None
+    tree = (await make(replace(QUICK, accessibility=True)).reset(PLAIN, seed=0)).accessibility_tree
+    assert tree.startswith("<desktop-frame")
+
+
+async def test_code_as_it_is_written(make, vm):
+    desktop = make(replace(QUICK, raw_code=True))
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step("pyautogui.click(1, 2, duration=0.5)")
+    await desktop.step("x = undefined")
+    assert vm.executed == ["pyautogui.click(1, 2, duration=0.5)", "x = undefined"]
+    assert desktop.episode.action_errors == 1
+    assert desktop.episode.malformed == 0
+    assert (await desktop.step("DONE")).over
+    for wrong in ({"grammar": "compact"}, {"shown": (32, 24)}):
+        with pytest.raises(ValueError, match="raw_code wants"):
+            replace(QUICK, raw_code=True, **wrong)
+
+
+async def test_the_originals_fixed_sleeps(make, vm):
+    settings = replace(QUICK, settle=2.0, ready=60.0, evaluate_wait_seconds=20.0)
+    desktop = make(settings)
+    await desktop.reset(TASK, seed=0)
+    assert 60.0 <= now() < 62.0
+    began = now()
+    await desktop.step("pyautogui.press('a')")
+    assert now() - began == 2.0
+    await desktop.evaluate()
+    assert now() - began == pytest.approx(22.0)
+
+
+async def test_what_took_how_long_is_told(make):
+    told = {}
+
+    def on_call(name, seconds):
+        told.setdefault(name, []).append(round(seconds, 6))
+
+    desktop = make(replace(QUICK, evaluate_wait_seconds=3.0), on_call=on_call)
+    await desktop.reset(TASK, seed=0)
+    await desktop.step("pyautogui.press('a')")
+    await desktop.evaluate()
+    await desktop.close()
+    assert set(told) == {"boot", "setup", "ready", "step", "act", "settle", "screenshot", "evaluate", "teardown"}
+    assert told["evaluate"] == [3.0]
+    assert told["step"] == told["settle"] == [0.2]
+    assert told["ready"][0] > 0.5
+
+
+# ---- scores
+
+
+async def test_a_scorer_that_fails_gives_no_score(make, scorer):
+    desktop = make()
+    await desktop.reset(PLAIN, seed=0)
+    answers = (ValueError("gold"), "the evaluator failed: ValueError"), (2.0, "gave 2"), (float("nan"), "gave nan")
+    for answer, match in answers:
+        scorer.answer = answer
+        with pytest.raises(ScoreUnavailable, match=match):
+            await desktop.evaluate()
+    scorer.answer = 0.5
+    assert await desktop.evaluate() == 0.5
+
+
+async def test_fail_in_the_grammars_words_is_told_as_fail(make, scorer):
+    desktop = make(replace(QUICK, grammar="ui_tars"))
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step("Action: call_user()")
+    await desktop.evaluate()
+    assert scorer.asked[-1][2] == "FAIL"
+
+
+# ---- faults
+
+
+@pytest.mark.parametrize(
+    ("route", "faults", "error"),
+    [
+        ("/execute", ["hang"], ActionUncertain),
+        ("/execute", ["lost"], ActionUncertain),
+        ("/execute", ["html500"], VmBadReply),
+        ("/screenshot", ["hang"], VmHung),
+        ("/screenshot", ["cut"] * 3, VmLost),
+        ("/screenshot", ["html500"] * 3, VmBadReply),
+        ("/screenshot", ["black"] * 1000, BlackScreen),
+    ],
+)
+async def test_a_fault_in_a_step_loses_the_desktop(make, vm, route, faults, error):
+    desktop = make()
+    await desktop.reset(PLAIN, seed=0)
+    vm.fail(route, *faults)
+    with pytest.raises(error) as caught:
+        await desktop.step("pyautogui.press('a')")
+    assert isinstance(caught.value, EnvBroken)
+    for again in (desktop.evaluate(), desktop.reset(PLAIN, seed=0)):
+        with pytest.raises(DesktopLost, match=f"broke before \\({caught.value.cause}\\)"):
+            await again
+    with pytest.raises(ResetNeeded):
+        await desktop.step("WAIT")
+    await desktop.close()
+
+
+@pytest.mark.parametrize("faults", [["half", "cut"], ["html500"], ["black", "black"], ["slow"]])
+async def test_a_passing_fault_of_a_screenshot_is_no_fault(make, vm, faults):
+    desktop = make()
+    await desktop.reset(PLAIN, seed=0)
+    vm.fail("/screenshot", *faults)
+    shown, _ = await desktop.step("pyautogui.press('a')")
+    assert shown.screenshot.any()
+
+
+async def test_a_dead_x_server_is_a_fault_and_no_bad_action(make, vm):
+    desktop = make()
+    await desktop.reset(PLAIN, seed=0)
+    vm.returncode = 1
+    with pytest.raises(ActionFailed, match=r"could not carry out .*press.*DisplayConnectionError"):
+        await desktop.step("pyautogui.press('a')")
+
+
+async def test_a_server_that_dies_in_a_step_is_refused(make, vm):
+    desktop = make()
+    await desktop.reset(PLAIN, seed=0)
+    vm.die()
+    with pytest.raises(VmRefused):
+        await desktop.step("pyautogui.press('a')")
+
+
+async def test_a_server_that_restarts_within_an_episode_is_a_fault(make, vm):
+    desktop = make(server=ServerTraits(restart_seconds=8.0))
+    await desktop.reset(PLAIN, seed=0)
+    vm.die(seconds=5.0)
+    with pytest.raises(ServerRestarted, match="restarted while an attempt used it"):
+        await desktop.step("nonsense")
+
+
+async def test_a_black_screen_after_a_set_up_is_a_fault(make, vm):
+    vm.on_launch = lambda: vm.screen.fill(0)
+    with pytest.raises(BlackScreen):
+        await make().reset(TASK, seed=0)
+
+
+async def test_a_screen_of_another_size_is_told(make, vm):
+    with pytest.raises(NotReady, match=r"320 × 240, configured is 1920 × 1080; set screen=\(320, 240\)"):
+        await make(DesktopSettings()).boot()
+    desktop = make()
+    await desktop.boot()
+    vm.screen = np.full((10, 10, 3), 99, np.uint8)
+    with pytest.raises(WrongScreenSize):
+        await desktop.reset(PLAIN, seed=0)
+
+
+async def test_a_desktop_that_never_comes_up_does_not_start(make, vm):
+    vm.die()
+    with pytest.raises(EnvStartFailed, match="no good screen within 30 s"):
+        await make().boot()
+
+
+async def test_foreign_errors_are_faults_of_the_desktop(make):
+    def where(task):
+        raise OSError("disk full")
+
+    with pytest.raises(EnvBroken, match="disk full"):
+        await make(where=where).reset(PLAIN, seed=0)
+
+
+async def test_a_cancelled_step_loses_the_desktop(make, vm):
+    desktop = make()
+    await desktop.reset(PLAIN, seed=0)
+    vm.fail("/execute", "hang")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await desktop.step("pyautogui.press('a')")
+    with pytest.raises(DesktopLost, match="CancelledError"):
+        await desktop.evaluate()
+
+
+async def test_close_never_raises_and_happens_once(make):
+    closed = []
+
+    async def close():
+        closed.append(1)
+        raise OSError("no engine")
+
+    desktop = make(close=close)
+    await desktop.close()
+    await desktop.close()
+    assert closed == [1]
+    with pytest.raises(DesktopLost, match="is closed"):
+        await desktop.reset(PLAIN, seed=0)
+
+
+# ---- more than one attempt
+
+
+async def test_a_used_desktop_is_reverted_if_it_can_be(make, vm, standin):
+    fresh = []
+
+    async def revert():
+        fresh.append(standin.Vm())
+        return VmClient("http://fresh", transport=standin.Memory(fresh[-1]))
+
+    desktop = make(revert=revert)
+    await desktop.reset(PLAIN, seed=0)
+    assert fresh == []
+    await desktop.reset(PLAIN, seed=0)
+    assert len(fresh) == 1
+    fresh[0].fail("/execute", "lost")
+    with pytest.raises(ActionUncertain):
+        await desktop.step("pyautogui.press('a')")
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step("pyautogui.press('a')")
+    assert len(fresh[1].actions) == 1
+
+
+async def test_the_server_is_restarted_between_attempts(make, vm):
+    desktop = make(server=ServerTraits(screenshot_budget=12))
+    await desktop.reset(PLAIN, seed=0)
+    for _ in range(3):
+        await desktop.step("pyautogui.press('a')")
+    assert vm.pid == 100
+    await desktop.reset(PLAIN, seed=0)
+    assert vm.pid == 101
+    await desktop.step("pyautogui.press('a')")
+
+
+async def test_the_server_is_restarted_within_an_attempt_if_need_be(make, vm):
+    desktop = make(server=ServerTraits(screenshot_budget=10))
+    await desktop.reset(PLAIN, seed=0)
+    for _ in range(8):
+        await desktop.step("pyautogui.press('a')")
+    assert vm.pid > 101
+    assert len(vm.actions) == 8
+
+
+async def test_a_restart_that_loses_what_was_on_the_screen_is_a_fault(make, vm):
+    async def recycle(client):
+        vm.screen[:] = 33
+        client.server_restarted()
+
+    desktop = make(server=ServerTraits(screenshot_budget=6), recycle=recycle)
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step("pyautogui.press('a')")
+    with pytest.raises(ServerRestarted, match="restarted after 6 screenshots"):
+        await desktop.step("pyautogui.press('a')")
+
+
+def test_the_grammars_are_the_mock_desktops():
+    for name in ("pyautogui", "compact", "ui_tars", "computer_13"):
+        assert make_grammar(name, 112, 112) == MockDesktop(width=112, height=112, grammar=name).grammar

@@ -1,0 +1,147 @@
+"""The desktop and the environment in real containers: an episode, faults of the engine, gymnasium's own check."""
+
+import asyncio
+import warnings
+from dataclasses import replace
+
+import gymnasium
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("PIL")
+
+from gymnasium.utils.env_checker import check_env as check_gymnasium
+
+import real  # noqa: F401 - registers the environment
+from dartsim.checks import check_env
+from dartsim.errors import EnvBroken
+from dartsim.types import Task
+from real.osworld.boot import start_desktop
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import OWN_SERVER, Timeouts
+
+pytestmark = pytest.mark.docker
+
+NOTE = "/home/user/note.txt"
+LAUNCH = {"type": "launch", "parameters": {"command": f"touch {NOTE}; mousepad {NOTE}", "shell": True}}
+TASK = Task("note", "Write a note.", "notes", {"config": [LAUNCH], "evaluator": {"func": "infeasible"}})
+SETTINGS = DesktopSettings(screen=(640, 480), action_seconds=10.0)
+# Real time: long enough for a busy machine, short for one desktop that hangs.
+TIMEOUTS = Timeouts(screenshot=4.0)
+
+
+class Container:
+    """Remembers the containers that an engine starts."""
+
+    def __init__(self, host):
+        self.host = host
+        self.newest = None
+
+    async def start(self, spec, *, slot):
+        self.newest = await self.host.start(spec, slot=slot)
+        return self.newest
+
+
+def with_desktop(spec, use, *, settings=SETTINGS):
+    """Start a desktop and hand it to ``use``, with what remembers its container."""
+    from real.containers import DockerHost
+
+    async def main():
+        async with DockerHost(run="test") as host:
+            engine = Container(host)
+            desktop = await start_desktop(engine, spec, settings=settings, timeouts=TIMEOUTS, server=OWN_SERVER)
+            try:
+                await use(desktop, engine)
+            finally:
+                await desktop.close()
+            assert host.num_held == 0
+
+    asyncio.run(main())
+
+
+def test_an_episode_in_an_application(small_desktop):
+    async def use(desktop, _):
+        shown = await desktop.reset(TASK, seed=0)
+        assert (shown.screenshot.shape, shown.instruction) == ((480, 640, 3), "Write a note.")
+        text = "a <b> & 'c' ~1\n\tA_Z"
+        after, _ = await desktop.step(f"pyautogui.click(320, 240); pyautogui.write({text!r})")
+        assert (after.screenshot != shown.screenshot).any()
+        await desktop.step("pyautogui.hotkey('ctrl', 's')")
+        assert (await desktop.client.file(NOTE)).decode().rstrip() == text
+        assert (await desktop.step("DONE")).over
+        assert await desktop.evaluate() == 0.0
+
+    with_desktop(small_desktop, use)
+
+
+async def kill_x(container):
+    await container.exec(["pkill", "-9", "Xvfb"])
+
+
+async def stop_x(container):
+    await container.exec(["pkill", "-STOP", "Xvfb"])
+
+
+async def pause(container):
+    await container.pause()
+
+
+async def kill(container):
+    await container.kill()
+
+
+async def kill_later(container):
+    asyncio.get_running_loop().call_later(0.5, lambda: asyncio.ensure_future(container.kill()))
+
+
+def test_each_fault_has_its_cause_and_a_fresh_desktop_serves_again(small_desktop):
+    plain = replace(TASK, spec={})
+    faults = [
+        (kill_x, {"action_failed", "vm_bad_reply", "bad_screenshot", "vm_refused", "action_uncertain"}),
+        (stop_x, {"action_uncertain", "vm_hung"}),
+        (pause, {"action_uncertain"}),
+        (kill, {"vm_refused"}),
+        (kill_later, {"action_uncertain"}),
+    ]
+
+    async def use(desktop, engine):
+        await check_env_steps(desktop, plain)
+        for fault, causes in faults:
+            await fault(engine.newest)
+            with pytest.raises(EnvBroken) as caught:
+                await desktop.step("pyautogui.moveTo(100, 100, duration=5); pyautogui.sleep(5)")
+            assert caught.value.cause in causes, fault.__name__
+            await check_env_steps(desktop, plain)
+
+    settings = replace(SETTINGS, action_seconds=1.5, raw_code=True)
+    with_desktop(small_desktop, use, settings=settings)
+
+
+async def check_env_steps(desktop, task):
+    await desktop.reset(task, seed=0)
+    assert not (await desktop.step("pyautogui.moveTo(50, 60)")).over
+    assert await desktop.client.cursor_position() == (50, 60)
+
+
+def test_it_conforms(small_desktop):
+    task = replace(TASK, spec={**TASK.spec, "config": []})
+    with_desktop(small_desktop, lambda desktop, _: check_env(desktop, task))
+
+
+def test_gymnasium_finds_nothing_wrong_in_a_desktop_that_runs(desktop_url):
+    env = gymnasium.make("dartsim/OSWorld-v0", base_url=desktop_url, settings=SETTINGS, width=112, height=112)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_gymnasium(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_the_environment_starts_its_own_container(small_desktop):
+    env = gymnasium.make("dartsim/OSWorld-v0", container=small_desktop, settings=SETTINGS)
+    first, _ = env.reset(options={"task": TASK})
+    env.step("pyautogui.write('x')")
+    container = env.unwrapped.desktop.client.base_url
+    again, _ = env.reset(options={"task": TASK})
+    assert env.unwrapped.desktop.client.base_url != container
+    assert first["screenshot"].shape == again["screenshot"].shape == (480, 640, 3)
+    env.close()

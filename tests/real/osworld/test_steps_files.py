@@ -1,0 +1,156 @@
+"""Where files of tasks come from and where they may go."""
+
+import asyncio
+
+import pytest
+
+from dartsim.errors import TaskFileError
+from real.osworld.failures import FetchFailed
+from real.osworld.fetch import Downloads
+from real.osworld.folder import check_name
+
+httpx = pytest.importorskip("httpx")
+
+
+def fetch(url, **downloads):
+    return asyncio.run(Downloads(**downloads).fetch(url))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("real.osworld.fetch.BETWEEN_SECONDS", 0.0)
+
+
+def serve(*replies):
+    """Return a transport that gives these replies, and the list of URLs it was asked for."""
+    left, asked = list(replies), []
+
+    async def handle(request):
+        asked.append(str(request.url))
+        reply = left.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    return httpx.MockTransport(handle), asked
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../a", "a/../../b", "/etc/passwd", "C:\\a", "a\\..\\b", "\\\\host\\a", "a\0b", "./"]
+)
+def test_names_that_lead_out_are_refused(name):
+    with pytest.raises(TaskFileError, match="wanted one inside the task's folder"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a/b.txt", "a b", "..a", "a..", "Übung.xlsx", "a/./b"])
+def test_names_that_stay_inside_are_taken(name):
+    check_name(name)
+
+
+def test_links_do_not_lead_out(fakes, tmp_path):
+    where = fakes.folder(tmp_path)
+    where.path.mkdir()
+    (where.path / "out").symlink_to(tmp_path)
+    (tmp_path / "secret").write_text("old")
+    (where.path / "file").symlink_to(tmp_path / "secret")
+    for name in ("out/x", "file"):
+        with pytest.raises(TaskFileError, match="whose links lead out"):
+            asyncio.run(where.write(name, b"new"))
+    assert (tmp_path / "secret").read_text() == "old"
+
+
+def test_a_file_is_downloaded_once(tmp_path):
+    transport, asked = serve(httpx.Response(200, content=b"abc"))
+    downloads = Downloads(tmp_path, transport=transport)
+
+    async def many():
+        return await asyncio.gather(*(downloads.fetch("https://a/b?x=1") for _ in range(5)))
+
+    paths = asyncio.run(many())
+    assert set(paths) == {tmp_path / Downloads.name("https://a/b?x=1")}
+    assert paths[0].read_bytes() == b"abc"
+    assert asked == ["https://a/b?x=1"]
+
+
+def test_a_file_put_there_beforehand_is_taken(tmp_path):
+    (tmp_path / Downloads.name("https://a/b")).write_bytes(b"staged")
+    transport, asked = serve()
+    assert fetch("https://a/b", folder=tmp_path, transport=transport).read_bytes() == b"staged"
+    assert asked == []
+
+
+def test_redirects_are_followed_and_tries_repeated(tmp_path):
+    transport, asked = serve(
+        httpx.ConnectError("down"),
+        httpx.Response(503),
+        httpx.Response(302, headers={"location": "https://c/d"}),
+        httpx.Response(200, content=b"abc"),
+    )
+    assert fetch("https://a/b", folder=tmp_path, transport=transport).read_bytes() == b"abc"
+    assert asked == ["https://a/b", "https://a/b", "https://a/b", "https://c/d"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "asked"),
+    [
+        ([httpx.Response(404)], 1),
+        ([httpx.ReadTimeout("slow")] * 3, 3),
+    ],
+)
+def test_a_download_that_fails_leaves_nothing(tmp_path, replies, asked):
+    transport, urls = serve(*replies)
+    with pytest.raises(FetchFailed, match="https://a/b could not be downloaded"):
+        fetch("https://a/b", folder=tmp_path, transport=transport)
+    assert len(urls) == asked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirection_does_not_lead_to_files_of_this_host(tmp_path):
+    transport, asked = serve(httpx.Response(302, headers={"location": "file:///etc/passwd"}))
+    with pytest.raises(FetchFailed, match="found a redirection to file:"):
+        fetch("https://a/b", folder=tmp_path, transport=transport)
+    assert asked == ["https://a/b"]
+
+
+def test_a_download_has_a_largest_size(tmp_path):
+    transport, _ = serve(httpx.Response(200, content=b"12345"))
+    with pytest.raises(FetchFailed, match="more than 4 bytes"):
+        fetch("https://a/b", folder=tmp_path, transport=transport, max_bytes=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_local_files_come_from_the_task_folders_only(tmp_path):
+    inside, secret = tmp_path / "tasks", tmp_path / "secret.txt"
+    inside.mkdir()
+    secret.write_text("secret")
+    (inside / "a b.txt").write_text("mine")
+    (inside / "link").symlink_to(secret)
+    (inside / "folder").mkdir()
+    places = {"folder": tmp_path / "d", "sources": [tmp_path / "nowhere", inside]}
+    assert fetch((inside / "a b.txt").as_uri(), **places).read_text() == "mine"
+    assert Downloads(**places).local("a b.txt").read_text() == "mine"
+    for name in ("../secret.txt", str(secret), "link", "folder", "/etc/passwd", "none"):
+        with pytest.raises(FetchFailed, match="wanted a file inside the task folders"):
+            Downloads(**places).local(name)
+    for url in (secret.as_uri(), "file:///etc/passwd", (inside / "x/../../secret.txt").as_uri()):
+        with pytest.raises(FetchFailed, match="wanted a file inside the task folders"):
+            fetch(url, **places)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a/b", "javascript:x", "//a/b", "/etc/passwd", "http://a", "http:///b", "smb://a/b"]
+)
+def test_other_urls_are_refused(tmp_path, url):
+    with pytest.raises(FetchFailed, match="found the URL"):
+        fetch(url, folder=tmp_path)
+
+
+def test_each_attempt_has_its_own_copy(fakes, tmp_path):
+    transport, asked = serve(httpx.Response(200, content=b"gold"))
+    where = fakes.folder(tmp_path, transport=transport)
+    path = asyncio.run(where.fetch("https://a/gold.xlsx", "gold.xlsx"))
+    path.write_bytes(b"changed")
+    assert (where.downloads.folder / Downloads.name("https://a/gold.xlsx")).read_bytes() == b"gold"
+    assert asyncio.run(where.fetch("https://a/gold.xlsx", "gold.xlsx")).read_bytes() == b"changed"
+    assert len(asked) == 1

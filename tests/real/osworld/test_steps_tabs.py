@@ -1,0 +1,144 @@
+import asyncio
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from real.osworld.failures import SetupFailed
+from real.osworld.tabs import Tabs, same_page
+
+httpx = pytest.importorskip("httpx")
+
+
+class Chrome:
+    """Chrome's debugging port, in memory. ``silent`` calls fail first; a page takes ``loading`` looks to load."""
+
+    def __init__(self, *urls, silent=0, loading=1, broken=()):
+        self.tabs = [{"id": str(n), "type": "page", "url": url, "title": "T"} for n, url in enumerate(urls)]
+        self.silent, self.loading, self.broken = silent, loading, broken
+        self.looks = {}
+
+    async def handle(self, request):
+        if self.silent:
+            self.silent -= 1
+            raise httpx.ConnectError("nobody listens")
+        path = request.url.path
+        if path == "/json/list":
+            return httpx.Response(200, json=[self.shown(tab) for tab in self.tabs] + [{"type": "iframe", "id": "f"}])
+        if path == "/json/new":
+            assert request.method == "PUT"
+            url = unquote(request.url.query.decode())
+            self.tabs.append({"id": str(len(self.looks) + 100), "type": "page", "url": url, "title": "T"})
+            self.looks[self.tabs[-1]["id"]] = 0
+            return httpx.Response(200, json=self.tabs[-1])
+        assert path.startswith("/json/close/")
+        self.tabs = [tab for tab in self.tabs if tab["id"] != path.rpartition("/")[2]]
+        return httpx.Response(200, text="Target is closing")
+
+    def shown(self, tab):
+        if tab["id"] in self.looks:
+            self.looks[tab["id"]] += 1
+            if self.looks[tab["id"]] <= self.loading:
+                return tab | {"url": "about:blank", "title": ""}
+        return tab | {"url": "chrome-error://chromewebdata/"} if tab["url"] in self.broken else tab
+
+    def client(self):
+        return Tabs("http://127.0.0.1:9222/", transport=httpx.MockTransport(self.handle))
+
+    def urls(self):
+        return [tab["url"] for tab in self.tabs]
+
+
+async def test_tabs_open_in_order_and_the_first_one_goes():
+    chrome = Chrome("chrome://newtab/")
+    await chrome.client().open(["https://a/?q=x%20y#z", "https://b/"])
+    assert chrome.urls() == ["https://a/?q=x%20y#z", "https://b/"]
+
+
+async def test_chrome_may_take_its_time_to_start():
+    chrome = Chrome("chrome://newtab/", silent=14)
+    await chrome.client().open(["https://a/"])
+    assert asyncio.get_running_loop().time() >= 70.0
+
+
+async def test_no_chrome_is_a_failed_set_up():
+    with pytest.raises(SetupFailed, match="did not answer /json/list: ConnectError") as caught:
+        await Chrome(silent=99).client().open(["https://a/"])
+    assert caught.value.cause == "setup_tabs_failed"
+
+
+async def test_a_page_that_cannot_be_loaded_is_a_failed_set_up():
+    with pytest.raises(SetupFailed, match="could not load https://a/"):
+        await Chrome("x", broken=["https://a/"]).client().open(["https://a/"])
+
+
+async def test_a_page_that_never_ends_to_load_is_left_to_it():
+    chrome = Chrome("x", loading=10_000)
+    await chrome.client().open(["https://a/"])
+    assert asyncio.get_running_loop().time() == pytest.approx(60.0, abs=1.0)
+
+
+async def test_tabs_close_by_their_page():
+    chrome = Chrome("https://www.a.com/", "https://b.org/x", "https://b.org/x", "https://c.net/")
+    await chrome.client().close(["http://nobody/", "https://b.org/x", "https://a.co.uk"])
+    assert chrome.urls() == ["https://b.org/x", "https://c.net/"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://www.a.com/", "https://a.com", True),
+        ("https://a.com.sg/x", "https://a.com/x", True),
+        ("https://a.com/x", "https://a.com/y", False),
+        ("http://a.com", "https://a.com", False),
+        ("a.com/x", "http://a.com/x", True),
+        ("https://mail.a.com", "https://a.com", False),
+        ("https://a.com/?q=1", "https://a.com/?q=2", False),
+    ],
+)
+def test_the_country_of_a_site_does_not_matter(one, other, same):
+    assert same_page(one, other) == same
+
+
+@pytest.mark.browser
+def test_a_real_chromium_opens_and_closes_tabs(tmp_path):
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("no chromium on this machine")
+    for name in ("one 1", "two"):
+        (tmp_path / f"{name}.html").write_text(f"<title>{name}</title>")
+    urls = [(tmp_path / f"{name}.html").as_uri() + "?q=a%26b#c" for name in ("one 1", "two")]
+    profile = tempfile.mkdtemp()
+    command = [program, "--headless=new", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
+    browser = subprocess.Popen([*command, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        port = debugging_port(Path(profile) / "DevToolsActivePort")
+        tabs = Tabs(f"http://127.0.0.1:{port}")
+
+        async def use():
+            await tabs.open(urls)
+            opened = {tab["title"]: tab["url"] for tab in await tabs.pages()}
+            await tabs.close(urls[:1])
+            return opened
+
+        assert asyncio.run(use()) == dict(zip(("one 1", "two"), urls, strict=True))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as reply:
+            assert [tab["title"] for tab in json.load(reply) if tab["type"] == "page"] == ["two"]
+    finally:
+        browser.kill()
+        browser.wait()
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+def debugging_port(file):
+    for _ in range(200):
+        if file.is_file() and (lines := file.read_text().split()):
+            return int(lines[0])
+        time.sleep(0.1)
+    raise AssertionError("chromium did not start")
