@@ -332,6 +332,18 @@ class HostsConfig(Section):
 class EngineConfig(Section):
     """The inference engine of each worker."""
 
+    model: Literal["fluid", "batch"] = Field(
+        "fluid", description="Continuous batching on a GPU, or all that waits as one batch, as a local worker does it."
+    )
+    batch_seconds: Seconds = Field(0.01, description="batch: of a batch, whatever its size (see `dartsim measure`).")
+    request_seconds: Seconds = Field(0.002, description="batch: of each request in it (see `dartsim measure`).")
+    batch_spread: dict[str, Any] | float = Field(
+        1.0, description="batch: factor of a batch's time, as a distribution of mean 1 (its numbers are no seconds)."
+    )
+    max_batch: Positive = Field(64, description="batch: most requests of a batch.")
+    control_seconds: Seconds = Field(
+        0.0, description="Of the one process around desktops and pool, a request; all of them share its core."
+    )
     gpu: str = Field("h100_fp8", description="GPU profile (DART: quantised H100); see `dartsim profiles`.")
     window: Literal["slide", "block"] = Field("slide", description="How history images are dropped (DART: slide).")
     prefix_cache: bool = Field(True, description="Whether a session's prompt prefix is cached on its last worker.")
@@ -428,6 +440,9 @@ class DesktopConfig(Section):
     pids: Positive = Field(512, description="Processes a container may have.")
     shm_mib: Positive = Field(64, description="Shared memory of a container.")
     concurrent_starts: Positive = Field(2, description="Containers that one engine starts at a time.")
+    action_pause_seconds: Seconds = Field(
+        0.0, description="desktop: pyautogui's pause after each of its calls (its own default: 0.1)."
+    )
     settle: Literal["stable"] | Seconds = Field(
         "stable", description="After an action: until two frames are equal, or so many seconds (OSWorld: 2)."
     )

@@ -103,6 +103,8 @@ def own_entries() -> list[Entry]:
     server = sorted((_HERE / "server").glob("*.py"))
     folders = ["/opt/dartsim/real/desktop/server", "/opt/dartsim/bin", "/opt/dartsim/site"]
     homes = [HOME, f"{HOME}/Desktop", f"{HOME}/.config", f"{HOME}/.config/openbox", f"{HOME}/Documents"]
+    office = f"{HOME}/.config/libreoffice/4/user"
+    homes += [f"{HOME}/.config/libreoffice", f"{HOME}/.config/libreoffice/4", office]
     return [
         *(Entry(folder) for folder in folders),
         *(Entry(f"/opt/dartsim/real/desktop/server/{path.name}", path.read_bytes(), mode=0o644) for path in server),
@@ -113,6 +115,7 @@ def own_entries() -> list[Entry]:
         Entry("/opt/dartsim/bin/python", link="/usr/bin/python3"),
         *(Entry(folder, owner=USER_ID) for folder in homes),
         Entry(f"{HOME}/.config/openbox/rc.xml", _read("rc.xml"), mode=0o644, owner=USER_ID),
+        Entry(f"{office}/registrymodifications.xcu", _read("registrymodifications.xcu"), mode=0o644, owner=USER_ID),
         Entry(f"{HOME}/.config/mimeapps.list", _read("mimeapps.list"), mode=0o644, owner=USER_ID),
     ]
 

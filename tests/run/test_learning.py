@@ -15,7 +15,7 @@ from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns
 from dartsim.trainer.objective_config import DART_PAPER
 
-SMALL = ("tasks.count=16", "tasks.held_out=4", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")
+SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")
 
 
 def built(*changes: str):

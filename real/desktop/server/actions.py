@@ -29,9 +29,12 @@ class WarmPythons:
         """Start the parent process, or start it again if it has ended."""
         with self._lock:
             if self._parent is None or self._parent.poll() is not None:
+                if self._parent is not None and self._parent.stdin is not None:
+                    self._parent.stdin.close()
                 command = [sys.executable, "-m", "real.desktop.server.warm", str(self._path)]
                 self._path.unlink(missing_ok=True)
-                self._parent = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+                # The pipe stays open as long as this server lives; its end ends the parent.
+                self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def run(self, code: str, seconds: float) -> Done | None:
         """Run an action.

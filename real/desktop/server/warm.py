@@ -61,8 +61,9 @@ class Parent:
         self._waiting: Child | None = None
 
     def serve(self) -> NoReturn:
-        """Serve for ever."""
+        """Serve until the server has ended, which closes the standard input."""
         self._listener.listen(16)
+        self._selector.register(0, selectors.EVENT_READ, self._end)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         while True:
             if self._waiting is None:
@@ -85,10 +86,16 @@ class Parent:
         self._selector.register(child.ended, selectors.EVENT_READ, lambda: self._reap(child))
         return child
 
+    def _end(self) -> NoReturn:
+        """The server has ended: so do the parent and, at the end of its orders, the waiting child."""
+        sys.exit()
+
     def _forget(self) -> None:
         """In a child: close what is the parent's, so that the server sees an end when the parent dies."""
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, int):
+            if key.fileobj == 0:
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            elif isinstance(key.fileobj, int):
                 os.close(key.fileobj)
             elif isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()

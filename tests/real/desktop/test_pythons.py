@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dartsim.errors import ConfigError
+from real.desktop import pythons
+
+
+def fake_pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    target = Path(command[command.index("--target") + 1])
+    for name in ("pyautogui/__init__.py", "pyautogui-1.dist-info/METADATA", "bin/tool"):
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return subprocess.CompletedProcess(command, 0, "", "")
+
+
+def test_packages_are_installed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(subprocess, "run", fake_pip)
+    lines: list[str] = []
+    entries = pythons.python_entries(lines.append)
+    assert [entry.path for entry in entries if entry.data is not None] == ["/opt/dartsim/site/pyautogui/__init__.py"]
+    assert pythons.python_entries(lines.append) == entries
+    assert lines == ["installing pyautogui for the desktops"]
+
+
+def test_a_failed_install_leaves_nothing_that_looks_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "no network"))
+    with pytest.raises(ConfigError, match="no network"):
+        pythons.python_entries(lambda _: None)
+    assert not list((tmp_path / "dartsim").iterdir())

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from real.desktop.server import files, wire
+from real.desktop.server.wire import Reply, Request, Server, as_json, own_network
+
+
+def echo(request: Request) -> Reply:
+    return as_json(request.json())
+
+
+def form(request: Request) -> Reply:
+    fields, parts = request.form()
+    return as_json({"fields": fields, "files": {name: len(data) for name, data in parts.items()}})
+
+
+def broken(request: Request) -> Reply:
+    raise RuntimeError("it <broke>")
+
+
+@pytest.fixture
+def caller(make_caller: Any) -> Iterator[Any]:
+    routes = {("POST", "/echo"): echo, ("POST", "/form"): form, ("GET", "/broken"): broken}
+    routes |= {("POST", "/file"): files.read, ("POST", "/setup/upload"): files.upload}
+    routes |= {("POST", "/list_directory"): files.list_directory, ("POST", "/setup/download_file"): files.download}
+    server = Server(("127.0.0.1", 0), routes)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield make_caller("127.0.0.1", server.server_address[1])
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status"),
+    [
+        ("POST", "/echo", "{}", {}, 415),
+        ("POST", "/echo", "{", JSON, 400),
+        ("POST", "/echo", "[1]", JSON, 400),
+        ("POST", "/echo", '{"a": 1}', {"Content-Type": "application/json; charset=utf-8"}, 200),
+        ("GET", "/echo", None, {}, 405),
+        ("GET", "/nowhere", None, {}, 404),
+        ("GET", "/broken", None, {}, 500),
+        ("POST", "/broken", "{}", JSON, 405),
+    ],
+)
+def test_status_codes_are_the_originals(
+    caller: Any, method: str, path: str, body: Any, headers: Any, status: int
+) -> None:
+    got, kind, page = caller.send(method, path, body, headers)
+    assert got == status
+    if status != 200:
+        assert kind == "text/html; charset=utf-8"
+        assert f"<title>{status} ".encode() in page
+
+
+def test_an_unexpected_error_is_told_without_markup(caller: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert b"RuntimeError: it &lt;broke&gt;" in caller.send("GET", "/broken")[2]
+    assert "it <broke>" in capfd.readouterr().err
+
+
+def test_head_and_options_are_answered(caller: Any) -> None:
+    assert caller.send("HEAD", "/broken")[0] == 500
+    assert caller.send("HEAD", "/broken")[2] == b""
+    assert caller.send("OPTIONS", "/echo") == (200, "text/html; charset=utf-8", b"")
+
+
+def test_a_connection_serves_one_request_after_another(caller: Any) -> None:
+    connection = http.client.HTTPConnection(*caller.address, timeout=10)
+    for number in range(3):
+        connection.request("POST", "/echo", json.dumps({"n": number}), JSON)
+        reply = connection.getresponse()
+        assert json.loads(reply.read()) == {"n": number}
+    connection.close()
+
+
+def test_a_body_may_come_in_chunks(caller: Any) -> None:
+    connection = http.client.HTTPConnection(*caller.address, timeout=10)
+    connection.request("POST", "/echo", iter([b'{"a":', b" 1}"]), JSON, encode_chunked=True)
+    assert json.loads(connection.getresponse().read()) == {"a": 1}
+    connection.close()
+
+
+def test_a_body_without_a_sane_length_is_refused(caller: Any) -> None:
+    assert caller.send("POST", "/echo", None, {**JSON, "Content-Length": "many"})[0] == 400
+    assert caller.send("POST", "/echo", None, {**JSON, "Content-Length": str(2**40)})[0] == 413
+
+
+def test_forms_of_both_kinds_are_read(caller: Any, tmp_path: Path) -> None:
+    assert caller.form("/form", "a=1%202&b=") == (200, {"fields": {"a": "1 2", "b": ""}, "files": {}})
+    assert caller.send("POST", "/form", "x", {"Content-Type": "multipart/form-data"})[0] == 400
+    assert caller.send("POST", "/form", "x", {"Content-Type": "text/plain"})[2] == b'{"fields": {}, "files": {}}\n'
+
+
+@pytest.mark.parametrize("data", [b"", b"text\r\n", b"\r\n--line-of-the-for", bytes(range(256)) * 300])
+def test_an_uploaded_file_comes_back_byte_for_byte(caller: Any, tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "new folder" / "file.bin"
+    assert caller.upload(str(path), data) == (200, f"File Uploaded: {len(data)} bytes")
+    assert path.read_bytes() == data
+    assert caller.form("/file", f"file_path={path}") == (200, data)
+
+
+def test_files_tell_what_is_missing(caller: Any, tmp_path: Path) -> None:
+    assert caller.form("/file", "") == (400, {"error": "file_path is required"})
+    assert caller.form("/file", f"file_path={tmp_path}/none") == (404, {"error": "File not found"})
+    assert caller.form("/file", f"file_path={tmp_path}")[0] == 500
+    assert caller.form("/setup/upload", "file_path=x")[0] == 400
+    assert caller.upload("/proc/nowhere/file", b"x")[0] == 500
+    assert caller.post("/list_directory", {}) == (400, {"error": "Missing 'path' parameter"})
+    assert caller.post("/list_directory", {"path": "/none"})[0] == 400
+    assert caller.post("/setup/download_file", {"url": "x"}) == (400, "Path or URL not supplied!")
+
+
+def test_home_and_variables_are_replaced(caller: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    (tmp_path / "a").write_text("A")
+    assert caller.form("/file", "file_path=~/a") == (200, b"A")
+    assert caller.form("/file", "file_path=$FOLDER/a") == (200, b"A")
+
+
+def test_a_folder_is_listed_as_a_tree_without_going_round_in_circles(caller: Any, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "file").touch()
+    (tmp_path / "up").symlink_to(tmp_path)
+    sub = {"type": "directory", "name": "sub", "children": [{"type": "file", "name": "file"}]}
+    tree = {"type": "directory", "name": tmp_path.name, "children": [sub, {"type": "file", "name": "up"}]}
+    assert caller.post("/list_directory", {"path": str(tmp_path)}) == (200, {"directory_tree": tree})
+
+
+def test_a_file_is_fetched_or_nothing_is_left(caller: Any, tmp_path: Path) -> None:
+    (tmp_path / "from").write_bytes(b"1234")
+    target = tmp_path / "new" / "to"
+    told = caller.post("/setup/download_file", {"url": f"file://{tmp_path}/from", "path": str(target)})
+    assert told == (200, "File downloaded successfully: 4 bytes")
+    status, text = caller.post("/setup/download_file", {"url": f"file://{tmp_path}/none", "path": str(target)})
+    assert status == 500
+    assert text.startswith(f"Failed to download file://{tmp_path}/none. No retries left.")
+    assert not target.exists()
+
+
+TABLE = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eth0 00000000 010011AC 0003 0 0 0 00000000 0 0 0
+eth0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0
+"""
+
+
+def test_the_network_is_read_from_the_kernels_table(tmp_path: Path) -> None:
+    table = tmp_path / "route"
+    table.write_text(TABLE)
+    assert own_network(table) == (ipaddress.ip_network("172.17.0.0/16"), ipaddress.ip_address("172.17.0.1"))
+    table.write_text(TABLE.splitlines()[0])
+    assert own_network(table) == (None, None)
+    assert own_network(tmp_path / "none") == (None, None)
+
+
+def test_other_containers_of_the_network_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, gateway = ipaddress.IPv4Network("172.17.0.0/16"), ipaddress.IPv4Address("172.17.0.1")
+    monkeypatch.setattr(wire, "own_network", lambda: (network, gateway))
+    monkeypatch.setattr(wire, "own_address", lambda: ipaddress.IPv4Address("172.17.0.9"))
+    with Server(("127.0.0.1", 0), {}) as server, socket.socket() as peer:
+        welcome = [
+            ip for ip in ("172.17.0.1", "172.17.0.9", "127.0.0.1", "10.1.2.3") if server.verify_request(peer, (ip, 1))
+        ]
+        assert welcome == ["172.17.0.1", "172.17.0.9", "127.0.0.1", "10.1.2.3"]
+        assert not server.verify_request(peer, ("172.17.0.10", 1))
+    with Server(("127.0.0.1", 0), {}, siblings=True) as server, socket.socket() as peer:
+        assert server.verify_request(peer, ("172.17.0.10", 1))
