@@ -41,12 +41,19 @@ def preset(name: str) -> Tree:
     return {key: value for key, value in known[name].items() if key != "about"}
 
 
-def load(file: Path | None = None, *, preset_name: str | None = None, overrides: Iterable[str] = ()) -> Config:
+def load(
+    file: Path | None = None,
+    *,
+    preset_name: str | None = None,
+    profile: Path | None = None,
+    overrides: Iterable[str] = (),
+) -> Config:
     """Return the resolved configuration.
 
     Args:
         file: A TOML file; its top-level ``preset`` names what it builds on.
         preset_name: What to build on instead; ``dart`` if neither says.
+        profile: Another TOML file, laid over the first: settings that were measured.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
     Raises:
@@ -54,7 +61,9 @@ def load(file: Path | None = None, *, preset_name: str | None = None, overrides:
             that cannot work.
     """
     own = _read(file) if file else {}
-    own.pop("about", None)  # of a preset's file that was copied
+    if profile is not None:
+        own = lay_profile(own, _read(profile))
+    own.pop("about", None)  # of a preset's file that was copied, or of a profile
     for override in overrides:
         own = merge(own, parse_override(override))
     name = preset_name or own.get("preset", "dart")
@@ -87,6 +96,16 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
+
+
+def lay_profile(tree: Mapping[str, Any], profile: Mapping[str, Any]) -> Tree:
+    """Return ``tree`` with a measured profile laid upon it; distributions are replaced whole, not key by key."""
+    merged: Any = merge(tree, profile)
+    for section, name in (("env", "latency"), ("engine", "batch_spread")):
+        measured = profile.get("cluster", {}).get(section, {}).get(name)
+        if measured is not None:
+            merged["cluster"][section][name] = measured
+    return dict(merged)
 
 
 def parse_override(text: str) -> Tree:

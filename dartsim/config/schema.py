@@ -306,6 +306,26 @@ class PromotionConfig(Section):
     resamples: int = Field(4_000, ge=100, description="Of the bootstrap over tasks.")
 
 
+class FsdpConfig(Section):
+    """The learner of several processes (torch FSDP2)."""
+
+    ranks: Positive = Field(2, description="Processes, one GPU each where there are some.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs if there is one for each rank.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of what is computed; weights and optimizer state keep the model's own."
+    )
+    checkpointing: bool = Field(False, description="Compute activations again instead of keeping them.")
+    checkpoint_every_updates: Positive = Field(
+        1, description="Updates between checkpoints; a rank that dies costs the updates since the last one."
+    )
+    keep_weights: Positive = Field(4, description="Newest exported weights kept on disk for workers.")
+    folder: str | None = Field(
+        None, description="Where batches, checkpoints and weights are kept; none: a temporary folder."
+    )
+    start_seconds: Deadline = Field(600.0, description="Time until all ranks must be up.")
+    update_seconds: Deadline = Field(7200.0, description="Longest time of an update.")
+
+
 class TrainerConfig(Section):
     """The training loop."""
 
@@ -313,6 +333,12 @@ class TrainerConfig(Section):
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="How weights are updated.")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Held-out tasks.")
     promotion: PromotionConfig = Field(default_factory=PromotionConfig, description="Promotion and roll-back.")
+    fsdp: FsdpConfig = Field(default_factory=FsdpConfig, description="Learner of several processes.")
+    mismatch_bound: float | None = Field(
+        None,
+        gt=0.0,
+        description="Mean difference of log-probabilities, worker to learner at equal weights, that is an alarm, nats.",
+    )
 
     wait_for_sync: bool = Field(False, description="Whether training waits until all workers have new weights.")
     retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
@@ -400,13 +426,38 @@ class BackendConfig(Section):
     workers: Literal["sim", "local", "vllm"] = Field(
         "sim", description="Modelled; the model in threads of this process; vLLM servers."
     )
-    learner: Literal["sim", "local"] = Field("sim", description="With modelled time, or as fast as it is.")
+    learner: Literal["sim", "local", "fsdp"] = Field(
+        "sim", description="With modelled time; as fast as it is, in this process; or in several (trainer.fsdp)."
+    )
     real_time: bool = Field(False, description="By the machine's clock, although every part is modelled.")
 
     @property
     def virtual(self) -> bool:
         """Whether the run's time is virtual: nothing in it takes real time."""
         return not self.real_time and {self.desktops, self.workers, self.learner} == {"sim"}
+
+
+class VllmConfig(Section):
+    """vLLM engines, one a worker."""
+
+    python: str | None = Field(
+        None, description="Interpreter of the environment that has vLLM; none: DARTSIM_VLLM_PYTHON."
+    )
+    addresses: list[str] = Field(
+        default_factory=list, description="URLs of engines that run already; none: they are started."
+    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="What engines compute on.")
+    gpus: list[int] = Field(default_factory=list, description="GPUs that engines are put on, in order.")
+    tensor_parallel: Positive = Field(1, description="GPUs that one engine is spread over.")
+    dtype: str = Field("float32", description="Of the weights in the engine; the learner's, for equal probabilities.")
+    transfer: Literal["folder", "file"] = Field(
+        "file", description="How weights get in: reloaded from a folder, or through vLLM's weight-transfer routes."
+    )
+    max_model_len: Positive = Field(2048, description="Longest prompt and reply together, tokens.")
+    max_num_seqs: Positive = Field(16, description="Requests computed at once.")
+    threads: Positive = Field(1, description="OpenMP threads of an engine on CPU.")
+    start_seconds: Deadline = Field(600.0, description="Time until an engine must be healthy.")
+    request_seconds: Deadline = Field(300.0, description="Longest time of one request.")
 
 
 class DesktopHostConfig(Section):
@@ -474,5 +525,6 @@ class Config(Section):
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="Trainer.")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modelled cluster.")
     backend: BackendConfig = Field(default_factory=BackendConfig, description="What is real.")
+    vllm: VllmConfig = Field(default_factory=VllmConfig, description="vLLM engines.")
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
     trace: TraceConfig = Field(default_factory=TraceConfig, description="Measurements.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dartsim.errors import ConfigError
@@ -160,6 +160,14 @@ def tiny(
         prompts=PromptStyle(max_images=max_images, max_texts=max_texts, terse=True),
         decoding=Decoding(grammar="actions", max_new_tokens=1),
     )
+
+
+def tiny_agent(
+    *, columns: int = 3, rows: int = 3, family: Family = "qwen2_5_vl", max_images: int = 1, max_texts: int = 0
+) -> VlmConfig:
+    """Return the same model with one more action, declaring the task done, for tasks of several turns."""
+    clicker = tiny(columns=columns, rows=rows, family=family, max_images=max_images, max_texts=max_texts)
+    return replace(clicker, actions=(*clicker.actions, "done"))
 
 
 def tiny_writer(

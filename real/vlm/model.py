@@ -62,7 +62,7 @@ class Vlm:
         self.prompts = PromptBuilder(vocabulary, Pictures(self.rules), config.prompts)
         self.trunk = Trunk(model, self.rules)
         size = int(self.trunk.num_outputs)
-        self.grammar = _grammar(config, vocabulary, size)
+        self.grammar = grammar_of(config, vocabulary, size)
         self.allowed = torch.from_numpy(self.grammar.allowed)
         self.follows = torch.from_numpy(self.grammar.follows).long()
         model.eval()
@@ -221,7 +221,14 @@ def _settings(config: VlmConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _grammar(config: VlmConfig, vocabulary: Vocabulary, size: int) -> Grammar:
+def grammar_of(config: VlmConfig, vocabulary: Vocabulary, size: int) -> Grammar:
+    """Return what may be said.
+
+    Args:
+        config: Names the grammar.
+        vocabulary: Of the tokens.
+        size: Width of the model's output.
+    """
     if config.decoding.grammar == "actions":
         return action_grammar(vocabulary, config.actions, size=size)
     if config.decoding.grammar == "compact":

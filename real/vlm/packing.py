@@ -139,8 +139,7 @@ def pack(vlm: Vlm, rows: Sequence[Row], examples: Sequence[Example]) -> Packed:
 
 def see(vlm: Vlm, packed: Packed) -> Seen | None:
     """Return the embeddings of a pack's pictures."""
-    parts = [vlm.trunk.see(patches, grid) for grid, patches in packed.pictures]
-    return Seen.join(parts) if parts else None
+    return vlm.trunk.see_all(packed.pictures)
 
 
 def hidden(vlm: Vlm, packed: Packed, attend: Any = None) -> Tensor:

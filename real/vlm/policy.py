@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from dartsim.errors import WorkerFault
 from dartsim.types import Content, Request, Version, Weights
+from real.vlm.export import stored_name
 from real.vlm.model import Snapshot, Vlm
 from real.vlm.sampling import FirstTokens, sample
 
@@ -46,7 +47,7 @@ class VlmPolicy:
         """
         if weights.version in self._versions:
             return
-        self._versions[weights.version] = _snapshot(weights)
+        self._versions[weights.version] = _snapshot(weights, self._versions[min(self._versions)])
         while len(self._versions) > self._keep:
             oldest = min(self._versions)
             del self._versions[oldest]
@@ -77,7 +78,8 @@ class VlmPolicy:
         return len(self.vlm.prompts.build(request.observation, request.history).tokens)
 
 
-def _snapshot(weights: Weights) -> Snapshot:
+def _snapshot(weights: Weights, like: Snapshot) -> Snapshot:
+    """Return weights by the names of a snapshot of the same model; folders may have checkpoints' older names."""
     source = weights.source
     if isinstance(source, dict):
         return source
@@ -91,4 +93,6 @@ def _snapshot(weights: Weights) -> Snapshot:
     file = path / "model.safetensors" if path.is_dir() else path
     if not file.is_file():
         raise WorkerFault(f"version {weights.version} should be in {str(file)!r}, where there is no file")
-    return load_file(str(file))
+    found = load_file(str(file))
+    names = {stored_name(name, found): name for name in like}
+    return {names.get(name, name): tensor for name, tensor in found.items()}

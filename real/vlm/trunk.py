@@ -72,7 +72,7 @@ class Trunk(nn.Module):
         layout = self._layout(grid)
         x = self._embed_patches(visual.patch_embed.proj, patches_NSP)
         if self._deepstack:
-            x = x + (visual.pos_embed(layout.taps) * layout.tap_weights[:, :, None]).sum(1)
+            x = x + (visual.pos_embed(layout.taps) * layout.tap_weights[:, :, None]).sum(1).to(x.dtype)
         if layout.order is not None:
             x = x[:, layout.order]
         deep = []
@@ -89,6 +89,11 @@ class Trunk(nn.Module):
             count = layout.back.shape[0]
             merged = merged.view(-1, count, merged.shape[-1])[:, layout.back].flatten(0, 1)
         return Seen(merged, tuple(deep))
+
+    def see_all(self, pictures: Sequence[tuple[Grid, Tensor]]) -> Seen | None:
+        """Return the embeddings of pictures of several sizes, each with its patches, in this order."""
+        parts = [self.see(patches, grid) for grid, patches in pictures]
+        return Seen.join(parts) if parts else None
 
     def _embed_patches(self, projection: Any, patches_NSP: Tensor) -> Tensor:
         """A still picture fills both frames of the patch convolution: one product with the sum over frames."""

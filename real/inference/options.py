@@ -1,0 +1,144 @@
+"""``EngineOptions``: how a vLLM process is started, as data, so that a dry run can show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dartsim.errors import ConfigError
+
+SERVER = ("-m", "vllm.entrypoints.openai.api_server")
+"""Not ``vllm serve``: the CPU distribution goes by another name, and the command cannot find itself."""
+
+BASE_ENVIRONMENT: Mapping[str, str] = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # the routes that pause, and change weights
+    "VLLM_LOGGING_LEVEL": "INFO",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """One engine.
+
+    Attributes:
+        python: Interpreter of the environment that has vLLM (``inference.python``).
+        model: Checkpoint folder that it starts with.
+        device: ``cpu`` adds the environment that vLLM's CPU build wants.
+        devices: GPUs it may use, by number; one engine a GPU is ``(0,)``, ``(1,)``, and so on.
+        tensor_parallel: GPUs one engine is spread over.
+        dtype: Of the weights in the engine. For log-probabilities equal to the learner's, the learner's.
+        max_model_len: Longest prompt and reply together, tokens.
+        max_num_seqs: Most requests computed at once; more wait in the engine.
+        max_images: Most screenshots of a prompt.
+        gpu_memory_utilization: Share of a GPU's memory that it takes.
+        kv_cache_gib: Of a CPU engine.
+        block_size: Tokens of a block of the prefix cache: only whole blocks are found again. None takes vLLM's own,
+            but 32 on CPU, where it would take 128, longer than a small model's prompt.
+        threads: OpenMP threads of a CPU engine. More than one costs far more than it brings on shared cores.
+        transfer: Backend of the weight-transfer routes: ``file`` (ours), ``nccl``, another registered one, or None.
+        grammar: Multi-token grammars are used: tokens must be known before the next step is prepared.
+        host: Address it listens on, and that clients use.
+        port: 0 takes a free one.
+        entry: What the interpreter runs.
+        flags: More arguments of the command line.
+        environment: More of the environment; wins over all others.
+        start_seconds: Time until it must be healthy: a 7B model takes minutes from a cold disk.
+        stop_seconds: Time between asking it to end and killing it (DART's released code: 10).
+    """
+
+    python: str
+    model: str
+    device: Literal["cpu", "cuda"] = "cpu"
+    devices: tuple[int, ...] = ()
+    tensor_parallel: int = 1
+    dtype: str = "float32"
+    max_model_len: int = 2_048
+    max_num_seqs: int = 16
+    max_images: int = 5
+    gpu_memory_utilization: float = 0.9
+    kv_cache_gib: int = 1
+    block_size: int | None = None
+    threads: int = 1
+    transfer: str | None = "file"
+    grammar: bool = True
+    host: str = "127.0.0.1"
+    port: int = 0
+    entry: tuple[str, ...] = SERVER
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    start_seconds: float = 600.0
+    stop_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.device == "cuda" and self.devices and len(self.devices) != self.tensor_parallel:
+            raise ConfigError(
+                f"an engine on GPUs {self.devices} wants tensor_parallel = {len(self.devices)}, "
+                f"got {self.tensor_parallel}"
+            )
+
+    def command(self, port: int, model: str | None = None) -> list[str]:
+        """Return the command line of an engine.
+
+        Args:
+            port: It listens on.
+            model: Another folder to start with.
+        """
+        command = [self.python, *self.entry, "--model", model or self.model, "--served-model-name", "policy"]
+        command += ["--host", self.host, "--port", str(port)]
+        command += ["--max-model-len", str(self.max_model_len), "--max-num-seqs", str(self.max_num_seqs)]
+        command += ["--dtype", self.dtype, "--logprobs-mode", "processed_logprobs"]
+        command += ["--enable-scale-out", "--enable-prompt-tokens-details"]
+        command += ["--limit-mm-per-prompt", json.dumps({"image": self.max_images, "video": 0})]
+        block_size = self.block_size or (32 if self.device == "cpu" else None)
+        if block_size is not None:
+            command += ["--block-size", str(block_size)]
+        if self.device == "cpu":
+            # A prompt computed in two steps, for a request with a seed, kills vLLM's CPU build: "CPU Generator does
+            # not use offset" (0.32). Whole prompts only, then, and room for the longest one.
+            command += ["--enforce-eager", "--no-enable-chunked-prefill"]
+            command += ["--max-num-batched-tokens", str(max(self.max_model_len, 4_096))]
+        else:
+            command += ["--gpu-memory-utilization", str(self.gpu_memory_utilization)]
+            command += ["--tensor-parallel-size", str(self.tensor_parallel)]
+        if self.grammar:
+            command += ["--no-async-scheduling"]
+        if self.transfer is not None:
+            command += ["--weight-transfer-config", json.dumps({"backend": self.transfer})]
+        return [*command, *self.flags]
+
+    def variables(self, site: Path | None = None) -> dict[str, str]:
+        """Return what is added to the environment.
+
+        Args:
+            site: The folder of ``write_site``.
+        """
+        found = dict(BASE_ENVIRONMENT)
+        if self.device == "cpu":
+            found |= {
+                "OMP_NUM_THREADS": str(self.threads),
+                "VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib),
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            }
+        elif self.devices:
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices))
+        if site is not None:
+            found["PYTHONPATH"] = str(site)
+        return found | dict(self.environment)
+
+
+def one_engine_a_gpu(options: EngineOptions, devices: Sequence[int]) -> list[EngineOptions]:
+    """Return the options of an engine on each of these GPUs, or on each group of ``tensor_parallel`` of them."""
+    from dataclasses import replace
+
+    size = options.tensor_parallel
+    if len(devices) % size:
+        raise ConfigError(f"{len(devices)} GPUs cannot be dealt to engines of {size}")
+    groups = [tuple(devices[start : start + size]) for start in range(0, len(devices), size)]
+    return [replace(options, device="cuda", devices=group) for group in groups]

@@ -1,0 +1,516 @@
+"""A stand-in for a vLLM server: the routes and fields that are used, a model of a few lines, and faults by switch.
+
+Runs in the tests' own loop (``async with StandIn(...)``), or as a process with vLLM's command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import sys
+import time
+import urllib.parse
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+GRAMMAR_FILE, GRAMMAR_KEY, PREFIX, BLOCK = "dartsim_grammar.npz", "dartsim_grammar", "generate-tokens-", 32
+MASKED = -9999.0
+
+
+@dataclass
+class Faults:
+    """What goes wrong from now on.
+
+    Attributes:
+        hang: Requests are never answered.
+        status: Generation answers this status instead.
+        drop: So many requests lose their connection before an answer.
+        refuse_loads: So many loads fail with 500.
+        silent_loads: So many loads say that they worked, and change nothing.
+        lie: Tokens are not those that were allowed.
+    """
+
+    hang: bool = False
+    status: int = 0
+    drop: int = 0
+    refuse_loads: int = 0
+    silent_loads: int = 0
+    lie: bool = False
+
+
+@dataclass
+class Live:
+    """A request that is being answered."""
+
+    task: asyncio.Task[Any]
+    tokens: list[int] = field(default_factory=list)
+    aborted: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class HttpError(Exception):
+    def __init__(self, status: int, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.more = more
+
+
+class StandIn:
+    """The server.
+
+    Args:
+        model: A model folder: tensors, grammar, vocabulary size and image rules are read from there.
+        release: ``0.32`` lets new requests wait while it is paused, ``0.33`` refuses them with 503 in two modes.
+        token_seconds: Time of a token.
+        port: It listens on; 0 takes a free one.
+    """
+
+    def __init__(self, model: Path, *, release: str = "0.32", token_seconds: float = 0.001, port: int = 0) -> None:
+        self.model = model
+        self.release = release
+        self.token_seconds = token_seconds
+        self.port = port
+        self.faults = Faults()
+        self.live: dict[str, Live] = {}
+        self.seen: list[tuple[str, str]] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.paused: str | None = None
+        self.version = "default"
+        self.updating = False
+        self.root = Path("/")
+        self.cache: set[bytes] = set()
+        self.counts = dict.fromkeys(("prompt", "generation", "queries", "hits", "images"), 0)
+        settings = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        self.vocabulary = int(settings["text_config"]["vocab_size"])
+        self.image = int(settings["image_token_id"])
+        rules = json.loads((model / "preprocessor_config.json").read_text(encoding="utf-8"))
+        self.unit = rules["patch_size"] * rules["merge_size"]
+        grammar = model / GRAMMAR_FILE
+        self.follows = np.load(grammar)["follows"] if grammar.is_file() else None
+        self.tensors = read_tensors(model)
+        self._going = asyncio.Event()
+        self._going.set()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> StandIn:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=2**26)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    # ---- HTTP
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, target, _ = head[0].split(" ")
+        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:] if line)}
+        raw = await reader.readexactly(int(headers.get("content-length", "0")))
+        parts = urllib.parse.urlsplit(target)
+        query = dict(urllib.parse.parse_qsl(parts.query))
+        self.seen.append((method, parts.path))
+        work = asyncio.ensure_future(self._route(method, parts.path, query, json.loads(raw) if raw else {}))
+        gone = asyncio.ensure_future(reader.read(1))  # returns when the client hangs up
+        try:
+            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                return False
+            status, payload = work.result() if not isinstance(work.exception(), HttpError) else _refusal(work)
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.wait([work, gone])
+        text = payload if isinstance(payload, str) else json.dumps(payload)
+        body = text.encode()
+        keep = status < 500  # as uvicorn does after an exception
+        writer.write(
+            f"HTTP/1.1 {status} x\r\ncontent-length: {len(body)}\r\ncontent-type: application/json\r\n"
+            f"connection: {'keep-alive' if keep else 'close'}\r\n\r\n".encode()
+            + body
+        )
+        await writer.drain()
+        return keep
+
+    async def _route(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
+        routes: dict[tuple[str, str], Callable[[dict[str, str], dict[str, Any]], Awaitable[Any]]] = {
+            ("GET", "/health"): self._nothing,
+            ("GET", "/metrics"): self._metrics,
+            ("POST", "/inference/v1/generate"): self._generate,
+            ("POST", "/abort_requests"): self._abort,
+            ("POST", "/pause"): self._pause,
+            ("POST", "/resume"): self._resume,
+            ("GET", "/is_paused"): self._is_paused,
+            ("POST", "/reset_prefix_cache"): self._reset_prefix,
+            ("POST", "/reset_encoder_cache"): self._nothing,
+            ("POST", "/collective_rpc"): self._rpc,
+            ("POST", "/init_weight_transfer_engine"): self._init,
+            ("POST", "/start_weight_update"): self._start,
+            ("POST", "/update_weights"): self._update,
+            ("POST", "/finish_weight_update"): self._finish,
+            ("POST", "/update_weight_version"): self._label,
+            ("GET", "/weight_info"): self._info,
+            ("POST", "/weight_checker"): self._check,
+        }
+        if (method, path) not in routes:
+            return 404, {"detail": "Not Found"}
+        return 200, await routes[method, path](query, body)
+
+    async def _nothing(self, query: dict[str, str], body: dict[str, Any]) -> str:
+        return ""
+
+    # ---- generation
+
+    async def _generate(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self.bodies.append(body)
+        params = body["sampling_params"]
+        if self.faults.status:
+            raise HttpError(self.faults.status, "a fault by switch", type="InternalServerError")
+        if self.faults.drop:
+            self.faults.drop -= 1
+            raise ConnectionResetError
+        if bad := [t for t in params.get("allowed_token_ids") or () if not 0 <= t < self.vocabulary]:
+            raise HttpError(400, f"allowed_token_ids contains out-of-vocab token id {bad[0]}", type="BadRequestError")
+        if self.release >= "0.33" and self.paused in ("abort", "wait"):
+            raise HttpError(503, "Generation is paused. Please retry after it resumes.", type="engine_paused")
+        task = asyncio.current_task()
+        assert task is not None
+        request_id = PREFIX + body["request_id"]
+        live = self.live[request_id] = Live(task)
+        try:
+            return await self._tokens(request_id, body, live)
+        finally:
+            self.live.pop(request_id, None)
+
+    async def _tokens(self, request_id: str, body: dict[str, Any], live: Live) -> dict[str, Any]:
+        params = body["sampling_params"]
+        prompt, places = self._expand(body)
+        cached = self._look_up(prompt, body)
+        rng = np.random.default_rng(params.get("seed"))
+        contents: list[dict[str, Any]] = []
+        spans: list[dict[str, Any]] = []
+        reason, state = "length", 0
+        while len(live.tokens) < params.get("max_tokens", 16):
+            await self._turn(live)
+            if live.aborted.is_set():
+                reason = "abort"
+                break
+            logprobs = self._distribution([*prompt, *live.tokens], params, state)
+            token = int(rng.choice(len(logprobs), p=np.exp(logprobs) / np.exp(logprobs).sum()))
+            if self.faults.lie:
+                token = int(np.argmin(logprobs))
+            if not spans or spans[-1]["version"] != self.version:
+                spans.append({"version": self.version, "start": len(live.tokens), "end": 0})
+            live.tokens.append(token)
+            spans[-1]["end"] = len(live.tokens)
+            contents.append(_place(token, logprobs, params.get("logprobs") or 0))
+            if self.follows is not None and state >= 0:
+                state = int(self.follows[state, token])
+            if token in (params.get("stop_token_ids") or ()):
+                reason = "stop"
+                break
+        self.counts["generation"] += len(live.tokens)
+        usage = {
+            "prompt_tokens": len(prompt),
+            "total_tokens": len(prompt) + len(live.tokens),
+            "completion_tokens": len(live.tokens),
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+        choice = {
+            "index": 0,
+            "finish_reason": reason,
+            "stop_reason": live.tokens[-1] if reason == "stop" else None,
+            "token_ids": live.tokens,
+            "weight_versions": spans or None,
+            "logprobs": {"content": contents} if params.get("logprobs") is not None else None,
+        }
+        answer = {"request_id": request_id, "model": "policy", "created": 0, "usage": usage, "choices": [choice]}
+        if body.get("return_token_ids"):
+            answer |= {"prompt_token_ids": prompt, "mm_placeholders": {"image": places}}
+        return answer
+
+    async def _turn(self, live: Live) -> None:
+        """Wait for the time of one token, and while paused."""
+        if self.faults.hang:
+            await live.aborted.wait()
+            return
+        if self.paused and not (self.paused == "wait" and live.tokens):
+            ends = [asyncio.ensure_future(self._going.wait()), asyncio.ensure_future(live.aborted.wait())]
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for end in ends:
+                    end.cancel()
+        await asyncio.sleep(self.token_seconds)
+
+    def _expand(self, body: dict[str, Any]) -> tuple[list[int], list[dict[str, int]]]:
+        """Put as many image tokens in the place of one as the picture has."""
+        pictures = [_size(part["url"]) for part in body.get("content_parts") or ()]
+        self.counts["images"] += len(pictures)
+        prompt: list[int] = []
+        places: list[dict[str, int]] = []
+        for token in body["token_ids"]:
+            if token != self.image:
+                prompt.append(token)
+                continue
+            width, height = pictures[len(places)]
+            count = (width // self.unit) * (height // self.unit)
+            places.append({"offset": len(prompt), "length": count})
+            prompt += [token] * count
+        if len(places) != len(pictures):
+            raise HttpError(400, f"{len(pictures)} images for {len(places)} places", type="BadRequestError")
+        return prompt, places
+
+    def _look_up(self, prompt: list[int], body: dict[str, Any]) -> int:
+        """Count the tokens of whole blocks that were computed before, under the same salt and with the same images."""
+        shown = [part["url"] for part in body.get("content_parts") or ()]
+        starts = [i for i, t in enumerate(prompt) if t == self.image and prompt[i - 1] != self.image]
+        keys, salt = [], str(body.get("cache_salt"))
+        for end in range(BLOCK, len(prompt) + 1, BLOCK):
+            images = "".join(url for url, start in zip(shown, starts, strict=True) if start < end)
+            keys.append(hashlib.sha256(f"{salt}{images}{prompt[:end]}".encode()).digest())
+        hits = next((i for i, key in enumerate(keys) if key not in self.cache), len(keys))
+        self.cache.update(keys)
+        self.counts["prompt"] += len(prompt)
+        self.counts["queries"] += len(prompt)
+        self.counts["hits"] += hits * BLOCK
+        return hits * BLOCK
+
+    def _distribution(self, tokens: list[int], params: dict[str, Any], state: int) -> np.ndarray:
+        """Return log-probabilities as sampled: of the weights, the last token, the masks and the temperature."""
+        weights = int.from_bytes(hashlib.sha256("".join(sorted(self.tensors.values())).encode()).digest()[:8])
+        logits = np.random.default_rng([weights, tokens[-1], len(tokens)]).normal(size=self.vocabulary)
+        if params.get("allowed_token_ids"):
+            allowed = np.full(self.vocabulary, -np.inf)
+            allowed[params["allowed_token_ids"]] = 0.0
+            logits += allowed
+        for token, bias in (params.get("logit_bias") or {}).items():
+            logits[int(token)] += bias
+        if (params.get("extra_args") or {}).get(GRAMMAR_KEY):
+            if self.follows is None:
+                raise HttpError(500, f"a request asks for a grammar and the model's folder holds no {GRAMMAR_FILE}")
+            logits[self.follows[max(state, 0)] == -2] = -np.inf
+        logits /= params.get("temperature") or 1.0
+        top = logits.max()
+        return logits - top - np.log(np.exp(logits - top).sum())
+
+    async def _abort(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        chosen = body.get("request_ids") or list(self.live)
+        for request_id in chosen:
+            if request_id in self.live:
+                self.live[request_id].aborted.set()
+        return {"status": "aborted", "aborted": len(chosen)}
+
+    # ---- pauses
+
+    async def _pause(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        mode = query.get("mode", "abort")
+        self.paused = mode
+        self._going.clear()
+        if mode == "abort":
+            await self._abort({}, {})
+        if mode == "wait":
+            begun = {key for key, live in self.live.items() if live.tokens}
+            while begun & set(self.live):  # noqa: ASYNC110 - as simple as can be
+                await asyncio.sleep(self.token_seconds)
+        return {"status": "paused"}
+
+    async def _resume(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self.paused = None
+        self._going.set()
+        return {"status": "resumed"}
+
+    async def _is_paused(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        return {"is_paused": self.paused is not None}
+
+    async def _reset_prefix(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        held = any(live.tokens for live in self.live.values()) and query.get("reset_running_requests") != "true"
+        if not held:
+            self.cache.clear()
+        return {"success": not held}
+
+    # ---- weights
+
+    def _take(self, path: Path) -> None:
+        if self.faults.refuse_loads:
+            self.faults.refuse_loads -= 1
+            raise HttpError(500, "Worker failed with error 'a fault by switch'", type="InternalServerError")
+        if self.faults.silent_loads:
+            self.faults.silent_loads -= 1
+            return
+        try:
+            found = read_tensors(path)
+        except (OSError, ValueError) as error:
+            raise HttpError(500, f"Worker failed with error '{error}'", type="InternalServerError") from error
+        self.tensors = self.tensors | found
+
+    async def _rpc(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        if body["method"] != "reload_weights":
+            raise HttpError(500, f"no method {body['method']}", type="InternalServerError")
+        self._take(Path(body["kwargs"]["weights_path"]))
+        return {"results": [None]}
+
+    async def _init(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self.root = Path(body["init_info"]["root"])
+        return {"message": "Weight transfer initialized"}
+
+    async def _start(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        if self.updating:
+            raise HttpError(500, "start_weight_update called while a weight update is already active.")
+        self.updating = True
+        return {"message": "Weight update started"}
+
+    async def _update(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        if not self.updating:
+            raise HttpError(500, "start_weight_update must be called before update_weights.")
+        info = body["update_info"]
+        try:
+            path = self.root / info["path"]
+            for name, wanted in info["sha256"].items():
+                file = path / name if path.is_dir() else path
+                if hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
+                    raise HttpError(500, f"Worker failed with error '{name} has another SHA-256'")
+            self._take(path)
+        except BaseException:
+            self.updating = False
+            raise
+        return {"message": "Weights updated"}
+
+    async def _finish(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        if not self.updating:
+            raise HttpError(500, "finish_weight_update called without a matching start_weight_update.")
+        self.updating = False
+        if body.get("weight_version") is not None:
+            self.version = body["weight_version"]
+        return {"message": "Weight update finished"}
+
+    async def _label(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self.version = body["new_version"]
+        return {"success": True, "new_version": self.version}
+
+    async def _info(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        return {"weight_version": self.version}
+
+    async def _check(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        return {"checksums": {f"dp0:pp0:pcp0:tp0:{name}": value for name, value in self.tensors.items()}}
+
+    async def _metrics(self, query: dict[str, str], body: dict[str, Any]) -> str:
+        waiting = sum(not live.tokens for live in self.live.values()) if self.paused else 0
+        values = {
+            "num_requests_running": len(self.live) - waiting,
+            "num_requests_waiting": waiting,
+            "kv_cache_usage_perc": 0.0,
+            "prompt_tokens_total": self.counts["prompt"],
+            "generation_tokens_total": self.counts["generation"],
+            "prefix_cache_queries_total": self.counts["queries"],
+            "prefix_cache_hits_total": self.counts["hits"],
+            "mm_cache_queries_total": self.counts["images"],
+            "mm_cache_hits_total": 0,
+            "num_preemptions_total": 0,
+        }
+        lines = ["# HELP vllm:num_requests_running Number of requests in model execution batches."]
+        lines += [f'vllm:{name}{{engine="0",model_name="policy"}} {float(value)}' for name, value in values.items()]
+        lines.append('vllm:num_requests_waiting_by_reason{engine="0",reason="a b"} 0.0')
+        return "\n".join(lines) + "\n"
+
+
+def read_tensors(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of each tensor of a folder or file of safetensors."""
+    found = {}
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files:
+        raise FileNotFoundError(f"Cannot find any model weights with `{path}`")
+    for file in files:
+        raw = file.read_bytes()
+        length = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8 : 8 + length])
+        header.pop("__metadata__", None)
+        body = raw[8 + length :]
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            if end > len(body):
+                raise ValueError("Error while deserializing header: incomplete metadata, file not fully covered")
+            found[name] = hashlib.sha256(body[begin:end]).hexdigest()
+    return found
+
+
+def _place(token: int, logprobs: np.ndarray, count: int) -> dict[str, Any]:
+    def entry(each: int) -> dict[str, Any]:
+        rank = int((logprobs > logprobs[each]).sum()) + 1
+        return {"token_id": int(each), "logprob": max(float(logprobs[each]), MASKED), "rank": rank}
+
+    likeliest = [int(each) for each in np.argsort(-logprobs, kind="stable")[:count]]
+    listed = [token, *(each for each in likeliest if each != token)][: max(count, 1)]
+    return {**entry(token), "top_logprobs": [entry(each) for each in listed]}
+
+
+def _size(url: str) -> tuple[int, int]:
+    import base64
+    import io
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+        return image.size
+
+
+def _refusal(work: asyncio.Future[Any]) -> tuple[int, dict[str, Any]]:
+    error = work.exception()
+    assert isinstance(error, HttpError)
+    return error.status, {"error": {"message": str(error), "param": None, "code": error.status, **error.more}}
+
+
+def main() -> None:
+    """Run as a process, with the arguments that a vLLM server gets."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--start-seconds", type=float, default=0.0)
+    parser.add_argument("--fail-start", action="store_true")
+    known, _ = parser.parse_known_args()
+    print("loading the model", flush=True)
+    time.sleep(known.start_seconds)
+    if known.fail_start:
+        print("ValueError: a fault by switch", flush=True)
+        sys.exit(3)
+
+    async def serve() -> None:
+        async with StandIn(known.model, port=known.port):
+            await asyncio.get_running_loop().create_future()
+
+    asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from dartsim.errors import ConfigError  # noqa: E402
+from real.vlm import build  # noqa: E402
+from real.vlm.export import export, export_weights  # noqa: E402
+from real.vlm.language import language_of  # noqa: E402
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_a_folder_holds_the_whole_model(make_vlm: Any, tmp_path: Path, family: str) -> None:
+    vlm = make_vlm(family=family, grammar="compact", max_new_tokens=8)
+    folder = export(vlm, tmp_path / "model")
+    assert (folder / "chat_template.jinja").is_file()
+    assert (np.load(folder / "dartsim_grammar.npz")["follows"] == vlm.grammar.follows).all()
+    again = build(replace(vlm.config, folder=str(folder)))
+    wanted = vlm.snapshot()
+    found = again.snapshot()
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_weights_are_called_as_in_the_folder_they_belong_to(make_vlm: Any, tmp_path: Path, family: str) -> None:
+    first, second = make_vlm(seed=0, family=family), make_vlm(seed=1, family=family)
+    whole = export(second, tmp_path / "whole")
+    base = export(first, tmp_path / "base")
+    folder = export_weights(second.snapshot(), tmp_path / "weights", like=base)
+    found, wanted = load_file(folder / "model.safetensors"), load_file(whole / "model.safetensors")
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert (folder / "config.json").read_text() == (base / "config.json").read_text()
+    bare = export_weights(second.snapshot(), tmp_path / "bare")
+    assert [path.name for path in bare.iterdir()] == ["model.safetensors"]
+
+
+def test_the_language_of_a_folder_is_that_of_its_model(make_vlm: Any, tmp_path: Path, prompts_of: Any) -> None:
+    vlm = make_vlm(grammar="compact", max_new_tokens=8, min_pixels=784, max_pixels=4_000)
+    language = language_of(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
+    assert (language.grammar.follows == vlm.grammar.follows).all()
+    assert language.rules == vlm.rules
+    assert language.decoding == vlm.decoding
+    for own, other in zip(prompts_of(vlm), prompts_of(language), strict=True):
+        assert own.key == other.key
+    with pytest.raises(ConfigError, match=r"holds no config\.json"):
+        language_of(vlm.config)
