@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dartsim.cli import collect, compare, desktop, doctor, evaluator, inspect, model, run
+from dartsim.cli import collect, compare, desktop, desktop_tasks, doctor, evaluator, inspect, measure, model, run
 from dartsim.cli.console import errors
 from dartsim.errors import ConfigError, DartsimError, TaskFileError
 
@@ -28,11 +28,13 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
 app.command("eval", epilog=model.EVAL_EXAMPLES)(model.evaluate)
 app.command("watch", epilog=model.WATCH_EXAMPLES)(model.watch)
+app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("report")(inspect.report)
 app.command("presets")(inspect.presets)
 app.command("profiles")(inspect.profiles)
 app.add_typer(inspect.config_app, name="config")
+desktop.desktop_app.command("tasks", epilog=desktop_tasks.EXAMPLES)(desktop_tasks.tasks)
 app.add_typer(desktop.desktop_app, name="desktop")
 app.add_typer(evaluator.evaluator_app, name="evaluator")
 

@@ -52,7 +52,7 @@ def build(
     host: Host = None,
 ) -> None:
     """Make our desktop image on an engine, unless it is there."""
-    settings = _settings(host)
+    settings = engine_settings(host)
     from real.desktop import build as build_image
 
     with errors.status("building"):
@@ -76,7 +76,7 @@ def start(
     json_file: Json = None,
 ) -> None:
     """Start one desktop, say where its server (and viewer) is, and remove it at Ctrl-C."""
-    settings = _settings(host)
+    settings = engine_settings(host)
     from real.desktop import desktop_spec
 
     spec = desktop_spec(variant.value, width=width, height=height, app=app, vnc=vnc, office=office)
@@ -128,7 +128,7 @@ def reap(
     json_file: Json = None,
 ) -> None:
     """Remove containers of ours that nobody wants any more; those of others are left alone."""
-    settings = _settings(host)
+    settings = engine_settings(host)
     from real.containers import DockerHost
 
     async def work() -> int:
@@ -142,7 +142,12 @@ def reap(
         out.print(f"removed {removed} container{'' if removed == 1 else 's'}")
 
 
-def _settings(url: str | None) -> HostSettings:
+def engine_settings(url: str | None) -> HostSettings:
+    """Return how an engine is reached.
+
+    Raises:
+        ConfigError: If the packages of real desktops are missing.
+    """
     missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
     if missing:
         raise ConfigError(f"real desktops need {' and '.join(missing)}: pip install 'dartsim[real]'")

@@ -74,9 +74,8 @@ def settings(overrides: list[str] | None, hours: float | None, seed: int | None)
     return found
 
 
-def new_folder(name: str) -> Path:
+def new_folder(name: str, base: Path = Path("runs")) -> Path:
     """Return the first unused folder of runs/NAME, runs/NAME-2 and so on."""
-    base = Path("runs")
     number = 1
     while (path := base / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1

@@ -55,24 +55,33 @@ class HighEntropyTurns:
 
     Args:
         share: Of a group's turns, in (0, 1].
+        keep_stored: Whether stored successes (``dartsim.curation.pool``) are kept whole and not ranked. What is
+            never solved is mostly what a policy is sure of and wrong about, so that the entropies of the first
+            weights are low there, and the paper's rule cuts the very turns that the pool brings.
 
     Source: DART (arXiv 2509.23866): steps at or above the group's 20 % quantile, so a share of .8. Departure:
         an exact count instead of an interpolated quantile, which ties and small groups would blur.
     """
 
-    def __init__(self, share: float = 0.8) -> None:
+    def __init__(self, share: float = 0.8, *, keep_stored: bool = False) -> None:
         if not 0.0 < share <= 1.0:
             raise ValueError(f"share must be in (0, 1], got {share}")
         self._share = share
+        self._keep_stored = keep_stored
 
     def select(self, group: Group) -> SelectedTurns:
         """Return which turns are kept."""
         ranked: list[tuple[float, int, int, int]] = []
+        num_unknown = 0
         kept = [[True] * len(t.turns) for t in group.trajectories]
         for place, trajectory in enumerate(group.trajectories):
+            if self._keep_stored and trajectory.attempt.group != group.id:
+                continue
             for index, turn in enumerate(trajectory.turns):
                 entropy = turn_entropy(turn.reply)
-                if entropy is not None:
+                if entropy is None:
+                    num_unknown += 1
+                else:
                     ranked.append((-entropy, trajectory.attempt.id, index, place))
         ranked.sort()
         num_kept = num_turns_kept(len(ranked), self._share)
@@ -83,7 +92,7 @@ class HighEntropyTurns:
             kept=tuple(tuple(flags) for flags in kept),
             num_kept=group.num_turns - num_cut,
             num_cut=num_cut,
-            num_unknown=group.num_turns - len(ranked),
+            num_unknown=num_unknown,
             threshold=-ranked[num_kept - 1][0] if ranked else None,
         )
 

@@ -1,9 +1,9 @@
 """What became of every trajectory, in memory: enough for a simulation, and it checks every transition.
 
-    recorded -> leased -> trained
-        ^         |
-        +---------+   (an update failed)
-    recorded -> dropped(reason)
+    recorded --eligible--> eligible --lease--> leased --trained--> trained
+        |                     |    ^             |
+        +-- lease             |    +--release----+   (an update failed; back to where it was)
+        +-- drop -------------+--> dropped(reason)
 
 Only trajectories that may still change are kept, so that memory does not grow with the run.
 """
@@ -16,16 +16,28 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from dartsim.errors import InvariantViolated
-from dartsim.types import Batch, Drop, Trajectory, Version
+from dartsim.types import Batch, Drop, Group, Trajectory, Version
 
 
 class TrajectoryState(StrEnum):
     """Where a stored trajectory is."""
 
     RECORDED = "recorded"
+    """It ended; its group is open."""
+    ELIGIBLE = "eligible"
+    """Its group is complete and may be trained on."""
     LEASED = "leased"
+    """It is in the batch of an update that has not finished."""
     TRAINED = "trained"
+    """It is part of a finished update."""
     DROPPED = "dropped"
+    """It is not trained on, for a reason."""
+
+
+WAITING = (TrajectoryState.RECORDED, TrajectoryState.ELIGIBLE)
+"""States of what no update has taken."""
+LIVE = (*WAITING, TrajectoryState.LEASED)
+"""States that are not the last one."""
 
 
 class MemoryStore:
@@ -33,16 +45,31 @@ class MemoryStore:
 
     Args:
         live: States of trajectories that were stored before and may still change.
+        judged: Those of them that became eligible once; a release makes them eligible again.
+        update: The last finished update; their numbers rise.
 
     Raises:
         InvariantViolated: On any transition that the diagram does not have, such as training twice; then
             nothing has changed.
     """
 
-    def __init__(self, live: Mapping[int, TrajectoryState] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        live: Mapping[int, TrajectoryState] = MappingProxyType({}),
+        *,
+        judged: frozenset[int] = frozenset(),
+        update: int = 0,
+    ) -> None:
         self._live = dict(live)
+        self._judged = set(judged)
+        self.update = update
         self.counts: Counter[TrajectoryState] = Counter(self._live.values())
         self.reasons: Counter[Drop] = Counter()
+
+    @property
+    def live(self) -> Mapping[int, TrajectoryState]:
+        """States of the trajectories that may still change, by attempt."""
+        return MappingProxyType(self._live)
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt."""
@@ -52,42 +79,88 @@ class MemoryStore:
         self._live[attempt] = TrajectoryState.RECORDED
         self.counts[TrajectoryState.RECORDED] += 1
 
+    def eligible(self, group: Group) -> None:
+        """Mark a group's own trajectories as eligible."""
+        attempts = own_attempts(group)
+        self._move(attempts, (TrajectoryState.RECORDED,), TrajectoryState.ELIGIBLE)
+        self._judged.update(attempts)
+
     def lease(self, batch: Batch) -> None:
         """Mark as leased."""
-        self._move(batch.trajectories, TrajectoryState.RECORDED, TrajectoryState.LEASED)
+        attempts = _attempts(batch.trajectories)
+        self._check(attempts, WAITING, TrajectoryState.LEASED)
+        self._check_update(batch)
+        self._move(attempts, WAITING, TrajectoryState.LEASED)
 
     def release(self, batch: Batch) -> None:
-        """Mark as recorded again."""
-        self._move(batch.trajectories, TrajectoryState.LEASED, TrajectoryState.RECORDED)
+        """Mark as what it was before: eligible, or only recorded."""
+        self.give_back(_attempts(batch.trajectories))
+
+    def give_back(self, attempts: Sequence[int]) -> None:
+        """Release by number."""
+        self._move(attempts, (TrajectoryState.LEASED,), TrajectoryState.RECORDED)
+        for attempt in self._judged.intersection(attempts):
+            self._live[attempt] = TrajectoryState.ELIGIBLE
+            self.counts[TrajectoryState.RECORDED] -= 1
+            self.counts[TrajectoryState.ELIGIBLE] += 1
 
     def trained(self, batch: Batch, version: Version) -> None:
         """Mark as trained and forget."""
-        self._move(batch.trajectories, TrajectoryState.LEASED, TrajectoryState.TRAINED)
+        attempts = _attempts(batch.trajectories)
+        self._check(attempts, (TrajectoryState.LEASED,), TrajectoryState.TRAINED)
+        self._check_update(batch)
+        self._move(attempts, (TrajectoryState.LEASED,), TrajectoryState.TRAINED)
+        self.update = batch.update
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
         """Mark as dropped and forget."""
-        self._move(trajectories, TrajectoryState.RECORDED, TrajectoryState.DROPPED)
-        self.reasons[reason] += len(trajectories)
+        self.give_up(_attempts(trajectories), reason)
+
+    def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
+        """Drop by number: what is known of a trajectory that cannot be read back."""
+        self._move(attempts, WAITING, TrajectoryState.DROPPED)
+        self.reasons[reason] += len(attempts)
+
+    def recover(self) -> Sequence[int]:
+        """Return what was leased to an update that will not finish, and give it back."""
+        leased = [attempt for attempt, state in self._live.items() if state is TrajectoryState.LEASED]
+        self.give_back(leased)
+        return leased
 
     def close(self) -> None:
         """Nothing is pending."""
 
-    def _move(self, trajectories: Sequence[Trajectory], old: TrajectoryState, new: TrajectoryState) -> None:
-        live = self._live
-        attempts = [trajectory.attempt.id for trajectory in trajectories]
+    def _check_update(self, batch: Batch) -> None:
+        if batch.update <= self.update:
+            raise InvariantViolated(f"update {batch.update} cannot be done any more: update {self.update} is finished")
+
+    def _check(self, attempts: Sequence[int], old: tuple[TrajectoryState, ...], new: TrajectoryState) -> None:
         if len(set(attempts)) < len(attempts):
             raise InvariantViolated(f"an attempt is named twice among those to become {new.value}: {attempts}")
         for attempt in attempts:
-            found = live.get(attempt)
-            if found is not old:
+            found = self._live.get(attempt)
+            if found not in old:
                 state = "not live" if found is None else found.value
-                raise InvariantViolated(
-                    f"attempt {attempt} is {state}, and only a {old.value} one can become {new.value}"
-                )
+                wanted = " or ".join(old)
+                raise InvariantViolated(f"attempt {attempt} is {state}, and only a {wanted} one can become {new.value}")
+
+    def _move(self, attempts: Sequence[int], old: tuple[TrajectoryState, ...], new: TrajectoryState) -> None:
+        self._check(attempts, old, new)
+        live = self._live
         for attempt in attempts:
-            if new in (TrajectoryState.TRAINED, TrajectoryState.DROPPED):
-                del live[attempt]
-            else:
+            self.counts[live[attempt]] -= 1
+            if new in LIVE:
                 live[attempt] = new
-        self.counts[old] -= len(attempts)
+            else:
+                del live[attempt]
+                self._judged.discard(attempt)
         self.counts[new] += len(attempts)
+
+
+def own_attempts(group: Group) -> list[int]:
+    """Return the numbers of a group's own attempts, without what came from the success pool."""
+    return [t.attempt.id for t in group.trajectories if t.attempt.group == group.id]
+
+
+def _attempts(trajectories: Sequence[Trajectory]) -> list[int]:
+    return [trajectory.attempt.id for trajectory in trajectories]

@@ -156,11 +156,14 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
 def _desktop(config: Config) -> Sequence[Task]:
     """Return the tasks of our desktop image."""
     from real.desktop.tasks.panel import panel_tasks
+    from real.desktop.tasks.suite import desktop_tasks
 
     tasks = config.tasks
     if tasks.desktop == "panel":
         return panel_tasks(tasks.count, config.run.seed)
-    raise ConfigError(f"tasks.desktop = {tasks.desktop!r} is unknown; known: panel")
+    if tasks.desktop == "apps":
+        return desktop_tasks()
+    raise ConfigError(f"tasks.desktop = {tasks.desktop!r} is unknown; known: panel, apps")
 
 
 def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDifficulty]:

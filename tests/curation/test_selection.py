@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -71,6 +72,17 @@ def test_turns_without_entropies_are_kept_and_reported():
     assert (found.num_kept, found.num_cut, found.num_unknown, found.threshold) == (3, 1, 2, 2.0)
     blind = HighEntropyTurns(0.5).select(group([None, None]))
     assert (blind.num_kept, blind.num_unknown, blind.threshold) == (2, 2, None)
+
+
+def test_a_stored_success_is_ranked_or_kept_whole():
+    mixed = group([[1.0], [2.0], [3.0], [4.0]], [[0.1], [0.2]])
+    stored = replace(mixed.trajectories[1], attempt=replace(mixed.trajectories[1].attempt, id=-1, group=-1))
+    rescued = replace(mixed, trajectories=(mixed.trajectories[0], stored))
+    ranked = HighEntropyTurns(0.5).select(rescued)
+    assert ranked.kept == ((False, True, True, True), (False, False))
+    whole = HighEntropyTurns(0.5, keep_stored=True).select(rescued)
+    assert whole.kept == ((False, False, True, True), (True, True))
+    assert (whole.num_kept, whole.num_cut, whole.num_unknown) == (4, 2, 0)
 
 
 def test_switched_off_every_turn_is_kept():

@@ -8,6 +8,7 @@ from sqlalchemy import create_engine, select, text
 from dartsim.checks import check_store, sample_batch, sample_trajectory
 from dartsim.curation import MemoryStore, TrajectoryState
 from dartsim.curation.sql import TRAJECTORIES, UPDATES, SqlStore, open_sqlite
+from dartsim.curation.sql.rows import ROW_BYTES
 from dartsim.errors import InvariantViolated
 from dartsim.types import Drop
 
@@ -21,7 +22,7 @@ def sql_store(url="sqlite://", **options):
 
 def rows(store):
     store.flush()
-    with store._engine.connect() as connection:
+    with store.engine.connect() as connection:
         found = connection.execute(select(TRAJECTORIES).order_by(TRAJECTORIES.c.attempt)).mappings()
         return [dict(row) for row in found]
 
@@ -153,6 +154,12 @@ def test_a_row_tells_what_an_attempt_was():
         "state": "recorded",
         "reason": None,
         "update": None,
+        "index": 0,
+        "seed": 7,
+        "turn_limit": 30,
+        "version": 0,
+        "ready": None,
+        "kept_bytes": 3 * (ROW_BYTES + len("WAIT")),
     }
     assert (second["ending"], second["cause"], second["reward"]) == ("broken", "EnvBroken", None)
 
@@ -164,7 +171,7 @@ def test_updates_are_rows_too():
             store.record(trajectory)
         store.lease(batch)
         store.trained(batch, 1)
-        with store._engine.connect() as connection:
+        with store.engine.connect() as connection:
             found = [tuple(row) for row in connection.execute(select(UPDATES))]
     assert found == [(1, 1, 2, 7)]
 
@@ -228,8 +235,8 @@ def test_pending_rows_are_written_when_there_are_many():
     with sql_store(max_pending=3) as store:
         for number in range(3):
             store.record(sample_trajectory(number))
-        assert (len(store._rows), len(store._changes)) == (0, 0)
+        assert len(store._pending) == 0
         for number in range(3):
             store.drop([sample_trajectory(number)], Drop.MASKED)
-        assert (len(store._rows), len(store._changes)) == (0, 0)
+        assert len(store._pending) == 0
         assert {row["state"] for row in rows(store)} == {"dropped"}

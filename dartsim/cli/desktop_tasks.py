@@ -1,0 +1,198 @@
+"""``dartsim desktop tasks``: the tasks of our desktop image, listed, or tried out on real desktops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.desktop import Host, Office, Variant, VariantOption, engine_settings
+from dartsim.cli.options import Json
+from dartsim.errors import ConfigError, EnvFault, ScoreUnavailable
+from dartsim.types import Task
+
+if TYPE_CHECKING:
+    from dartsim.ports import EnvProvider
+    from real.containers import ContainerSpec, HostSettings
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim desktop tasks\n\n"
+    "dartsim desktop tasks --check --at-once 4\n\n"
+    "dartsim desktop tasks thunar-drag-file --gif pictures"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came out of one task's check.
+
+    Attributes:
+        task: Its id.
+        apps: Its applications.
+        steps: Turns of its oracle.
+        oracle: The oracle's score; None if there was none.
+        nothing: The highest score of doing nothing; None if there was none.
+        seconds: The oracle's attempt, from the start of its desktop to its score.
+        fault: What kept it from being scored.
+        passed: Whether the oracle scored 1 and doing nothing 0.
+    """
+
+    task: str
+    apps: list[str]
+    steps: int
+    oracle: float | None = None
+    nothing: float | None = None
+    seconds: float | None = None
+    fault: str | None = None
+    passed: bool = False
+
+
+def tasks(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TASK]...", help="Ids; default: all.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Play each oracle, and do nothing, on real desktops.")] = False,
+    gif: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as GIF.")
+    ] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Desktops at one time.")] = 2,
+    variant: VariantOption = Variant.SKELETON,
+    office: Office = False,
+    width: Annotated[int, typer.Option(min=1024, help="Of their screens, pixels.")] = 1280,
+    height: Annotated[int, typer.Option(min=720, help="Of their screens, pixels.")] = 720,
+    host: Host = None,
+    json_file: Json = None,
+) -> None:
+    """List the tasks of our desktop image, or check that each can be solved and is not solved by doing nothing.
+
+    Exit code 1 if a check fails.
+    """
+    from real.desktop.tasks.oracles import ORACLES
+
+    chosen = _chosen(names or [])
+    if not check and gif is None:
+        rows = [Row(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
+        if json_file is not None:
+            write_json([{"task": row.task, "apps": row.apps, "steps": row.steps} for row in rows], json_file)
+        if json_file != "-":
+            out.print(_listing(rows, chosen))
+        return
+    settings = engine_settings(host)
+    from real.desktop import build, desktop_spec
+
+    if gif is not None:
+        gif.mkdir(parents=True, exist_ok=True)
+    image = asyncio.run(build(variant.value, settings, office=office))
+    spec = desktop_spec(variant.value, width=width, height=height, image=image)
+    rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))
+    if json_file is not None:
+        write_json([asdict(row) for row in rows], json_file)
+    if json_file != "-":
+        out.print(_checked(rows))
+    failed = [row.task for row in rows if not row.passed]
+    if failed:
+        errors.print(f"{len(failed)} of {len(rows)} tasks failed: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
+def _chosen(names: Sequence[str]) -> list[Task]:
+    """Return the named tasks, all if none is named, in the order of the list."""
+    from real.desktop.tasks.suite import desktop_tasks
+
+    known = desktop_tasks()
+    unknown = sorted(set(names) - {task.id for task in known})
+    if unknown:
+        raise ConfigError(f"no task is named {', '.join(unknown)}; `dartsim desktop tasks` lists them")
+    return [task for task in known if not names or task.id in names]
+
+
+async def _check(
+    chosen: Sequence[Task],
+    spec: ContainerSpec,
+    settings: HostSettings,
+    screen: tuple[int, int],
+    at_once: int,
+    gif: Path | None,
+) -> list[Row]:
+    from real.desktop.tasks.playing import desktops
+
+    free = list(range(at_once))
+    room = asyncio.Semaphore(at_once)
+    done = 0
+
+    with errors.status(f"0 of {len(chosen)} tasks") as status:
+
+        async def one(provider: EnvProvider, task: Task) -> Row:
+            nonlocal done
+            async with room:
+                slot = free.pop()
+                try:
+                    return await _row(provider, task, slot, gif)
+                finally:
+                    free.append(slot)
+                    done += 1
+                    status.update(f"{done} of {len(chosen)} tasks")
+
+        async with desktops(spec, settings, screen=screen) as provider, asyncio.TaskGroup() as group:
+            rows = [group.create_task(one(provider, task)) for task in chosen]
+    return [row.result() for row in rows]
+
+
+async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> Row:
+    """Try one task out; a fault is told in its row."""
+    from envs.render import episode_gif
+    from real.desktop.tasks.oracles import ORACLES
+    from real.desktop.tasks.playing import try_out
+
+    apps, steps = _apps(task), len(ORACLES[task.id])
+    try:
+        tried = await try_out(provider, task, slot=slot)
+    except (EnvFault, ScoreUnavailable) as fault:
+        return Row(task=task.id, apps=apps, steps=steps, fault=str(fault))
+    oracle = tried.oracle
+    if gif is not None:
+        await asyncio.to_thread(
+            episode_gif, oracle.frames, oracle.actions, gif / f"{task.id}.gif", end=f"score {oracle.score:g}"
+        )
+    return Row(
+        task=task.id,
+        apps=apps,
+        steps=steps,
+        oracle=oracle.score,
+        nothing=tried.nothing,
+        seconds=round(oracle.seconds, 2),
+        passed=tried.passed,
+    )
+
+
+def _apps(task: Task) -> list[str]:
+    return [str(app) for app in task.spec.get("related_apps", ())]
+
+
+def _table(*columns: str) -> Table:
+    table = Table(title=None, header_style="bold", show_edge=False, pad_edge=False)
+    for name in columns:
+        number = name in ("steps", "oracle", "nothing", "seconds")
+        table.add_column(name, justify="right" if number else "left", no_wrap=number or name == "task")
+    return table
+
+
+def _listing(rows: Sequence[Row], chosen: Sequence[Task]) -> Table:
+    table = _table("task", "app", "steps", "instruction")
+    for row, task in zip(rows, chosen, strict=True):
+        table.add_row(row.task, ", ".join(row.apps), str(row.steps), task.instruction)
+    return table
+
+
+def _checked(rows: Sequence[Row]) -> Table:
+    table = _table("task", "app", "steps", "oracle", "nothing", "seconds", "")
+    for row in rows:
+        figures = ["–" if value is None else f"{value:g}" for value in (row.oracle, row.nothing, row.seconds)]
+        verdict = "ok" if row.passed else f"failed{': ' + row.fault if row.fault else ''}"
+        table.add_row(row.task, ", ".join(row.apps), str(row.steps), *figures, verdict)
+    return table

@@ -1,0 +1,402 @@
+"""``SqlStore``: what became of every trajectory, and what it was, in a database that outlives the run.
+
+    record, eligible, drop ──► pending ──┐
+    lease, release, trained ─────────────┴──► one transaction ──► database
+    screenshots ──► files, before the transaction that names them
+
+``durability`` says when a call's transaction is written: ``each`` before the call returns; ``batched`` at the latest
+with the next lease, release or trained mark, or when there is much. What a crash takes from a batched store is the
+newest trajectories and drops, as if those attempts had still been running; never anything that an update used.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.engine import Engine
+
+from dartsim.curation.blobs import BlobStore
+from dartsim.curation.checkpoints import Checkpoint
+from dartsim.curation.faults import StoreFault
+from dartsim.curation.pool import Stored
+from dartsim.curation.sql.contents import LOW_WATER, Contents
+from dartsim.curation.sql.layout import prepare
+from dartsim.curation.sql.pending import Pending
+from dartsim.curation.sql.recovery import Recovered, plan_recovery
+from dartsim.curation.sql.tables import (
+    BATCH_MEMBERS,
+    BATCHES,
+    CHECKPOINTS,
+    DOCUMENTS,
+    SUCCESSES,
+    TASKS,
+    TRAJECTORIES,
+    UPDATES,
+    VERSIONS,
+)
+from dartsim.curation.sql.writer import Writer, reading
+from dartsim.curation.store import LIVE, MemoryStore, TrajectoryState, own_attempts
+from dartsim.errors import InvariantViolated
+from dartsim.types import Batch, Drop, Group, Observation, Trajectory, Version
+
+Durability = Literal["each", "batched"]
+Keep = Literal["all", "live", "none"]
+COLLECTED = "collected"
+"""State of a stored success from before the run: it has no life in it."""
+TURNS_A_CHANGE = 10
+"""A batched store writes at the latest at so many times its ``max_pending`` turns."""
+
+
+class SqlStore:
+    """Trajectories with the transitions of ``MemoryStore`` and no others, as rows and files.
+
+    One process at a time: opening a store ends the writing of whoever had it open.
+
+    Args:
+        engine: The database; its tables are made or upgraded.
+        durability: When a call is written; see above.
+        keep: Whose turns are kept: those of ``all``, of ``live`` trajectories (neither trained nor dropped), or none.
+        blobs: Where screenshots are kept; None: nowhere.
+        max_disk_gib: Most that turns and screenshots may take; then what ended first makes room.
+        checkpoints: Folder of the learner's checkpoints. With it, an update counts after a crash only if a checkpoint
+            contains it; None: the learner has nothing to lose, every finished update counts.
+        keep_checkpoints: How many of the newest stay.
+        max_pending: Changes that a batched store collects at most.
+
+    Raises:
+        InvariantViolated: On any other transition; nothing of it is written.
+        StoreFault: If the database or its disk failed; every call may raise it. What was told stays first in line.
+        LayoutUnknown: If a newer dartsim made the database.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        durability: Durability = "batched",
+        keep: Keep = "live",
+        blobs: BlobStore | None = None,
+        max_disk_gib: float | None = None,
+        checkpoints: Path | None = None,
+        keep_checkpoints: int = 2,
+        max_pending: int = 2_000,
+    ) -> None:
+        prepare(engine)
+        self._engine = engine
+        self._each = durability == "each"
+        self._keep = keep
+        self._checkpoints = checkpoints
+        self._keep_checkpoints = keep_checkpoints
+        self._max_pending = max_pending
+        self._writer = Writer(engine)
+        max_bytes = None if max_disk_gib is None else int(max_disk_gib * 2**30)
+        self.contents = Contents(engine, blobs, max_bytes)
+        self._ended: list[int] = []
+        """Trajectories whose turns are of no more use."""
+        self._uncontained: list[int] = []
+        """Trained ones that no checkpoint contains yet."""
+        self._read_states()
+
+    def _read_states(self) -> None:
+        columns = TRAJECTORIES.c
+        with reading(self._engine) as connection:
+            live = select(columns.attempt, columns.state, columns.ready).where(columns.state.in_(LIVE))
+            found = connection.execute(live).all()
+            leased = connection.execute(select(BATCHES.c.update, BATCHES.c.batch).where(BATCHES.c.state == "leased"))
+            self._leases = {row.update: row.batch for row in leased}
+            self._batches = connection.scalar(select(func.max(BATCHES.c.batch))) or 0
+            last = connection.scalar(select(func.max(UPDATES.c.update))) or 0
+            self._uses = {row.attempt: row.uses for row in connection.execute(select(SUCCESSES))}
+            self._safe: int = connection.scalar(select(func.max(CHECKPOINTS.c.update))) or 0
+            self._pending = Pending(connection.scalars(select(TASKS.c.task)))
+        self.states = MemoryStore(
+            {attempt: TrajectoryState(state) for attempt, state, _ in found},
+            judged=frozenset(attempt for attempt, _, ready in found if ready is not None),
+            update=last,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """The database, for ``load_trajectories`` and other readers."""
+        return self._engine
+
+    # -- a trajectory's life ----------------------------------------------------------------------
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Keep a finished attempt, its screenshots first."""
+        self.states.record(trajectory)
+        self._add(trajectory, TrajectoryState.RECORDED.value)
+        self._settle()
+
+    def keep_ahead(self, observation: Observation) -> None:
+        """Write the files of an observation now, so that ``record`` need not; may be called from any thread."""
+        blobs = self.contents.blobs
+        if blobs is None or self._keep == "none":
+            return
+        for value, put in ((observation.screenshot, blobs.put), (observation.accessibility_tree, blobs.put_text)):
+            if value is not None:
+                try:
+                    put(value)
+                except StoreFault:
+                    return  # record meets it again, and counts it
+
+    def eligible(self, group: Group) -> None:
+        """Mark a group's own trajectories as eligible."""
+        self.states.eligible(group)
+        attempts = own_attempts(group)
+        self._pending.change(attempts, TrajectoryState.ELIGIBLE)
+        self._pending.ready(attempts, group.ready)
+        self._settle()
+
+    def lease(self, batch: Batch) -> None:
+        """Mark as leased to the batch's update."""
+        self.states.lease(batch)
+        attempts = _attempts(batch)
+        self._batches += 1
+        self._leases[batch.update] = self._batches
+        self._pending.change(attempts, TrajectoryState.LEASED, update=batch.update)
+        row = {
+            "batch": self._batches,
+            "update": batch.update,
+            "version": batch.version,
+            "num_trajectories": len(attempts),
+            "num_turns": batch.num_turns,
+            "state": "leased",
+        }
+        self._pending.then(insert(BATCHES).values(row))
+        members = [{"batch": self._batches, "attempt": attempt} for attempt in attempts]
+        self._pending.then_rows(insert(BATCH_MEMBERS), members)
+        self.flush()
+
+    def release(self, batch: Batch) -> None:
+        """Mark as eligible again, or as recorded if nobody told that it was."""
+        self.states.release(batch)
+        for attempt in _attempts(batch):
+            self._pending.change((attempt,), self.states.live[attempt])
+        self._end_lease(batch, "released")
+        self.flush()
+
+    def trained(
+        self,
+        batch: Batch,
+        version: Version,
+        *,
+        checkpoint: Checkpoint | None = None,
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Mark as trained, and keep the update and what belongs to it, all in one transaction.
+
+        Args:
+            batch: The batch.
+            version: What the update made.
+            checkpoint: A whole checkpoint that contains the update, if there is one.
+            documents: State by name that goes with it; see ``save``.
+        """
+        if checkpoint is not None and checkpoint.update != batch.update:
+            raise InvariantViolated(f"update {batch.update} comes with the checkpoint of update {checkpoint.update}")
+        self.states.trained(batch, version)
+        attempts = _attempts(batch)
+        self._pending.change(attempts, TrajectoryState.TRAINED, update=batch.update)
+        self._end_lease(batch, "trained")
+        counts = {"num_trajectories": len(attempts), "num_turns": batch.num_turns}
+        self._pending.then(
+            insert(UPDATES).values(update=batch.update, version=version, **counts),
+            insert(VERSIONS).values(version=version, update=batch.update, parent=batch.version),
+        )
+        self._keep_documents(documents or {})
+        old = self._keep_checkpoint(checkpoint)
+        self._uncontained.extend(attempts)
+        if checkpoint is not None or self._checkpoints is None:
+            self._end(self._uncontained)
+            self._uncontained = []
+        self.flush()
+        for folder in old:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+        """Mark as dropped."""
+        self.give_up([trajectory.attempt.id for trajectory in trajectories], reason)
+
+    def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
+        """Mark as dropped what is known by number only, as when it cannot be read back."""
+        self.states.give_up(attempts, reason)
+        self._pending.change(attempts, TrajectoryState.DROPPED, reason=reason.value)
+        self._end(attempts)
+        self._settle()
+
+    # -- what else a run remembers ----------------------------------------------------------------
+
+    def save(self, documents: Mapping[str, Any]) -> None:
+        """Keep state of the scheduler by name, in the place of what had that name: whatever JSON can say.
+
+        ``numpy.random.Generator.bit_generator.state`` is such a thing.
+        """
+        self._keep_documents(documents)
+        self.flush()
+
+    def documents(self) -> dict[str, Any]:
+        """Return what was saved, by name."""
+        self.flush()
+        with reading(self._engine) as connection:
+            found = connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
+            return {name: json.loads(text) for name, text in found}
+
+    def keep_successes(self, entries: Iterable[Stored]) -> None:
+        """Make the stored successes exactly these; ``dartsim.curation.sql.successes`` reads them."""
+        self.flush()
+        wanted = {entry.trajectory.attempt.id: entry for entry in entries}
+        for attempt in [attempt for attempt in self._uses if attempt not in wanted]:
+            del self._uses[attempt]
+            self._pending.then(delete(SUCCESSES).where(SUCCESSES.c.attempt == attempt))
+            if attempt < 0:
+                self._ended.append(attempt)
+            elif attempt not in self.states.live:
+                self._end((attempt,))
+        for attempt, entry in wanted.items():
+            if attempt not in self._uses:
+                self._add_success(entry)
+            elif self._uses[attempt] != entry.uses:
+                changed = update(SUCCESSES).where(SUCCESSES.c.attempt == attempt).values(uses=entry.uses)
+                self._pending.then(changed)
+            self._uses[attempt] = entry.uses
+        self.flush()
+
+    def recover(self) -> Recovered:
+        """Bring the store to a state from which a run can go on, whatever ended the last one; see ``Recovered``."""
+        self.flush()
+        recovered, steps = plan_recovery(self._engine, self._checkpoints)
+        self._writer.write(steps)
+        self._read_states()
+        for folder in recovered.removed:
+            shutil.rmtree(folder, ignore_errors=True)
+        while self._keep == "live" and self._forget_oldest():
+            pass
+        return recovered.with_orphans(self.contents.sweep())
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what is pending."""
+        self.flush()
+
+    def dispose(self) -> None:
+        """Let go of the database, when nothing more will come."""
+        self.flush()
+        self._engine.dispose()
+
+    def flush(self) -> None:
+        """Write what is pending, as one transaction."""
+        steps, num_bytes = self._pending.take()
+        self.contents.add((), num_bytes)
+        if steps or self._writer.waiting:
+            self._writer.write(steps)
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._forget(ended)
+        if self.contents.over:
+            self._make_room(0)
+
+    def _settle(self) -> None:
+        pending = self._pending
+        most = self._max_pending
+        if self._each or len(pending) >= most or pending.num_turns >= TURNS_A_CHANGE * most:
+            self.flush()
+
+    def _add(self, trajectory: Trajectory, state: str) -> None:
+        if self._keep == "none":
+            self._pending.add(trajectory, None, state=state)
+            return
+        seen, new = self.contents.put(trajectory)
+        if new and not self.contents.fits(new):
+            self.flush()
+            self._make_room(sum(kept.num_bytes for kept in new))
+            if not self.contents.fits(new):
+                seen, new = self.contents.without(seen, new), []
+        self._pending.add_blobs(new)
+        self.contents.add(new, self._pending.add(trajectory, seen, state=state))
+
+    def _end(self, attempts: Sequence[int]) -> None:
+        """Forget the turns of what needs none any more, if only live ones are kept."""
+        if self._keep != "live":
+            return
+        for attempt in attempts:
+            if attempt in self._uses:
+                continue
+            if not self._pending.without_turns(attempt):
+                self._ended.append(attempt)
+
+    def _end_lease(self, batch: Batch, state: str) -> None:
+        number = self._leases.pop(batch.update, None)
+        if number is not None:  # one that layout 1 knew nothing of
+            self._pending.then(update(BATCHES).where(BATCHES.c.batch == number).values(state=state))
+
+    def _keep_documents(self, documents: Mapping[str, Any]) -> None:
+        for name, document in documents.items():
+            text = json.dumps(document, sort_keys=True)
+            self._pending.then(
+                delete(DOCUMENTS).where(DOCUMENTS.c.name == name), insert(DOCUMENTS).values(name=name, text=text)
+            )
+
+    def _keep_checkpoint(self, checkpoint: Checkpoint | None) -> list[Path]:
+        """Keep a checkpoint's row; return the folders of those that are too old now."""
+        if checkpoint is None:
+            return []
+        values = {"update": checkpoint.update, "folder": checkpoint.folder.name}
+        values |= {"digest": checkpoint.digest, "num_bytes": checkpoint.num_bytes}
+        with reading(self._engine) as connection:
+            newest = select(CHECKPOINTS.c.update, CHECKPOINTS.c.folder).order_by(CHECKPOINTS.c.update.desc())
+            old = connection.execute(newest.offset(self._keep_checkpoints - 1)).all()
+        self._pending.then(
+            *(delete(CHECKPOINTS).where(CHECKPOINTS.c.update == number) for number, _ in old),
+            insert(CHECKPOINTS).values(values),
+        )
+        self._safe = checkpoint.update
+        return [checkpoint.folder.parent / folder for _, folder in old]
+
+    def _add_success(self, entry: Stored) -> None:
+        trajectory = entry.trajectory
+        attempt = trajectory.attempt.id
+        columns = TRAJECTORIES.c
+        with reading(self._engine) as connection:
+            found = connection.execute(select(columns.kept_bytes).where(columns.attempt == attempt)).first()
+        if found is None:
+            self._add(trajectory, COLLECTED)
+        elif found.kept_bytes is None and self._keep != "none":
+            seen, new = self.contents.put(trajectory)
+            self._pending.add_blobs(new)
+            self.contents.add(new, self._pending.add_turns(trajectory, seen))
+        values = {"attempt": attempt, "origin": entry.origin.value, "stored": entry.stored, "uses": entry.uses}
+        self._pending.then(insert(SUCCESSES).values(values))
+
+    def _make_room(self, num_bytes: int) -> None:
+        """Forget the turns of what ended first until there is room for more."""
+        contents = self.contents
+        if contents.max_bytes is None:
+            return
+        while contents.used_bytes + num_bytes > LOW_WATER * contents.max_bytes:
+            if not self._forget_oldest():
+                return
+
+    def _forget_oldest(self) -> bool:
+        """Forget the turns of some that ended first; return False if there are none."""
+        contained = None if self._checkpoints is None else TRAJECTORIES.c.update <= self._safe
+        with reading(self._engine) as connection:
+            oldest = self.contents.oldest(connection, contained=contained)
+        if oldest:
+            self._forget(oldest)
+        return bool(oldest)
+
+    def _forget(self, attempts: Sequence[int]) -> None:
+        with reading(self._engine) as connection:
+            steps, names, freed = self.contents.forget(connection, attempts)
+        self._writer.write(steps)
+        self.contents.forgotten(attempts, names, freed)
+
+
+def _attempts(batch: Batch) -> list[int]:
+    return [trajectory.attempt.id for trajectory in batch.trajectories]

@@ -1,0 +1,151 @@
+"""Tries tasks out on real desktops: their oracle has to solve them, and doing nothing must not."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dartsim.ports import EnvProvider
+from dartsim.types import Task
+from envs.base import DONE, WAIT
+from real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from real.desktop.tasks.oracles import ORACLES
+from real.osworld.fetch import Downloads
+from real.osworld.provider import DesktopProvider, Usage
+from real.osworld.scorer import Scorer
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import OWN_SERVER
+
+PATIENCE = 2
+"""WAITs after an action that has not changed the screen."""
+STILL_PIXELS = 100
+"""Pixels that may differ on a screen that has not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One attempt.
+
+    Attributes:
+        score: In [0, 1].
+        seconds: From the start of its desktop to the score.
+        frames: What was seen before each action and after the last, uint8 [height, width, 3].
+        actions: What was done.
+    """
+
+    score: float
+    seconds: float
+    frames: tuple[Any, ...]
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came out of trying a task.
+
+    Attributes:
+        oracle: Its oracle's attempt.
+        nothing: The highest score of doing nothing.
+    """
+
+    oracle: Played
+    nothing: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the oracle solves the task and doing nothing scores 0."""
+        return self.oracle.score == 1.0 and self.nothing == 0.0
+
+
+@asynccontextmanager
+async def desktops(
+    spec: ContainerSpec, settings: HostSettings, *, screen: tuple[int, int]
+) -> AsyncIterator[DesktopProvider]:
+    """Provide desktops of one engine; at the end none is left.
+
+    Args:
+        spec: What runs.
+        settings: The engine.
+        screen: Width and height of its screen, pixels.
+
+    Raises:
+        EngineMissing: If no engine answers.
+    """
+    async with DesktopFleet([DockerHost(settings)]) as fleet:
+        with tempfile.TemporaryDirectory(prefix="dartsim-tasks-") as folder:
+            usage = Usage(
+                settings=DesktopSettings(screen=screen),
+                server=OWN_SERVER,
+                downloads=Downloads(Path(folder)),
+                scorer=Scorer(),
+            )
+            yield DesktopProvider(fleet, spec, usage)
+
+
+async def try_out(provider: EnvProvider, task: Task, *, slot: int = 0) -> Tried:
+    """Play a task's oracle, then do nothing, each on a fresh desktop.
+
+    Raises:
+        EnvFault: If a desktop failed.
+        ScoreUnavailable: If the evaluator did.
+    """
+    oracle = await play(provider, task, ORACLES[task.id], slot=slot)
+    return Tried(oracle, await do_nothing(provider, task, slot=slot))
+
+
+async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slot: int = 0) -> Played:
+    """Start a desktop, set the task up on it, carry the actions out, and score what they led to.
+
+    As one who looks would, it waits for a moment where an action has not changed the screen: a busy machine is slow to
+    open a window. These WAITs are among the actions that it returns.
+
+    Raises:
+        EnvFault: If the desktop failed.
+        ScoreUnavailable: If the evaluator did.
+    """
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    desktop = await provider.start(slot)
+    try:
+        frames = [(await desktop.reset(task, seed=0)).screenshot]
+        done: list[str] = []
+        for action in actions:
+            for each in (action, *[WAIT] * PATIENCE):
+                after = await desktop.step(each)
+                done.append(each)
+                frames.append(after.observation.screenshot)
+                if after.over or action == WAIT or _changed(frames[-2], frames[-1]):
+                    break
+        score = await desktop.evaluate()
+    finally:
+        await desktop.close()
+    return Played(score, loop.time() - begun, tuple(frames), tuple(done))
+
+
+def _changed(before: Any, after: Any) -> bool:
+    """Whether more than a caret is another."""
+    return int(np.count_nonzero((before != after).any(axis=-1))) > STILL_PIXELS
+
+
+async def do_nothing(provider: EnvProvider, task: Task, *, slot: int = 0) -> float:
+    """Return the higher score of no action at all and of DONE at once.
+
+    Raises:
+        EnvFault: If the desktop failed.
+        ScoreUnavailable: If the evaluator did.
+    """
+    desktop = await provider.start(slot)
+    try:
+        await desktop.reset(task, seed=0)
+        untouched = await desktop.evaluate()
+        await desktop.step(DONE)
+        return max(untouched, await desktop.evaluate())
+    finally:
+        await desktop.close()

@@ -1,0 +1,20 @@
+"""The tasks of ``apps``: real applications, no network, files in OSWorld's layout beside this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dartsim.types import Task
+from envs.tasks import load_suite
+
+FOLDER = Path(__file__).resolve().parent / "apps"
+"""Holds ``test_all.json`` and ``examples/<domain>/<task id>.json``, as OSWorld's folder of tasks does."""
+
+
+def desktop_tasks(list_name: str = "test_all") -> list[Task]:
+    """Return the tasks, in the order of a list file.
+
+    Raises:
+        TaskFileError: If the list or a file cannot be used.
+    """
+    return list(load_suite(FOLDER, list_name).tasks)

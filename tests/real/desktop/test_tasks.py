@@ -1,0 +1,112 @@
+"""The tasks of real applications: OSWorld's schema, no network, each solved by its oracle and not by doing nothing."""
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from dartsim.config import load
+from dartsim.run.models import models
+from envs.actions import Click, Done, Drag, Fail, Scroll, make_grammar
+from envs.base import is_infeasible
+from real.desktop.tasks.oracles import ORACLES
+from real.desktop.tasks.suite import FOLDER, desktop_tasks
+from real.osworld.coverage import check_task
+
+TASKS = {task.id: task for task in desktop_tasks()}
+OSWORLD_KEYS = {
+    "id", "snapshot", "instruction", "source", "config", "trajectory", "related_apps", "evaluator", "proxy",
+    "fixed_ip", "possibility_of_env_change",
+}  # fmt: skip
+SCREEN = (1280, 720)
+EVERY_TIME = {
+    "mousepad-view-settings", "mousepad-title-capitals", "mousepad-read-aloud", "galculator-product",
+    "thunar-sort-photos", "thunar-drag-file", "thunar-larger-icons", "xterm-stop-program", "bill-total",
+}  # fmt: skip
+"""One of each kind; each takes some seconds. With DARTSIM_TASKS=all every task is played."""
+
+
+def played(name):
+    skip = name not in EVERY_TIME and os.environ.get("DARTSIM_TASKS") != "all"
+    return pytest.param(name, marks=pytest.mark.skipif(skip, reason="DARTSIM_TASKS=all plays every task"))
+
+
+def read(turns):
+    grammar = make_grammar("pyautogui", *SCREEN)
+    return [grammar.parse(turn) for turn in turns]
+
+
+def test_every_file_is_listed_and_has_the_keys_of_osworlds():
+    files = sorted(FOLDER.glob("examples/*/*.json"))
+    assert {path.stem for path in files} == set(TASKS)
+    assert all(set(json.loads(path.read_text())) == OSWORLD_KEYS for path in files)
+
+
+def test_there_is_some_of_everything():
+    specs = [task.spec for task in TASKS.values()]
+    evaluators = [spec["evaluator"] for spec in specs]
+    assert len(TASKS) >= 12
+    assert {app for spec in specs for app in spec["related_apps"]} >= {"mousepad", "galculator", "thunar", "xterm"}
+    assert any(len(spec["related_apps"]) == 2 for spec in specs)
+    assert any(isinstance(evaluator["func"], list) and evaluator.get("conj") == "and" for evaluator in evaluators)
+    assert any("pyautogui" in str(evaluator.get("postconfig")) for evaluator in evaluators)
+    assert any(is_infeasible(task) for task in TASKS.values())
+    kinds = {type(action) for turns in ORACLES.values() for actions in read(turns) for action in actions}
+    assert kinds >= {Click, Drag, Scroll}
+    lengths = [len(turns) for turns in ORACLES.values()]
+    assert min(lengths) == 1
+    assert 10 <= max(lengths) <= 15
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_it_can_be_set_up_and_scored_by_what_is_built_in_and_without_a_network(name):
+    task = TASKS[name]
+    check_task(task)
+    assert "http" not in json.dumps(task.spec)
+    assert not {"download", "sleep"} & {step["type"] for step in task.spec["config"]}
+
+
+def test_those_that_are_played_every_time_are_tasks():
+    assert set(TASKS) > EVERY_TIME
+
+
+def test_oracles_are_read_as_they_are_meant():
+    assert set(ORACLES) == set(TASKS)
+    for name, turns in ORACLES.items():
+        *before, (last,) = read(turns)
+        assert isinstance(last, Fail if is_infeasible(TASKS[name]) else Done)
+        assert not any(isinstance(action, Done | Fail) for actions in before for action in actions)
+
+
+def test_a_configuration_chooses_them():
+    chosen = (
+        'backend.desktops="desktop"',
+        'backend.workers="local"',
+        'backend.learner="local"',
+        'tasks.source="desktop"',
+        'tasks.desktop="apps"',
+        "tasks.held_out=0",
+        "trainer.promotion.enabled=false",
+        'run.target_success="none"',
+    )
+    assert models(load(preset_name="tiny", overrides=chosen)).tasks == list(TASKS.values())
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", [played(name) for name in TASKS])
+def test_the_oracle_solves_it_and_doing_nothing_does_not(name, docker_engine, desktop_image):
+    from real.desktop import desktop_spec
+    from real.desktop.tasks.playing import desktops, do_nothing, play
+
+    task = TASKS[name]
+    spec = desktop_spec(width=SCREEN[0], height=SCREEN[1], image=desktop_image)
+
+    async def main():
+        async with desktops(spec, docker_engine, screen=SCREEN) as provider:
+            solved, nothing = await asyncio.gather(
+                play(provider, task, ORACLES[name]), do_nothing(provider, task, slot=1)
+            )
+        return solved.score, nothing
+
+    assert asyncio.run(main()) == (1.0, 0.0)
