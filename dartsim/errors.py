@@ -5,6 +5,7 @@ DartsimError
 ├── TaskFileError          a task file that cannot be used
 ├── EnvFault               a desktop failed: masked, the slot is served again
 │   ├── EnvStartFailed     the desktop never came up
+│   │   └── EnvStartTimedOut   not in time
 │   └── EnvBroken          the desktop failed while an attempt used it
 ├── ScoreUnavailable       the evaluator failed: the attempt is masked, never scored 0
 ├── WorkerFault            an inference worker failed a request
@@ -18,9 +19,16 @@ DartsimError
 └── InvariantViolated      a rule that must always hold did not
 """
 
+from collections.abc import Awaitable, Callable
+
 
 class DartsimError(Exception):
     """Base of every error this package raises on purpose."""
+
+
+def cause_of(fault: BaseException) -> str:
+    """Return a word that is the same for all faults of a kind, so that causes can be counted."""
+    return str(getattr(fault, "cause", None) or type(fault).__name__)
 
 
 class ConfigError(DartsimError):
@@ -39,6 +47,12 @@ class EnvStartFailed(EnvFault):
     """A desktop did not become ready."""
 
 
+class EnvStartTimedOut(EnvStartFailed):
+    """A desktop did not become ready in time."""
+
+    cause = "start_timeout"
+
+
 class EnvBroken(EnvFault):
     """A desktop failed while an attempt was using it."""
 
@@ -48,7 +62,14 @@ class ScoreUnavailable(DartsimError):
 
 
 class WorkerFault(DartsimError):
-    """An inference worker failed a request."""
+    """An inference worker failed a request.
+
+    Attributes:
+        back: Set if the worker is down: returns once it serves again, and until then it need not be asked. None says
+            nothing of the worker's other requests.
+    """
+
+    back: Callable[[], Awaitable[None]] | None = None
 
 
 class WorkerRestarted(WorkerFault):

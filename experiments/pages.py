@@ -12,10 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.ablation_tables import arms_table, base_table, curve_table, cut_table, paper_table, staleness_table
 from experiments.common import recorded
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/experiments.md", "docs/learning.md", "docs/speed.md")
+PAGES = (
+    "README.md",
+    "docs/experiments.md",
+    "docs/desktops.md",
+    "docs/learning.md",
+    "docs/speed.md",
+    "docs/ablation.md",
+)
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 LABELS = {
@@ -25,6 +33,15 @@ LABELS = {
     "gpu_utilization": ("GPU utilization (rollout), %", 100.0, ".1f"),
     "trajectories_per_minute": ("trajectories/min", 1.0, ".2f"),
     "minutes_per_version": ("minutes per version", 1.0, ".1f"),
+}
+
+DESKTOP_TIMES = {
+    "start_to_screenshot_seconds": "start to a good screenshot",
+    "revert_gap_seconds": "gap between two attempts, with spares",
+    "revert_gap_without_warm_pool_seconds": "gap, without spares",
+    "screenshot_seconds": "screenshot",
+    "step_seconds": "step: an action and a look",
+    "raw_calls_seconds": "its bare HTTP calls",
 }
 
 
@@ -180,6 +197,102 @@ def turns() -> str:
     return table(["desktops", "dartsim, µs a turn", "bare SimPy, µs a turn", "ratio", "x real time", "peak MB"], rows)
 
 
+def ablation_arms() -> str:
+    """Each arm of the ablation."""
+    return table(*arms_table(recorded("ablation")))
+
+
+def ablation_base() -> str:
+    """What the base models of the ablation can do."""
+    return table(*base_table(recorded("ablation")))
+
+
+def ablation_cuts() -> str:
+    """What high-entropy selection left out."""
+    return table(*cut_table(recorded("ablation")))
+
+
+def ablation_hours() -> str:
+    """Success of each arm over simulated hours."""
+    return table(*curve_table(recorded("ablation"), "simulated_hours", (0.1, 0.2, 0.3, 0.4)))
+
+
+def ablation_turns() -> str:
+    """Success of each arm over generated turns."""
+    return table(*curve_table(recorded("ablation"), "turns", (2_000, 4_000, 6_000, 8_000)))
+
+
+def ablation_paper() -> str:
+    """The paper's ablation beside ours."""
+    return table(*paper_table(recorded("ablation")))
+
+
+def ablation_staleness() -> str:
+    """The price of staleness."""
+    return table(*staleness_table(recorded("ablation")))
+
+
+def ablation_provenance() -> str:
+    """What the recorded ablation was run with."""
+    figures = recorded("ablation")
+    seeds = ", ".join(str(seed) for seed in figures["seeds"])
+    hours, commit = figures["config"]["dart"]["run"]["hours"], figures["commit"]
+    return (
+        f"Recorded with seeds {seeds}, {hours:g} simulated hours a run, "
+        f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all,\nat commit `{(commit['id'] or 'none')[:12]}`"
+        f"{' with changes' if commit['dirty'] else ''}, torch {figures['versions'].get('torch', 'unknown')}.\n"
+    )
+
+
+def desktop_times() -> str:
+    """What one real desktop takes."""
+    figures = recorded("desktop")
+    rows = [
+        [label, *(f"{figures[name][point]:.3f}" for point in ("p50", "p95")), str(figures[name]["number"])]
+        for name, label in DESKTOP_TIMES.items()
+    ]
+    overhead = f"A step takes {figures['step_overhead_ratio']:+.1%} over its bare calls.\n"
+    return table(["seconds", "median", "95th percentile", "of"], rows) + "\n" + overhead
+
+
+def desktop_density() -> str:
+    """Real desktops on one machine, by their number."""
+    figures = recorded("desktop")
+    rows = [
+        [
+            str(entry["num_desktops"]),
+            f"{entry['steps_per_minute']:.0f}",
+            f"{entry['utilization']:.0%}",
+            f"{entry['attempts_per_minute']:.1f}",
+            str(sum(number for name, number in entry["faults"].items() if name != "cause/run ended")),
+        ]
+        for entry in figures["density"]
+    ]
+    config, machine, load = figures["config"], figures["machine"], figures["load_average"]
+    about = (
+        f"Attempts of {config['density_turns']} turns, {config['think_seconds']:g} s to think; "
+        f"{machine['logical_cores']} cores ({machine['cpu_model']}), {machine['memory_gib']:g} GiB, load average "
+        f"{load['before'][0]:g} when it began (commit `{(figures['commit']['id'] or 'none')[:12]}`).\n"
+    )
+    return table(["desktops", "steps/min", "utilization", "attempts/min", "faults"], rows) + "\n" + about
+
+
+def desktop_kills() -> str:
+    """What random kills left behind."""
+    figures = recorded("desktop")
+    more = figures["kills_more"]
+    killed = ", ".join(f"{number} × {name}" for name, number in more["killed"].items())
+    rows = [
+        ["killed", f"{figures['kills']:,}"],
+        ["attempts stored", f"{more['attempts']:,}"],
+        ["of these with a score", f"{more['scored']:,}"],
+        ["scores that differ from what was done", str(more["wrong_scores"])],
+        ["leaked containers", str(figures["leaked_containers"])],
+        ["lost records", str(figures["lost_records"])],
+    ]
+    return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "efficiency": efficiency,
     "headline": headline,
@@ -190,6 +303,17 @@ TABLES: dict[str, Callable[[], str]] = {
     "presets": presets,
     "provenance": provenance,
     "main-job": main_job,
+    "ablation-arms": ablation_arms,
+    "ablation-base": ablation_base,
+    "ablation-cuts": ablation_cuts,
+    "ablation-hours": ablation_hours,
+    "ablation-turns": ablation_turns,
+    "ablation-paper": ablation_paper,
+    "ablation-staleness": ablation_staleness,
+    "ablation-provenance": ablation_provenance,
+    "desktop-times": desktop_times,
+    "desktop-density": desktop_density,
+    "desktop-kills": desktop_kills,
     "timers": timers,
     "turns": turns,
 }
@@ -199,7 +323,10 @@ def render(text: str) -> str:
     """Return a page with all its marked tables written anew."""
 
     def replace(match: re.Match[str]) -> str:
-        made: Any = TABLES[match["name"]]()
+        try:
+            made: Any = TABLES[match["name"]]()
+        except FileNotFoundError:
+            made = "Not recorded yet.\n"
         return f"{match[1]}{made}{match[3]}"
 
     return MARKED.sub(replace, text)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from dartsim.errors import DartsimError, LearnerFault, WorkerFault, WorkerRestarted
@@ -18,6 +20,9 @@ from dartsim.types import Batch, Content, Reply, Request, UpdateResult, Version,
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MAX_BATCH = 64
+"""Most requests that a worker computes at once."""
 
 
 class Policy(Protocol):
@@ -53,13 +58,18 @@ class LocalWorker:
         policy: Its model, which nobody else uses.
         version: What the policy serves.
         max_batch: Most requests of a batch.
+
+    Attributes:
+        on_call: Told its number, ``batch`` or ``put`` (of new weights), the seconds that took, those until the event
+            loop then went on with it, and the requests in it.
     """
 
-    def __init__(self, index: int, policy: Policy, *, version: Version = 0, max_batch: int = 64) -> None:
+    def __init__(self, index: int, policy: Policy, *, version: Version = 0, max_batch: int = MAX_BATCH) -> None:
         if max_batch < 1:
             raise ValueError(f"max_batch must be at least 1, got {max_batch}")
         self.index = index
         self.version = version
+        self.on_call: Callable[[int, str, float, float, int], None] | None = None
         self._policy = policy
         self._max_batch = max_batch
         self._waiting: list[_Asked] = []
@@ -82,7 +92,7 @@ class LocalWorker:
             for asked in killed:
                 _fail(asked, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         async with self._model:
-            await _in_thread(self._policy.add, weights)
+            await self._timed("put", 0, partial(self._policy.add, weights))
             self.version = weights.version
 
     async def _serve(self) -> None:
@@ -100,7 +110,8 @@ class LocalWorker:
             return
         self._computing = batch
         try:
-            replies = await _in_thread(self._compute, [asked.request for asked in batch], self.version)
+            requests = [asked.request for asked in batch]
+            replies = await self._timed("batch", len(batch), partial(self._compute, requests, self.version))
         except Exception as exc:
             fault = exc if isinstance(exc, WorkerFault) else WorkerFault(f"worker {self.index} failed: {exc!r}")
             for asked in batch:
@@ -111,6 +122,14 @@ class LocalWorker:
         for asked, reply in zip(batch, replies, strict=True):
             if not asked.answer.done():
                 asked.answer.set_result(reply)
+
+    async def _timed(self, what: str, size: int, call: Callable[[], R]) -> R:
+        """Call in a thread, and tell how long that took, and then until the loop went on with it."""
+        begun = time.perf_counter()
+        result, ended = await _in_thread(_with_end, call)
+        if self.on_call is not None:
+            self.on_call(self.index, what, ended - begun, time.perf_counter() - ended, size)
+        return result
 
     def _compute(self, requests: list[Request], version: Version) -> list[Reply]:
         contents = self._policy.compute(requests, version)
@@ -152,6 +171,11 @@ class LocalLearner:
 def _fail(asked: _Asked, fault: WorkerFault) -> None:
     if not asked.answer.done():
         asked.answer.set_exception(fault)
+
+
+def _with_end(call: Callable[[], R]) -> tuple[R, float]:
+    """Call, and return the result and when that was there."""
+    return call(), time.perf_counter()
 
 
 async def _in_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -37,12 +37,18 @@ EXAMPLES = (
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file; see `dartsim config schema`.")] = None,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="A measured cluster to run on, as `dartsim measure` writes it.")
+    ] = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     hours: Hours = None,
     backend: Backend = None,
     workers: Workers = None,
     real_time: RealTime = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell which processes and containers would start, and how.")
+    ] = False,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
@@ -58,7 +64,16 @@ def run(
 
     default = "tiny" if config is None and preset is None else preset
     given = [*backend_settings(backend, workers, real_time), *settings(overrides, hours, seed)]
-    resolved = load(config, preset_name=default, overrides=given)
+    resolved = load(config, preset_name=default, profile=profile, overrides=given)
+    if dry_run:
+        from dartsim.cli.dry_run import plan, show
+
+        found = plan(resolved)
+        if json_file != "-":
+            show(found, out)
+        if json_file is not None:
+            write_json(found, json_file)
+        return
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     cpu, wall = time.process_time(), time.perf_counter()
     with bars() as progress:

@@ -210,6 +210,7 @@ class SelectionConfig(Section):
 
     rule: Literal["all", "high_entropy"] = Field("all", description="All (DART released), or the paper's selection.")
     share: float = Field(0.8, gt=0.0, le=1.0, description="high_entropy: share of a group's turns that is kept.")
+    keep_stored: bool = Field(False, description="high_entropy: keep stored successes whole (DART: no).")
 
 
 class TaskFilterConfig(Section):
@@ -358,13 +359,15 @@ class HostsConfig(Section):
 class EngineConfig(Section):
     """The inference engine of each worker."""
 
-    model: Literal["fluid", "batch"] = Field(
-        "fluid", description="Continuous batching on a GPU, or all that waits as one batch, as a local worker does it."
+    model: Literal["fluid", "batch", "shared"] = Field(
+        "fluid",
+        description="Continuous batching on a GPU; or, as `dartsim measure` fits them: all that waits as one batch (a "
+        "worker in this process), all at once and slower by their number (a server).",
     )
-    batch_seconds: Seconds = Field(0.01, description="batch: of a batch, whatever its size (see `dartsim measure`).")
-    request_seconds: Seconds = Field(0.002, description="batch: of each request in it (see `dartsim measure`).")
+    batch_seconds: Seconds = Field(0.01, description="batch, shared: of a batch, whatever its size.")
+    request_seconds: Seconds = Field(0.002, description="batch, shared: of each request in it.")
     batch_spread: dict[str, Any] | float = Field(
-        1.0, description="batch: factor of a batch's time, as a distribution of mean 1 (its numbers are no seconds)."
+        1.0, description="batch, shared: factor of a batch's (a request's) time, a distribution of mean 1."
     )
     max_batch: Positive = Field(64, description="batch: most requests of a batch.")
     control_seconds: Seconds = Field(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from dartsim.errors import EnvStartFailed, InvariantViolated
+from dartsim.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.ports import AsyncEnv, EnvProvider
 from dartsim.trace import DesktopState, Trace, Track
 from dartsim.types import Attempt
@@ -100,12 +100,14 @@ class EnvCluster:
             try:
                 async with asyncio.timeout(self._rule.start_seconds):
                     return await self._provider.start(slot)
-            except (EnvStartFailed, TimeoutError) as fault:
-                self._trace.counts["fault/start"] += 1
-                why = str(fault) or f"not ready after {self._rule.start_seconds:g} s"
-                logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, why)
-                if number == self._rule.tries:
-                    raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {why}") from fault
+            except EnvStartFailed as fault:
+                last: EnvStartFailed = fault
+            except TimeoutError:
+                last = EnvStartTimedOut(f"not ready after {self._rule.start_seconds:g} s")
+            count_failed_start(self._trace, last)
+            logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, last)
+            if number == self._rule.tries:
+                raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
             track.enter(DesktopState.WAIT_START)
             await asyncio.sleep(wait_seconds)
             wait_seconds *= 2
@@ -118,3 +120,9 @@ class EnvCluster:
                 await env.close()
         except TimeoutError:
             self._trace.counts["fault/close"] += 1
+
+
+def count_failed_start(trace: Trace, fault: EnvStartFailed) -> None:
+    """Count one start that failed, and its cause."""
+    trace.counts["fault/start"] += 1
+    trace.counts[f"start_cause/{cause_of(fault)}"] += 1

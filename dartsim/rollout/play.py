@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from dartsim.errors import EnvFault, ScoreUnavailable, WorkerFault
+from dartsim.errors import EnvFault, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.ports import AsyncEnv
 from dartsim.rollout.deadlines import Deadlines
 from dartsim.rollout.service import Session
@@ -72,11 +72,11 @@ async def play(
         expired = deadlines.expired
         ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
     except EnvFault as fault:
-        ending, cause = Ending.BROKEN, _name(fault)
+        ending, cause = Ending.BROKEN, cause_of(fault)
     except WorkerFault as fault:
-        ending, cause = Ending.WORKER_FAULT, _name(fault)
+        ending, cause = Ending.WORKER_FAULT, cause_of(fault)
     except ScoreUnavailable as fault:
-        ending, cause = Ending.UNSCORED, _name(fault)
+        ending, cause = Ending.UNSCORED, cause_of(fault)
     now = asyncio.get_running_loop().time()
     return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
 
@@ -111,11 +111,6 @@ async def _turns(
         if over:
             return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
     return Ending.TURN_LIMIT
-
-
-def _name(fault: Exception) -> str:
-    """Return a cause that is the same for all faults of a kind, so that causes can be counted."""
-    return getattr(fault, "cause", None) or type(fault).__name__
 
 
 def masked(attempt: Attempt, ending: Ending, cause: str, started: float, now: float) -> Trajectory:

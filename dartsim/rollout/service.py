@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from dartsim.errors import WorkerFault, WorkerRestarted
@@ -67,6 +67,7 @@ class PoolSession:
                 reply = await worker.engine.generate(request)
             except WorkerFault as fault:
                 service.count_fault(fault)
+                service.set_apart(worker, fault)
                 self._last = worker
                 faults += 1
                 if faults >= service.max_tries:
@@ -89,7 +90,8 @@ class RolloutService:
     """Routes requests to workers and brings every worker to the newest published weights.
 
     Invariants: a request is only ever sent to an up worker; after a synchronisation every worker serves
-    the newest published version; a publication during a synchronisation supersedes it.
+    the newest published version; a publication during a synchronisation supersedes it. A worker that is down is
+    set apart: nothing waits for it, and it catches up when it is back.
 
     Args:
         engines: The workers, all with ``weights`` loaded.
@@ -119,6 +121,7 @@ class RolloutService:
         ]
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._stopped = False
+        self._returns: asyncio.TaskGroup | None = None
         for worker in self.workers:
             self.bring_up(worker)
         self._sync = WeightSync(self, plan, weights)
@@ -149,6 +152,22 @@ class RolloutService:
         kind = "restarted" if isinstance(fault, WorkerRestarted) else "worker"
         self.trace.counts[f"fault/request_{kind}"] += 1
 
+    def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None:
+        """Ask nothing more of a worker that is down, until it is back; other faults change nothing."""
+        if fault.back is None or not worker.routable or self._returns is None:
+            return
+        self.trace.counts["fault/worker_down"] += 1
+        self.router.remove(worker)
+        worker.track.enter(WorkerState.DOWN)
+        worker.apart = True
+        self._returns.create_task(self._bring_back(worker, fault.back))
+
+    async def _bring_back(self, worker: WorkerSlot, back: Callable[[], Awaitable[None]]) -> None:
+        await back()
+        worker.apart = False
+        self.bring_up(worker)
+        await self._sync.look_again()  # it may have missed a publication
+
     async def wait_until_up(self, track: Track) -> None:
         """Wait until some worker is up."""
         while not self.router.num_routable:
@@ -165,12 +184,16 @@ class RolloutService:
         self._sync.publish(weights)
 
     async def settled(self, version: Version) -> None:
-        """Wait until every worker serves ``version`` or a newer one."""
+        """Wait until every worker that is not down serves ``version`` or a newer one, and one at least."""
         await self._sync.settled(version)
 
     async def run(self) -> None:
         """Carry out weight changes until cancelled."""
-        await self._sync.run()
+        try:
+            async with asyncio.TaskGroup() as self._returns:
+                await self._sync.run(self._returns)
+        finally:
+            self._returns = None
 
     def take_down(self, worker: WorkerSlot) -> None:
         """Send the worker nothing more; its live requests go on."""

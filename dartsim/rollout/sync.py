@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,11 +30,13 @@ class SyncPlan:
         mode: What happens to requests that are running on a worker.
         workers_at_a_time: Size of a slice; None changes all workers at once.
         retry_seconds: Wait before another try after a failed load; doubled each time, up to 16-fold.
+        tries: Loads of a worker that the ones after it wait for, if it is not down; it then goes on by itself.
     """
 
     mode: SyncMode = SyncMode.DRAIN
     workers_at_a_time: int | None = 1
     retry_seconds: float = 5.0
+    tries: int = 3
 
 
 class Pool(Protocol):
@@ -59,7 +62,9 @@ class WeightSync:
     """Brings every worker to the newest publication, one slice after the other.
 
     A publication that arrives during a synchronisation supersedes it: slices that come later load the newer
-    weights at once, and the others are visited again. No two loads of a worker ever overlap.
+    weights at once, and the others are visited again. No two loads of a worker ever overlap. A worker that is
+    down, or whose loads keep failing, is set apart, so that the others do not stay behind for its sake. But
+    weights that failed somewhere and were loaded nowhere never take the last workers that serve: they may be torn.
     """
 
     def __init__(self, service: Pool, plan: SyncPlan, weights: Weights) -> None:
@@ -68,6 +73,7 @@ class WeightSync:
         self._target = weights
         self._published = asyncio.Event()
         self._settled = asyncio.Condition()
+        self._refusing = 0  # workers whose loads keep failing
 
     def publish(self, weights: Weights) -> None:
         """Make these the target; older ones than the present target are ignored."""
@@ -76,57 +82,100 @@ class WeightSync:
         self._target = weights
         self._published.set()
 
-    async def settled(self, version: Version) -> None:
-        """Wait until every worker serves ``version`` or a newer one."""
-        workers = self._service.workers
-        async with self._settled:
-            await self._settled.wait_for(lambda: all(worker.version >= version for worker in workers))
+    async def look_again(self) -> None:
+        """Visit workers that missed a publication, now that they can be visited."""
+        self._published.set()
+        await self._tell()
 
-    async def run(self) -> None:
-        """Serve publications until cancelled."""
+    async def settled(self, version: Version) -> None:
+        """Wait until every worker that is not set apart serves ``version`` or a newer one, and one at least."""
+        async with self._settled:
+            await self._settled.wait_for(lambda: self._has_settled(version))
+
+    def _has_settled(self, version: Version) -> bool:
+        serving = [worker.version >= version for worker in self._service.workers if not worker.apart]
+        return bool(serving) and all(serving)
+
+    async def run(self, returns: asyncio.TaskGroup) -> None:
+        """Serve publications until cancelled; ``returns`` holds the tasks of workers that are set apart."""
         while True:
             await self._published.wait()
             self._published.clear()
-            await self._synchronise()
+            await self._synchronise(returns)
 
-    async def _synchronise(self) -> None:
+    async def _synchronise(self, returns: asyncio.TaskGroup) -> None:
         counts = self._service.trace.counts
-        while behind := [w for w in self._service.workers if w.version < self._target.version]:
+        while behind := [w for w in self._service.workers if w.version < self._target.version and not w.apart]:
             counts["syncs"] += 1
             size = self._plan.workers_at_a_time or len(behind)
             for start in range(0, len(behind), size):
-                async with asyncio.TaskGroup() as slice_tasks:
-                    for worker in behind[start : start + size]:
-                        slice_tasks.create_task(self._refresh(worker))
+                await self._change(behind[start : start + size], returns)
 
-    async def _refresh(self, worker: WorkerSlot) -> None:
-        """Take one worker out, load the newest weights, and bring it back."""
+    async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
+        """Bring one slice to the newest weights."""
+        async with self._settled:
+            await self._settled.wait_for(lambda: self._may_take(members))
+        async with asyncio.TaskGroup() as slice_tasks:
+            for worker in members:
+                slice_tasks.create_task(self._refresh(worker, returns))
+
+    def _may_take(self, members: Sequence[WorkerSlot]) -> bool:
+        """Whether the pool goes on to serve if the newest weights cannot be loaded by these either."""
+        workers = self._service.workers
+        proven = any(worker.version >= self._target.version for worker in workers)
+        return proven or not self._refusing or any(w.routable and w not in members for w in workers)
+
+    async def _refresh(self, worker: WorkerSlot, returns: asyncio.TaskGroup) -> None:
+        """Take one worker out, load the newest weights, and bring it back; or set it apart if it takes none."""
         service, mode = self._service, self._plan.mode
+        if worker.apart:
+            return  # went down since the slices were made
         service.take_down(worker)
         if mode is SyncMode.DRAIN and worker.in_flight:
             worker.drained = asyncio.get_running_loop().create_future()
             await worker.drained
             worker.drained = None
         service.stop(worker)
-        weights = await self._load(worker, mode)
+        number = 1
+        while fault := await self._load(worker):
+            if fault.back is not None or number == self._plan.tries:
+                worker.apart = True
+                self._refusing += fault.back is None
+                returns.create_task(self._load_apart(worker, number, refusing=fault.back is None))
+                break
+            await self._wait(worker, number)
+            number += 1
+        await self._tell()  # that it serves them, or that nobody waits for it any longer
+
+    async def _load_apart(self, worker: WorkerSlot, number: int, *, refusing: bool) -> None:
+        """Go on with a worker that nobody waits for, until it has weights again."""
+        await self._wait(worker, number)
+        while await self._load(worker):
+            number += 1
+            await self._wait(worker, number)
+        worker.apart = False
+        self._refusing -= refusing
+        await self.look_again()
+
+    async def _load(self, worker: WorkerSlot) -> WorkerFault | None:
+        """Try to load what is newest now, and serve it; return why it could not be loaded."""
+        weights = self._target
+        try:
+            await worker.engine.load(weights, self._plan.mode)
+        except WorkerFault as fault:
+            logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
+            self._service.trace.counts["fault/load"] += 1
+            worker.track.enter(WorkerState.DOWN)
+            return fault
         worker.version = weights.version
-        service.bring_up(worker)
+        self._service.bring_up(worker)
+        return None
+
+    async def _wait(self, worker: WorkerSlot, number: int) -> None:
+        """Wait before another try, the longer the more came before (from 1)."""
+        await asyncio.sleep(self._plan.retry_seconds * 2 ** min(number - 1, 4))
+        worker.track.enter(WorkerState.LOADING)
+
+    async def _tell(self) -> None:
         async with self._settled:
             self._settled.notify_all()
-
-    async def _load(self, worker: WorkerSlot, mode: SyncMode) -> Weights:
-        """Load until it works; every try takes what is newest then."""
-        wait_seconds = self._plan.retry_seconds
-        while True:
-            weights = self._target
-            try:
-                await worker.engine.load(weights, mode)
-            except WorkerFault as fault:
-                logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
-                self._service.trace.counts["fault/load"] += 1
-                worker.track.enter(WorkerState.DOWN)
-                await asyncio.sleep(wait_seconds)
-                wait_seconds = min(2 * wait_seconds, 16 * self._plan.retry_seconds)
-                worker.track.enter(WorkerState.LOADING)
-            else:
-                return weights

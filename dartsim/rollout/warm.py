@@ -12,9 +12,9 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from dartsim.errors import EnvStartFailed
+from dartsim.errors import EnvStartFailed, EnvStartTimedOut
 from dartsim.ports import AsyncEnv, EnvProvider
-from dartsim.rollout.cluster import StartRule
+from dartsim.rollout.cluster import StartRule, count_failed_start
 from dartsim.trace import DesktopState, Trace, Track
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class WarmProvider:
             try:
                 desktop = await self._boot(place)
             except EnvStartFailed as fault:
-                self._trace.counts["fault/start"] += 1
+                count_failed_start(self._trace, fault)
                 logger.debug("a spare's start failed: %s", fault)
                 track.enter(DesktopState.WAIT_START)
                 await asyncio.sleep(wait_seconds)
@@ -194,7 +194,7 @@ class WarmProvider:
                 return LentDesktop(self, place, await self._inner.start(place))
         except TimeoutError:
             self._free_place(place)
-            raise EnvStartFailed(f"a desktop was not ready after {self._rule.start_seconds:g} s") from None
+            raise EnvStartTimedOut(f"a desktop was not ready after {self._rule.start_seconds:g} s") from None
         except BaseException:
             self._free_place(place)
             raise

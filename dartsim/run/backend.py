@@ -11,14 +11,18 @@ import numpy as np
 from dartsim.config import Config
 from dartsim.ports import EnvProvider, Learner
 from dartsim.rng import Streams
+from dartsim.rollout import Service
 from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
+from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.content import ContentWorker, Model
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.faults import FaultyProvider, chance
-from dartsim.sim.latency import Constant
+from dartsim.sim.hops import ControlService, HopService
+from dartsim.sim.latency import Constant, from_spec
 from dartsim.sim.learner import NothingLearned, SimLearner
 from dartsim.sim.prompts import ReplyModel
+from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Actions, SurrogatePolicy
 from dartsim.sim.worker import SimWorker
 from envs.base import DONE, GuiEnv
@@ -72,7 +76,7 @@ def workers(found: Models, env: SimEnvironment, streams: Streams, model: Model |
     surrogate = _surrogate(found)
     made: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
-        gpu = FluidEngine(env, found.gpu)
+        inference = _engine(found, env, streams, index)
         options: dict[str, Any] = {
             "prompts": found.prompts,
             "reply_tokens": ReplyModel().sampler(streams.rng(f"workers/{index}/reply")),
@@ -81,10 +85,31 @@ def workers(found: Models, env: SimEnvironment, streams: Streams, model: Model |
             "prefix_cache": engine.prefix_cache,
         }
         if model is not None:
-            made.append(ContentWorker(index, gpu, model=model, **options))
+            made.append(ContentWorker(index, inference, model=model, **options))
         else:
-            made.append(SimWorker(index, gpu, policy=surrogate, **options))
+            made.append(SimWorker(index, inference, policy=surrogate, **options))
     return made
+
+
+def _engine(
+    found: Models, env: SimEnvironment, streams: Streams, index: int
+) -> FluidEngine | BatchEngine | SharedEngine:
+    engine = found.config.cluster.engine
+    if engine.model == "fluid":
+        return FluidEngine(env, found.gpu)
+    factor = from_spec(engine.batch_spread).sampler(streams.rng(f"workers/{index}/batch"))
+    fixed, each = engine.batch_seconds, engine.request_seconds
+    if engine.model == "shared":
+        return SharedEngine(env, alone_seconds=fixed + each, beside_seconds=each, factor=factor)
+    return BatchEngine(env, batch_seconds=fixed, request_seconds=each, max_batch=engine.max_batch, factor=factor)
+
+
+def way(config: Config, env: SimEnvironment, pool: Service) -> Service:
+    """Return the pool behind the modelled way to it: hops, and the process around desktops and pool."""
+    engine = config.cluster.engine
+    if engine.control_seconds:
+        pool = ControlService(pool, env, engine.control_seconds)
+    return HopService(pool, env, engine.overhead_seconds) if engine.overhead_seconds else pool
 
 
 def _surrogate(found: Models) -> SurrogatePolicy:

@@ -46,10 +46,14 @@ def trainer_bound(found: Models, turns_per_update: float) -> float:
 def desktop_bound(found: Models, turns_per_trajectory: float) -> float:
     """Return the turns a minute of desktops whose every request is answered by an engine of its own.
 
-    The engine's part of a turn is a decode of the mean reply alone; prefill, queues and syncs are left out.
+    The engine's part of a turn is a decode of the mean reply alone, or a batch of one; prefill, queues and syncs are
+    left out.
     """
     engine = found.config.cluster.engine
-    token_seconds = found.gpu.iteration_seconds(1)
-    turn_seconds = found.timing.step.mean + engine.overhead_seconds + found.prompts.reply_tokens * token_seconds
+    if engine.model != "fluid":
+        reply_seconds = engine.batch_seconds + engine.request_seconds
+    else:
+        reply_seconds = found.prompts.reply_tokens * found.gpu.iteration_seconds(1)
+    turn_seconds = found.timing.step.mean + engine.overhead_seconds + engine.control_seconds + reply_seconds
     attempt_seconds = found.timing.cycle_seconds + turns_per_trajectory * turn_seconds
     return 60.0 * found.config.rollout.num_envs * turns_per_trajectory / attempt_seconds

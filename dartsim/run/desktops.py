@@ -130,6 +130,7 @@ def container_spec(config: Config) -> ContainerSpec:
         shm_mib=desktop.shm_mib,
         image=desktop.image,
         office=desktop.office,
+        action_pause_seconds=desktop.action_pause_seconds,
     )
 
 

@@ -55,9 +55,7 @@ async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[
         weights = Weights(learning.trainer.updates, model)
         asker = Asker(learning.vlm, top_logprobs=_top_logprobs(config))
         ledger, spool = Ledger(), Spool(Path(folder) / "versions", like=model)
-        settings = WorkerSettings(
-            request_seconds=config.vllm.request_seconds, patience_seconds=config.vllm.start_seconds
-        )
+        settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
             workers = []
             for index, engine in enumerate(_engines(config, model, Path(folder))):
@@ -112,7 +110,7 @@ def engine_options(config: Config, model: Path) -> list[EngineOptions]:
 
 
 def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
-    vllm, wanted = config.vllm, config.rollout.num_workers
+    vllm = config.vllm
     engines: list[Engine]
     if vllm.addresses:
         engines = [AttachedEngine(url, start_seconds=vllm.start_seconds) for url in vllm.addresses]
@@ -121,12 +119,21 @@ def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
             LocalEngine(options, folder, name=f"engine-{number}", progress=_tell(number))
             for number, options in enumerate(engine_options(config, model))
         ]
-    if len(engines) != wanted:
-        raise ConfigError(
-            f"rollout.num_workers = {wanted}, but vllm.addresses and vllm.gpus make {len(engines)} engines; "
-            "make them equal"
-        )
+    refuse_other_numbers(config, len(engines))
     return engines
+
+
+def refuse_other_numbers(config: Config, engines: int) -> None:
+    """Refuse another number of engines than of workers.
+
+    Raises:
+        ConfigError: If they differ.
+    """
+    wanted = config.rollout.num_workers
+    if engines != wanted:
+        raise ConfigError(
+            f"rollout.num_workers = {wanted}, but vllm.addresses and vllm.gpus make {engines} engines; make them equal"
+        )
 
 
 def _backend(vllm: VllmConfig) -> str | None:

@@ -7,9 +7,12 @@ when a configuration asks for a model, because it needs torch and transformers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -28,14 +31,17 @@ from envs.actions import Grammar, make_grammar
 from envs.render import episode_gif
 
 try:
-    from dartsim.run.promoting import CHECKPOINT, promoting, promotion_figures, write_state
+    from dartsim.run.promoting import CHECKPOINT, RealLearner, promoting, promotion_figures, write_state
     from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from real.evaluate import Evaluation, evaluate, play
+    from real.fsdp.learner import FsdpLearner
+    from real.fsdp.settings import FsdpSettings
     from real.learner import LearnerConfig, TorchLearner
     from real.local import LocalWorker
     from real.pool_files import PoolFile, token_meaning, write_pool
     from real.vlm import Vlm, VlmConfig, VlmPolicy, build
     from real.vlm.config import tiny, tiny_agent, tiny_writer
+    from real.vlm.export import export
     from real.vlm.model import one_thread
     from real.warmstart import WarmStart, warm_start
 except ModuleNotFoundError as missing:
@@ -111,7 +117,7 @@ class Learning:
         model: What the workers ask.
         learner: What trains it.
         held_out: What evaluates it.
-        vlm: The model in training.
+        vlm: The model; in training, unless other processes train it: then with the weights that it began with.
         trainer: The learner without evaluation, whose state can be saved.
         promoted: The learner with promotion, inside ``learner``; None if nothing is promoted.
         collected: What ``curation.pool.file`` holds; None without one.
@@ -122,7 +128,7 @@ class Learning:
     learner: EvaluatedLearner
     held_out: HeldOut
     vlm: Vlm
-    trainer: TorchLearner
+    trainer: RealLearner
     promoted: PromotedLearner | None
     collected: PoolFile | None
     _found: Models
@@ -135,6 +141,11 @@ class Learning:
         screen = self._found.config.policy.screen
         return make_grammar(name, screen, screen, **options)
 
+    def close(self) -> None:
+        """End the processes that train, if there are any; weights and state can be written all the same."""
+        if isinstance(self.trainer, FsdpLearner):
+            self.trainer.close()
+
     def evaluate(self, weights: Weights) -> float | None:
         """Return the success rate of weights on held-out tasks; None without such tasks."""
         evaluation = self.held_out.evaluate(weights)
@@ -142,7 +153,7 @@ class Learning:
 
     def save(self, folder: Path) -> None:
         """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
-        write_state(folder, self.vlm, self.trainer)
+        write_state(folder, self.trainer)
 
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if it has a pool and there are any."""
@@ -225,11 +236,13 @@ def learning(
     vlm = build(vlm_config(config), seed=seed)
     if config.policy.warm_start_steps and resume is None:
         _warm_start(found, vlm, on_step)
-    trainer = TorchLearner(vlm, learner_config(config), seed=seed, select=_selector(config))
+    trainer = _trainer(config, vlm)
     if resume is not None:
         if not (resume / CHECKPOINT).is_dir():
             raise ConfigError(f"{resume} holds no {CHECKPOINT}: the run was not finished; run it again")
         trainer.load(resume / CHECKPOINT)
+        if isinstance(trainer, FsdpLearner):
+            vlm = build(replace(vlm.config, folder=str(trainer.weights().source)))
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(found, model)
     promoted = promoting(found, vlm, trainer, best)
@@ -238,6 +251,29 @@ def learning(
     every_updates = config.trainer.evaluation.every_updates
     evaluated = EvaluatedLearner(promoted or trainer, held_out, every_updates, first=trainer.weights())
     return Learning(model, evaluated, held_out, vlm, trainer, promoted, collected, found)
+
+
+def _trainer(config: Config, vlm: Vlm) -> RealLearner:
+    """Return what trains: in this process, or in several, from a copy of the model on disk."""
+    settings = learner_config(config)
+    options: dict[str, Any] = {"seed": config.run.seed, "select": _selector(config)}
+    if config.backend.learner != "fsdp":
+        return TorchLearner(vlm, settings, **options)
+    fsdp = config.trainer.fsdp
+    folder = Path(fsdp.folder or mkdtemp(prefix="dartsim-learner-"))
+    spread = FsdpSettings(
+        ranks=fsdp.ranks,
+        device=fsdp.device,
+        precision=fsdp.precision,
+        checkpoint_every=fsdp.checkpoint_every_updates,
+        keep_weights=fsdp.keep_weights,
+        start_seconds=fsdp.start_seconds,
+        update_seconds=fsdp.update_seconds,
+    )
+    learner = FsdpLearner(vlm, export(vlm, folder / "model"), folder, settings, spread, **options)
+    if fsdp.folder is None:
+        finalize(learner, rmtree, folder, ignore_errors=True)
+    return learner
 
 
 def vlm_config(config: Config) -> VlmConfig:
@@ -266,6 +302,8 @@ def learner_config(config: Config) -> LearnerConfig:
         max_grad_norm=optimizer.max_grad_norm,
         minibatches=optimizer.minibatches,
         max_tokens=optimizer.max_tokens,
+        checkpointing=config.backend.learner == "fsdp" and config.trainer.fsdp.checkpointing,
+        mismatch_bound=config.trainer.mismatch_bound,
     )
 
 
@@ -282,7 +320,9 @@ def _warm_start(found: Models, vlm: Vlm, on_step: Callable[[str, int, int], None
 
 def _selector(config: Config) -> Callable[[Batch], Sequence[bool]] | None:
     selection = config.curation.selection
-    rule: TurnSelection = HighEntropyTurns(selection.share) if selection.rule == "high_entropy" else AllTurns()
+    rule: TurnSelection = AllTurns()
+    if selection.rule == "high_entropy":
+        rule = HighEntropyTurns(selection.share, keep_stored=selection.keep_stored)
     if isinstance(rule, AllTurns):
         return None
 

@@ -14,11 +14,16 @@ from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Decision, Evaluation, PromotionRule, Promotions, Verdict
 from dartsim.types import Weights
 from real.evaluate import evaluate
+from real.fsdp.learner import FsdpLearner
 from real.learner import TorchLearner
 from real.vlm import Vlm, VlmPolicy
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""
+
+
+RealLearner = TorchLearner | FsdpLearner
+"""A learner whose state can be kept, gone back to and written."""
 
 
 class Judge:
@@ -53,7 +58,7 @@ class Judge:
         return Evaluation(version=weights.version, rewards=found.scores)
 
 
-def promoting(found: Models, vlm: Vlm, trainer: TorchLearner, folder: Path | None) -> PromotedLearner | None:
+def promoting(found: Models, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
     """Return the learner with the configured promotion; None if nothing is promoted.
 
     Args:
@@ -68,7 +73,7 @@ def promoting(found: Models, vlm: Vlm, trainer: TorchLearner, folder: Path | Non
 
     def keep(weights: Weights) -> None:
         if folder is not None:
-            write_state(folder, vlm, trainer)
+            write_state(folder, trainer)
 
     return PromotedLearner(
         trainer,
@@ -91,9 +96,9 @@ def promotion_rule(config: Config) -> PromotionRule:
     )
 
 
-def write_state(folder: Path, vlm: Vlm, trainer: TorchLearner) -> None:
+def write_state(folder: Path, trainer: RealLearner) -> None:
     """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
-    vlm.save(folder / MODEL)
+    trainer.save_model(folder / MODEL)
     trainer.save(folder / CHECKPOINT)
 
 

@@ -9,9 +9,10 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from contextvars import Context
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple, Unpack
 
 from dartsim.config import Config
 from dartsim.curation import MemoryStore
@@ -23,25 +24,39 @@ from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.system import System, success_pool
-from dartsim.run.timings import TimedLearner, TimedWorker, Timings
+from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
-from dartsim.sim.hops import HopService
 from dartsim.trace import Trace
+from real.idle import IdleSelector
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
+Ts = TypeVarTuple("Ts")
+
 
 class RunLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time begins at 0, as that of a simulated one does."""
+    """An event loop whose time begins at 0, as that of a simulated one does, and that knows how idle it was."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._watched = IdleSelector()
+        super().__init__(self._watched)
         self._began = super().time()
 
     def time(self) -> float:
         """Return the seconds since the loop was made."""
         return super().time() - getattr(self, "_began", 0.0)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Let a callback run, from another thread."""
+        self._watched.wake()
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+    def idle_seconds(self) -> float:
+        """Return the seconds in which it had nothing to do so far."""
+        return self._watched.idle_seconds
 
 
 def run_realtime(
@@ -72,6 +87,10 @@ def run_realtime(
         nonlocal interrupted
         async with AsyncExitStack() as stack:
             timings = None if folder is None else stack.enter_context(Timings.open(folder))
+            loop = asyncio.get_running_loop()
+            if timings is not None and isinstance(loop, RunLoop):
+                watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")
+                stack.callback(watching.cancel)
             system = await RealParts(found, learning, stack, timings).assemble(store or MemoryStore())
             traces.append(system.trace)
             if on_start is not None:
@@ -118,14 +137,6 @@ class RealParts:
         self._stack = stack
         self._timings = timings
         self._streams = Streams(found.config.run.seed)
-        self._trace = Trace(
-            asyncio.get_running_loop().time,
-            num_envs=found.config.rollout.num_desktops,
-            num_workers=found.config.rollout.num_workers,
-            max_segments=found.config.trace.max_segments,
-            max_snapshots=found.config.trace.max_snapshots,
-            first_spacing_seconds=5.0,
-        )
 
     @cached_property
     def _world(self) -> BridgeEnvironment:
@@ -136,20 +147,36 @@ class RealParts:
         successes = success_pool(self._config)
         if successes is not None and self._learning is not None:
             self._learning.fill(successes)
+        provider, workers = await self._provider(), await self._workers()
         return System(
             self._config,
             tasks=self._found.tasks,
-            provider=await self._provider(),
-            engines=await self._workers(),
+            provider=provider,
+            engines=workers,
             learner=self._learner(),
             store=store,
-            trace=self._trace,
+            trace=self._trace(),  # engines may have taken a minute to start, which is nobody's idle time
             streams=self._streams,
             way=self._way,
             successes=successes,
         )
 
+    def _trace(self) -> Trace:
+        config = self._config
+        return Trace(
+            asyncio.get_running_loop().time,
+            num_envs=config.rollout.num_desktops,
+            num_workers=config.rollout.num_workers,
+            max_segments=config.trace.max_segments,
+            max_snapshots=config.trace.max_snapshots,
+            first_spacing_seconds=min(5.0, 36.0 * config.run.hours),
+        )
+
     async def _provider(self) -> EnvProvider:
+        provider = await self._desktops()
+        return provider if self._timings is None else TimedDesktops(provider, self._timings)
+
+    async def _desktops(self) -> EnvProvider:
         kind = self._config.backend.desktops
         if kind == "sim":
             return backend.provider(self._found, self._world, self._streams)
@@ -176,8 +203,13 @@ class RealParts:
         if learning is None:
             raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
         if kind == "local":
-            return learning.local_workers(self._config.rollout.num_workers)
-        raise ConfigError('backend.workers = "vllm" is not built yet; use "local"')
+            local = learning.local_workers(self._config.rollout.num_workers)
+            for worker in local:
+                worker.on_call = None if self._timings is None else self._timings.worker
+            return local
+        from dartsim.run.engines import vllm_workers
+
+        return await self._stack.enter_async_context(vllm_workers(self._found, learning))
 
     def _learner(self) -> Learner:
         found = self._trainer()
@@ -189,10 +221,9 @@ class RealParts:
             return backend.learner(self._config, self._streams, learning.learner if learning else None)
         from real.local import LocalLearner
 
+        self._stack.callback(learning.close)
         return LocalLearner(learning.learner)
 
     def _way(self, pool: Service) -> Service:
         """Put the modelled way to a modelled pool in front of it; a real one takes its own time."""
-        seconds = self._config.cluster.engine.overhead_seconds
-        modelled = self._config.backend.workers == "sim" and seconds
-        return HopService(pool, self._world, seconds) if modelled else pool
+        return backend.way(self._config, self._world, pool) if self._config.backend.workers == "sim" else pool

@@ -29,7 +29,10 @@ def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) ->
     """
     read_run(folder)
     # Nothing is judged any more, on however many held-out tasks.
-    config = load(folder / CONFIG, overrides=[*changes, "trainer.promotion.enabled=false"])
+    changes = [*changes, "trainer.promotion.enabled=false"]
+    config = load(folder / CONFIG, overrides=changes)
+    if config.backend.learner == "fsdp":  # nothing is trained: no ranks are needed
+        config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
     if config.policy.kind != "vlm":
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
     state = folder / BEST if best else folder

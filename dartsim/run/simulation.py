@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from dartsim.curation import MemoryStore
 from dartsim.ports import Store
 from dartsim.rng import Streams
-from dartsim.rollout import Service
-from dartsim.run.backend import learner, provider, workers
+from dartsim.run.backend import learner, provider, way, workers
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.system import System, success_pool
 from dartsim.sim import SimLoop, simulate
-from dartsim.sim.hops import HopService
 from dartsim.sim.simulate import SimReport
 from dartsim.trace import Trace
 
@@ -108,15 +106,11 @@ def build(found: Models, store: Store, learning: Learning | None = None) -> Syst
         num_workers=config.rollout.num_workers,
         max_segments=config.trace.max_segments,
         max_snapshots=config.trace.max_snapshots,
+        first_spacing_seconds=min(60.0, 36.0 * config.run.hours),
     )
     successes = success_pool(config)
     if successes is not None and learning is not None:
         learning.fill(successes)
-    hop_seconds = config.cluster.engine.overhead_seconds
-
-    def way(pool: Service) -> Service:
-        return HopService(pool, loop.env, hop_seconds) if hop_seconds else pool
-
     return System(
         config,
         tasks=found.tasks,
@@ -126,6 +120,6 @@ def build(found: Models, store: Store, learning: Learning | None = None) -> Syst
         store=store,
         trace=trace,
         streams=streams,
-        way=way,
+        way=lambda pool: way(config, loop.env, pool),
         successes=successes,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from dartsim.ports import Learner, PolicyWorker, SyncMode
-from dartsim.types import Batch, Reply, Request, UpdateResult, Weights
+from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Weights
 
 TIMINGS = "timings.jsonl"
 """File of a run's folder."""
@@ -20,9 +20,19 @@ TIMINGS = "timings.jsonl"
 class Timings:
     """Writes one JSON object a line: ``at`` (seconds of the run), ``what``, ``seconds`` and its context.
 
-    ``what`` is ``desktop/…`` (start, boot, setup, ready, step, act, settle, screenshot, evaluate, teardown),
-    ``worker/generate``, ``worker/load`` or ``learner/update``. Every line has ``busy``: what of each kind was under way
-    beside it when it ended, itself included.
+    ``what`` is one of
+
+    - ``env/…`` (start, reset, step, evaluate, close): the control plane's calls of a desktop, with its ``slot``;
+    - ``desktop/…`` (start, boot, setup, ready, step, act, settle, screenshot, evaluate, teardown): what a desktop in
+      a container did within them;
+    - ``worker/generate`` (with ``live``: requests on that worker, itself included, when it began), ``worker/load``,
+      and of a worker in this process ``worker/batch`` (``size`` requests computed at once) and ``worker/put`` (new
+      weights put in, without waiting for a batch to end), each with ``waited``: seconds until the loop went on with it;
+    - ``learner/update``;
+    - ``loop/busy``: of the last ``of`` seconds, those in which the event loop itself was at work.
+
+    Every line has ``busy``: what of each kind was under way beside it when it ended, itself included; a call that
+    raised has ``failed``, one that was cancelled ``cancelled``.
     """
 
     def __init__(self, file: IO[str]) -> None:
@@ -40,6 +50,19 @@ class Timings:
         """Note what a desktop did."""
         self._write(f"desktop/{what}", seconds, slot=slot)
 
+    def worker(self, index: int, what: str, seconds: float, waited: float, size: int) -> None:
+        """Note what a worker of this process did in its thread, and how long that then waited for the event loop."""
+        self._write(f"worker/{what}", seconds, worker=index, waited=round(waited, 6), size=size)
+
+    async def watch(self, idle_seconds: Callable[[], float], every_seconds: float = 0.5) -> None:
+        """Note how busy the running loop is until cancelled, given the seconds it had nothing to do so far."""
+        loop = asyncio.get_running_loop()
+        while True:
+            begun, idle = loop.time(), idle_seconds()
+            await asyncio.sleep(every_seconds)
+            passed = loop.time() - begun
+            self._write("loop/busy", max(0.0, passed - (idle_seconds() - idle)), of=round(passed, 6))
+
     @contextmanager
     def doing(self, what: str, **context: Any) -> Iterator[None]:
         """Note how long a block takes, also if it fails."""
@@ -47,19 +70,65 @@ class Timings:
         kind = what.partition("/")[0]
         begun = loop.time()
         self._busy[kind] += 1
-        failed = True
+        ending: dict[str, Any] = {}
         try:
             yield
-            failed = False
+        except Exception:
+            ending = {"failed": True}
+            raise
+        except BaseException:
+            ending = {"cancelled": True}
+            raise
         finally:
-            more = {"failed": True} if failed else {}
-            self._write(what, loop.time() - begun, **context, **more)
+            self._write(what, loop.time() - begun, **context, **ending)
             self._busy[kind] -= 1
 
     def _write(self, what: str, seconds: float, **context: Any) -> None:
         at = asyncio.get_running_loop().time()
         line = {"at": round(at, 6), "what": what, "seconds": round(seconds, 6), **context, "busy": dict(+self._busy)}
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+class TimedDesktop:
+    """A desktop whose calls are noted; implements ``dartsim.ports.AsyncEnv``."""
+
+    def __init__(self, slot: int, inner: AsyncEnv, timings: Timings) -> None:
+        self._slot = slot
+        self._inner = inner
+        self._timings = timings
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set the desktop up."""
+        with self._timings.doing("env/reset", slot=self._slot):
+            return await self._inner.reset(task, seed=seed)
+
+    async def step(self, action: str) -> StepResult:
+        """Carry out one action."""
+        with self._timings.doing("env/step", slot=self._slot):
+            return await self._inner.step(action)
+
+    async def evaluate(self) -> float:
+        """Score the desktop's present state."""
+        with self._timings.doing("env/evaluate", slot=self._slot):
+            return await self._inner.evaluate()
+
+    async def close(self) -> None:
+        """Tear the desktop down."""
+        with self._timings.doing("env/close", slot=self._slot):
+            await self._inner.close()
+
+
+class TimedDesktops:
+    """A provider of desktops whose calls are noted; implements ``dartsim.ports.EnvProvider``."""
+
+    def __init__(self, inner: EnvProvider, timings: Timings) -> None:
+        self._inner = inner
+        self._timings = timings
+
+    async def start(self, slot: int) -> TimedDesktop:
+        """Boot a desktop."""
+        with self._timings.doing("env/start", slot=slot):
+            return TimedDesktop(slot, await self._inner.start(slot), self._timings)
 
 
 class TimedWorker:

@@ -62,6 +62,8 @@ class ContentWorker(SimWorker):
         """Take new weights after the modelled time."""
         await super().load(weights, mode)
         self._model.add(weights)
+        if self.engine.atomic:
+            self._written.clear()  # what still waits is computed by the weights that its batch finds
 
     def _reply(self, request: Request, version: Version, prompt_tokens: int, tokens: int) -> Reply:
         key = (request.attempt.id, request.turn)

@@ -128,6 +128,9 @@ class FluidEngine:
         "profile",
     )
 
+    atomic = False
+    """Requests may begin under one version of the weights and end under another."""
+
     def __init__(self, env: SimEnvironment, profile: GpuProfile) -> None:
         self.env = env
         self.profile = profile
@@ -296,6 +299,11 @@ class FluidEngine:
     def busy(self) -> bool:
         """Whether at least one job is inside."""
         return bool(self._queue or self._heap)
+
+    @property
+    def stands_still_in(self) -> float:
+        """Seconds from a pause until nothing moves: 0, everything freezes at once."""
+        return 0.0
 
     @property
     def paused(self) -> bool:

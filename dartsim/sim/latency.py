@@ -213,7 +213,7 @@ class Quantiles(Latency):
     def _middle(self, low: float, high: float) -> float:
         """Mean of one interpolated stretch: the middle, or the logarithmic mean."""
         if self.log and high > low:
-            return (high - low) / math.log(high / low)
+            return (high - low) / math.log1p((high - low) / low)  # a quotient near 1 would lose its digits
         return (low + high) / 2
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 from dartsim.errors import WorkerFault, WorkerRestarted
 from dartsim.ports import SyncMode
+from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.engine import FluidEngine, Job
 from dartsim.sim.prompts import PromptModel
+from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Policy
 from dartsim.types import Reply, Request, Version, Weights
 
@@ -47,19 +49,20 @@ class SimWorker:
 
     Args:
         index: Its number in the pool.
-        engine: The model of the GPU.
+        engine: The model of the GPU, or of an engine that was measured from outside.
         prompts: Prompt sizes by turn.
         policy: What decides the replies.
         reply_tokens: Draws the length of a reply.
         reload_seconds: Draws how long a weight change takes.
         load_fails: Draws whether a weight change fails.
-        prefix_cache: Whether prompts share their prefix with the session's last one on this engine.
+        prefix_cache: Whether prompts share their prefix with the session's last one on this engine; only a GPU's
+            model has such a cache.
     """
 
     def __init__(
         self,
         index: int,
-        engine: FluidEngine,
+        engine: FluidEngine | BatchEngine | SharedEngine,
         *,
         prompts: PromptModel,
         policy: Policy,
@@ -78,9 +81,10 @@ class SimWorker:
         self._reply_tokens = reply_tokens
         self._reload_seconds = reload_seconds
         self._load_fails = load_fails
-        mean_context = prompts.cold[min(prompts.max_images, self._last)].tokens
-        held = engine.profile.kv_capacity_tokens // mean_context
-        self._cache = PrefixCache(max_sessions=max(1, held)) if prefix_cache else None
+        self._cache: PrefixCache | None = None
+        if prefix_cache and isinstance(engine, FluidEngine):
+            mean_context = prompts.cold[min(prompts.max_images, self._last)].tokens
+            self._cache = PrefixCache(max_sessions=max(1, engine.profile.kv_capacity_tokens // mean_context))
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request after its modelled latency."""
@@ -97,6 +101,8 @@ class SimWorker:
         except BaseException:
             self.engine.abort(job)
             raise
+        if self.engine.atomic:
+            version = self.version
         return self._reply(request, version, prompt.tokens, tokens)
 
     def _reply(self, request: Request, version: Version, prompt_tokens: int, tokens: int) -> Reply:
@@ -110,7 +116,7 @@ class SimWorker:
                 _fail(job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         elif mode is SyncMode.KEEP:
             self.engine.pause()
-        await asyncio.sleep(self._reload_seconds())
+        await asyncio.sleep(self.engine.stands_still_in + self._reload_seconds())
         if self._load_fails():
             # What was kept stays frozen: an engine without weights serves nothing.
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")

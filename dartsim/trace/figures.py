@@ -126,6 +126,7 @@ def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float 
         "endings": counted(last, "ending"),
         "dropped": counted(last, "dropped"),
         "causes": counted(last, "cause"),
+        "start_causes": counted(last, "start_cause"),
         "faults": counted(last, "fault"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dartsim.errors import LearnerFault
 from dartsim.ports import BatchSource, Learner, Publisher
 from dartsim.trace import Trace, TrainerState
+from dartsim.trainer.health import MISMATCH_ALARM
 from dartsim.trainer.promoted import COUNTED
 from dartsim.types import Batch
 
@@ -94,6 +95,8 @@ class Trainer:
         for name in COUNTED.values():
             if name in result.metrics:
                 self._trace.counts[name] += int(result.metrics[name])
+        if result.metrics.get(MISMATCH_ALARM):
+            self._trace.counts[MISMATCH_ALARM] += 1
         self._source.trained(batch, result)
         self._publisher.publish(result.weights)
         if self._wait_for_sync:

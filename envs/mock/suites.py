@@ -14,10 +14,12 @@ import numpy as np
 
 from dartsim.errors import ConfigError
 from dartsim.types import Task
-from envs.mock.families import clicks, entries, forms
+from envs.mock.families import clicks, entries, forms, locks
 from envs.mock.families.sketch import MAX_DIFFICULTY, Family
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (*clicks.FAMILIES, *entries.FAMILIES, *forms.FAMILIES)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for part in (clicks, entries, forms, locks) for family in part.FAMILIES
+}
 """All families by name."""
 
 SUITES: dict[str, tuple[tuple[str, int], ...]] = {
@@ -59,7 +61,16 @@ SUITES["mixed"] = tuple(
     for suite in ("easy", "hard", "never")
     for pair in (SUITES[suite][i % len(SUITES[suite])],)
 )
-"""Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each other."""
+SUITES["locks"] = (
+    ("plain_locks", 1),
+    ("mixed_locks", 3),
+    ("odd_locks", 3),
+    ("plain_locks", 3),
+    ("mixed_locks", 5),
+    ("odd_locks", 4),
+)
+"""Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three, and
+``locks`` is for a model that can do no more than click and say done."""
 
 
 def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:

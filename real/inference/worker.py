@@ -27,6 +27,8 @@ from real.inference.errors import (
     EngineDied,
     EngineFault,
     EngineHung,
+    EngineLost,
+    EngineRefused,
     EngineRestarted,
     EngineStartFailed,
     EngineUnloaded,
@@ -42,6 +44,8 @@ from real.inference.weights import FolderReload, Spool, Transfer
 logger = logging.getLogger(__name__)
 
 _PAUSES: dict[SyncMode, PauseMode] = {SyncMode.KEEP: "keep", SyncMode.DRAIN: "wait", SyncMode.RESTART: "abort"}
+_DOWN = (EngineRefused, EngineLost, EngineHung, EngineStartFailed)
+"""Faults of a load that say that the engine is not there, rather than that it does not want these weights."""
 
 
 class VllmWorker:
@@ -174,6 +178,8 @@ class VllmWorker:
             ) from None
         except WorkerFault as fault:
             self.counts[f"fault/{getattr(fault, 'cause', 'worker_fault')}"] += 1
+            if self.state is State.DOWN:
+                fault.back = self.wait_until_up
             raise
 
     async def _generate(self, request: Request) -> Reply:
@@ -230,6 +236,8 @@ class VllmWorker:
                 await self._load(weights, mode)
             except EngineFault as fault:
                 self.counts[f"fault/{fault.cause}"] += 1
+                if isinstance(fault, _DOWN):
+                    fault.back = self.wait_until_up
                 raise
             finally:
                 if self.state is State.LOADING:

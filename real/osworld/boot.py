@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from real.containers.spec import ContainerSpec
 
 
+LOOK_SECONDS = 2.0
+"""How often the container of a desktop that boots is looked at."""
+
+
 def desk_of(container: Container) -> Desk:
     """Return the addresses of a desktop in a container, by the names of its ports."""
     host = f"[{container.host}]" if ":" in container.host else container.host
@@ -103,11 +107,40 @@ async def start_desktop(
         on_call=on_call,
     )
     try:
-        await desktop.boot()
+        await _boot(desktop, container)
     except BaseException:
         await desktop.close()
         raise
     return desktop
+
+
+async def _boot(desktop: OsworldDesktop, container: Container) -> None:
+    """Wait for a good screenshot, but not from a container that has ended."""
+    booting = asyncio.create_task(desktop.boot())
+    try:
+        while not (await asyncio.wait({booting}, timeout=LOOK_SECONDS))[0]:
+            await _still_runs(container)
+    except BaseException:
+        booting.cancel()
+        await asyncio.wait({booting})
+        raise
+    await booting
+
+
+async def _still_runs(container: Container) -> None:
+    from real.containers.errors import ContainerExited, ContainerFault, ContainerGone
+
+    try:
+        state = await container.state()
+    except ContainerGone as fault:
+        raise ContainerExited(f"{container} was removed while its desktop booted: {fault}") from fault
+    except ContainerFault:
+        return  # the engine may answer at the next look
+    if state["Status"] in ("exited", "dead"):
+        raise ContainerExited(
+            f"{container.spec.image} ended with exit code {state.get('ExitCode')} before its desktop was ready"
+            f"{', out of memory' if state.get('OOMKilled') else ''}"
+        )
 
 
 class Starter:

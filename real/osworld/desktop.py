@@ -16,6 +16,7 @@ from real.osworld.episode import Episode
 from real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
 from real.osworld.frames import Frame, is_black, resized, same
 from real.osworld.hands import command
+from real.osworld.memory import check_memory
 from real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
 from real.osworld.recycle import recycle_server
 from real.osworld.settings import DesktopSettings
@@ -166,6 +167,8 @@ class OsworldDesktop:
                 raise
             except Exception as exc:
                 raise ScoreUnavailable(f"task {task.id}: the evaluator failed: {exc!r}") from exc
+            if self.client.server.in_container:
+                await check_memory(self.client)
             self._same_server()
         if not 0.0 <= score <= 1.0:
             raise ScoreUnavailable(f"task {task.id}: the evaluator gave {score}, wanted a number in [0, 1]")

@@ -13,6 +13,7 @@ EnvBroken
 ├── ActionFailed         the desktop could not carry out an action that makes sense
 ├── BlackScreen          the server answers, the screen shows nothing
 ├── WrongScreenSize      the screen is not as large as configured
+├── OutOfMemory          the kernel killed programs of the desktop for want of memory
 ├── ServerRestarted      the server restarted under an attempt, and what it had started may be gone
 └── DesktopLost          an earlier fault of the same desktop: it takes no more calls
 """
@@ -112,6 +113,12 @@ class ServerRestarted(EnvBroken):
     """The server restarted while an attempt used the desktop; programs it had started may have died with it."""
 
     cause: ClassVar[str] = "server_restarted"
+
+
+class OutOfMemory(EnvBroken):
+    """The desktop's container ran out of memory, and the kernel killed programs in it."""
+
+    cause: ClassVar[str] = "out_of_memory"
 
 
 class DesktopLost(EnvBroken):

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 LIT = 24
 """A pixel shows something if one of its colours is brighter than that, of 255."""
+POINTER_SIDE = 32
+"""A pointer fits into a square of so many pixels a side; it is drawn on a screen that shows nothing, too."""
 
 
 class Frame(NamedTuple):
@@ -39,12 +41,27 @@ def same(one: Frame, other: Frame, *, still_pixels: int = 0) -> bool:
 
 
 def is_black(frame: Frame, *, lit_share: float) -> bool:
-    """Whether less than this share of the pixels shows anything."""
-    bright = frame.pixels > LIT
-    wanted = lit_share * (bright.size // 3)
-    if int(np.count_nonzero(bright)) >= 3 * wanted:  # a pixel has three colours
+    """Whether less than this share of the pixels shows anything, or nothing does but a pointer.
+
+    On a small screen, a pointer alone is more than the share that a large one has to show.
+    """
+    if not lit_share:
         return False
-    return int(np.count_nonzero(bright.any(axis=2))) < wanted
+    bright = frame.pixels > LIT
+    num_pixels = bright.size // 3
+    # A pixel has three colours, so that this many flags are enough pixels, however they lie.
+    if int(np.count_nonzero(bright)) >= 3 * max(lit_share * num_pixels, POINTER_SIDE**2 + 1):
+        return False
+    rows, columns = np.nonzero(bright.any(axis=2))
+    if rows.size < lit_share * num_pixels:
+        return True
+    height, width, _ = bright.shape
+    return _fits(rows, height) and _fits(columns, width)
+
+
+def _fits(places: NDArray[np.intp], size: int) -> bool:
+    """Return whether lit places along one side of a screen of that size may be those of a pointer."""
+    return int(places.max() - places.min()) < min(POINTER_SIDE, size // 2)
 
 
 def resized(pixels: Any, size: tuple[int, int]) -> NDArray[np.uint8]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from real.containers.fleet import DesktopFleet
 from real.containers.spec import ContainerSpec
@@ -12,7 +12,7 @@ from real.osworld.desktop import OsworldDesktop
 from real.osworld.fetch import Downloads
 from real.osworld.scorer import Scorer
 from real.osworld.settings import DesktopSettings
-from real.osworld.transport import ServerTraits
+from real.osworld.transport import ServerTraits, Timeouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class Usage:
         server: What is known of the server inside.
         downloads: Of task files, shared.
         scorer: Scores tasks.
+        timeouts: Of calls.
         on_call: Told the slot, what was done and how many seconds it took, for the run's timings.
     """
 
@@ -31,6 +32,7 @@ class Usage:
     server: ServerTraits
     downloads: Downloads
     scorer: Scorer
+    timeouts: Timeouts = field(default_factory=Timeouts)
     on_call: Callable[[int, str, float], None] | None = None
 
 
@@ -68,5 +70,6 @@ class DesktopProvider:
             server=usage.server,
             downloads=usage.downloads,
             scorer=usage.scorer,
+            timeouts=usage.timeouts,
             on_call=tell,
         )

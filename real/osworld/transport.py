@@ -60,17 +60,20 @@ class ServerTraits:
         restart_seconds: How long a read waits for a server that refuses. 0: a server that is gone is a fault at once.
         tries: How often a read is tried in all, when its answer is lost or makes no sense.
         retry_seconds: Wait between two tries.
+        in_container: Whether it runs right in a container, not in a virtual machine there; then the container's limits
+            are the desktop's.
     """
 
     screenshot_budget: int | None = 200
     restart_seconds: float = 0.0
     tries: int = 3
     retry_seconds: float = 0.2
+    in_container: bool = False
 
 
 OSWORLD_SERVER = ServerTraits(screenshot_budget=200, restart_seconds=8.0)
 """OSWorld's own: its service is started again about 5 s after it died."""
-OWN_SERVER = ServerTraits(screenshot_budget=None)
+OWN_SERVER = ServerTraits(screenshot_budget=None, in_container=True)
 """The one of our own image, which leaks nothing."""
 
 

@@ -19,8 +19,8 @@ HEAVY = {
     "typer", "vllm",
 }  # fmt: skip
 EXTRAS = ["docker", "peft", "ray", "safetensors", "torch", "transformers", "vllm"]
-LEARN = [f"dartsim.run.{name}" for name in ("collecting", "learning", "promoting", "successes")]
-"""What puts a real model into a run: loaded where there is something to train."""
+LEARN = [f"dartsim.run.{name}" for name in ("collecting", "engines", "learning", "promoting", "successes")]
+"""What puts a real model into a run: loaded where there is something to train or to serve."""
 DEV = ["aiotools", "hypothesis", "playwright", "pyinstrument", "tensorboard", "trio"]
 
 IMPORT_ALL = """

@@ -96,6 +96,19 @@ async def test_the_last_start_that_takes_too_long_says_so(fakes):
     assert fakes.now() == 600.0
 
 
+async def test_failed_starts_are_counted_by_cause(fakes):
+    class Refused(EnvStartFailed):
+        cause = "refused"
+
+    provider = fakes.Provider([(2.0, FAILED), (1.0, Refused("no")), (1e9, None), (1.0, Refused("no"))])
+    cluster, trace = make(fakes, provider, tries=5, start_seconds=600.0)
+    async with cluster.lease(0, fakes.attempt()):
+        pass
+    causes = {name: number for name, number in trace.counts.items() if name.startswith("start_cause/")}
+    assert causes == {"start_cause/EnvStartFailed": 1, "start_cause/refused": 2, "start_cause/start_timeout": 1}
+    assert trace.counts["fault/start"] == 4
+
+
 async def test_a_tear_down_that_takes_too_long_is_counted_and_left(fakes):
     cluster, trace = make(fakes, fakes.Provider(close=1e9), close_seconds=120.0)
     async with cluster.lease(0, fakes.attempt()):

@@ -1,12 +1,14 @@
 """Weight synchronisation: every worker ends on the newest weights, a slice at a time, whatever fails."""
 
 import asyncio
+import math
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.errors import WorkerFault
 from dartsim.ports import SyncMode
 from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
 from dartsim.sim import simulate
@@ -208,7 +210,7 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
             fakes.Engine(n, seconds=seconds[n], load_seconds=load_seconds[n], load_faults=failing)
             for n in range(num_workers)
         ]
-        service, syncing = service_of(fakes, engines, clients=clients, mode=mode, workers_at_a_time=size)
+        service, syncing = service_of(fakes, engines, clients=clients, mode=mode, workers_at_a_time=size, tries=10)
         published, replies = [0], []
 
         async def client(number):
@@ -250,3 +252,134 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
         assert not syncing.done()
 
     simulate(main(), max_events=200_000)
+
+
+async def test_a_worker_that_takes_no_weights_keeps_nobody_from_them(fakes):
+    """Loads of worker 0 end at 10, 25 and 45 in vain; the others follow, and worker 0 goes on by itself from 65."""
+    engines = fakes.engines(3)
+    engines[0].load_faults = iter([True] * 4)
+    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert [engine.loads for engine in engines[1:]] == [[(45.0, 55.0, 1)], [(55.0, 65.0, 1)]]
+    assert [worker.apart for worker in service.workers] == [True, False, False]
+    service.publish(Weights(2))
+    await service.settled(2)
+    await asyncio.sleep(100.0)
+    assert [begin for begin, _, _ in engines[0].loads] == [0.0, 15.0, 35.0, 65.0, 115.0]
+    assert [worker.version for worker in service.workers] == [2, 2, 2]
+    assert service.router.num_routable == 3
+    assert not any(worker.apart for worker in service.workers)
+
+
+async def test_weights_that_nobody_could_load_leave_the_last_worker_its_old_ones(fakes):
+    """Worker 0 loads them at last at 125; until then worker 1 serves the old ones."""
+    engines = fakes.engines(2)
+    engines[0].load_faults = iter([True] * 4)
+    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service.publish(Weights(1))
+    await asyncio.sleep(124.0)
+    assert [worker.routable for worker in service.workers] == [False, True]
+    await service.settled(1)
+    assert engines[1].loads == [(125.0, 135.0, 1)]
+
+
+async def test_the_others_wait_for_no_load_of_a_worker_that_is_down(fakes):
+    engines = fakes.engines(2)
+    inner, wanted = engines[0].load, iter([True, True])
+
+    async def load(weights, mode):
+        if next(wanted, False):
+            raise Down(math.inf)
+        await inner(weights, mode)
+
+    engines[0].load = load
+    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert fakes.now() == 10.0
+    assert engines[1].loads == [(0.0, 10.0, 1)]
+    await asyncio.sleep(100.0)
+    assert engines[0].loads == [(15.0, 25.0, 1)]  # at 0 and 5 in vain
+
+
+class Down(WorkerFault):
+    """What a worker raises that is down until ``at``."""
+
+    def __init__(self, at):
+        super().__init__("down")
+        self.at = at
+
+    async def back(self):
+        await asyncio.sleep(max(0.0, self.at - asyncio.get_running_loop().time()))
+
+
+class Mortal:
+    """A worker that is down for a while; it takes its time to say so, as one that is waited for does."""
+
+    def __init__(self, inner, *, down, up):
+        self.inner, self.down, self.up = inner, down, up
+        self.asked_while_down = 0
+
+    def check(self):
+        if self.down <= asyncio.get_running_loop().time() < self.up:
+            self.asked_while_down += 1
+            raise Down(self.up)
+
+    async def generate(self, request):
+        self.check()
+        reply = await self.inner.generate(request)
+        self.check()
+        return reply
+
+    async def load(self, weights, mode):
+        assert not self.down <= asyncio.get_running_loop().time() < self.up, "a load of a worker that is set apart"
+        await self.inner.load(weights, mode)
+
+
+async def asking(fakes, service, client, until):
+    track = service.trace.desktops.tracks[client]
+    session = service.session(fakes.attempt(client), track)
+    replies = []
+    while fakes.now() < until:
+        track.enter(DesktopState.GENERATING)
+        replies.append((fakes.now(), await session.generate(Request(fakes.attempt(client), 0, fakes.SEEN, []))))
+    return replies
+
+
+async def test_a_worker_that_is_down_is_asked_nothing_until_it_is_back(fakes):
+    inner = fakes.engines(2)
+    engines = [Mortal(inner[0], down=10.0, up=50.0), inner[1]]
+    service, _ = service_of(fakes, engines, clients=4)
+    clients = [asyncio.get_running_loop().create_task(asking(fakes, service, n, 80.0)) for n in range(4)]
+    await asyncio.sleep(40.0)
+    assert [worker.apart for worker in service.workers] == [True, False]
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert engines[0].asked_while_down == 2  # those that were under way
+    found = [entry for entries in await asyncio.gather(*clients) for entry in entries]
+    assert {reply.worker for begun, reply in found if 12.0 < begun < 40.0} == {1}
+    assert {reply.worker for begun, reply in found if begun > 70.0} == {0, 1}
+    assert [worker.version for worker in service.workers] == [1, 1]
+    assert service.trace.counts["fault/worker_down"] == 1
+    assert service.trace.counts["fault/request_worker"] == 2
+
+
+async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
+    engine = Mortal(fakes.Engine(), down=4.0, up=50.0)
+    service, _ = service_of(fakes, [engine], clients=2)
+    await asyncio.gather(*(asking(fakes, service, n, 60.0) for n in range(2)))
+    assert engine.asked_while_down == 2
+    assert fakes.spent(service.trace.workers)["DOWN"] == 44.0
+    assert fakes.spent(service.trace.desktops)["SYNC_WAIT"] == 2 * 44.0
+
+
+async def test_a_worker_that_is_down_when_the_run_ends_is_left(fakes):
+    engine = Mortal(fakes.Engine(), down=1.0, up=1e9)
+    service, syncing = service_of(fakes, [engine], clients=1)
+    client = asyncio.get_running_loop().create_task(asking(fakes, service, 0, 60.0))
+    await asyncio.sleep(10.0)
+    for task in (client, syncing):
+        task.cancel()
+        await asyncio.wait([task])
+    assert fakes.now() == 10.0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.errors import ConfigError, WorkerRestarted
+from dartsim.errors import ConfigError, WorkerFault, WorkerRestarted
 from dartsim.ports import SyncMode
 from dartsim.types import Weights
 from real.inference.asking import Asker
@@ -107,6 +107,26 @@ def test_a_start_that_fails_says_why(standin_file: Path, models: Any, tmp_path: 
         nowhere = EngineOptions(python="/nowhere/python", model="model")
         with pytest.raises(EngineStartFailed, match="cannot be run"):
             await LocalEngine(nowhere, tmp_path).start()
+
+    asyncio.run(main())
+
+
+def test_a_fault_of_a_dead_engine_says_when_it_is_back(
+    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        options = options_of(standin_file, models, flags=("--start-seconds", "1"))
+        engine = LocalEngine(options, tmp_path)
+        settings = WorkerSettings(patience_seconds=0.05, retry_seconds=0.05, warm_up=False)
+        async with worker_of(engine, models, settings) as worker:
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: worker.state is State.DOWN)
+            with pytest.raises(WorkerFault, match="was not up within") as caught:
+                await worker.generate(request_of())
+            assert caught.value.back is not None
+            await caught.value.back()
+            assert (await worker.generate(request_of())).version == 0
 
     asyncio.run(main())
 

@@ -214,8 +214,16 @@ def test_a_black_screen_shows_less_than_its_share():
     assert not is_black(frame(dark), lit_share=0.0)
     for lit in (9, 10):
         some = dark.copy()
-        some[0, :lit, 1] = 200
+        some[0, : 10 * lit : 10, 1] = 200
         assert is_black(frame(some), lit_share=0.001) == (lit < 10)
+
+
+def test_a_pointer_alone_is_nothing_to_see():
+    dark = np.full((100, 100, 3), 20)
+    dark[40:60, 30:45] = 255
+    assert is_black(frame(dark), lit_share=0.001)
+    dark[90, 30] = 200
+    assert not is_black(frame(dark), lit_share=0.001)
 
 
 def test_a_picture_is_averaged_when_it_shrinks():

@@ -1,0 +1,139 @@
+"""``dartsim measure``: a real run's timings as a profile of the modelled cluster, and how well that predicts it."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Json, new_folder
+from dartsim.cli.progress import Live, bars
+
+if TYPE_CHECKING:
+    from dartsim.run.measuring import Measured
+    from dartsim.run.twin import Check
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim run --backend mock --hours 0.1 --out runs/real\n\n"
+    "dartsim measure runs/real\n\n"
+    "dartsim measure runs/real --check\n\n"
+    "dartsim run runs/real/twin.toml\n\n"
+    "dartsim run my.toml --profile runs/real/profile.toml --set rollout.num_envs=4"
+)
+
+PROFILE, TWIN = "profile.toml", "twin.toml"
+"""Files of a run's folder: the settings that were measured, and its whole configuration turned virtual."""
+
+
+def measure(
+    run: Annotated[Path, typer.Argument(help="Folder of a run by the machine's clock.", metavar="RUN")],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Where the profile is written; default: RUN/profile.toml.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Run the twin, and compare its figures with RUN's.")] = False,
+    json_file: Json = None,
+) -> None:
+    """Turn the timings of a real run into a profile that `dartsim run --profile` loads, and RUN/twin.toml.
+
+    The twin is the same configuration in virtual time, on the cluster that was measured. With --check it is run for
+    as long as RUN was, and its figures stand beside RUN's.
+    """
+    from dartsim.config import load, to_toml
+    from dartsim.run.execute import execute
+    from dartsim.run.measuring import measure as measured_by
+    from dartsim.run.measuring import profile_toml, read_timings
+    from dartsim.run.twin import as_json, compare
+    from dartsim.run.twin import twin as twin_of
+    from dartsim.trace.rundir import CONFIG, read_run, write_text
+
+    summary = read_run(run).summary
+    config = load(run / CONFIG)
+    entries = read_timings(run)
+    measured = measured_by(config, entries)
+    profile = out_file or run / PROFILE
+    write_text(profile, profile_toml(measured, about(run, measured)))
+    twin = twin_of(config, measured, summary, entries)
+    write_text(run / TWIN, to_toml(twin))
+    written: dict[str, Any] = {
+        "profile": str(profile),
+        "twin": str(run / TWIN),
+        "timings": [asdict(row) for row in measured.rows],
+        "settings": measured.settings,
+        "notes": list(measured.notes),
+    }
+    quiet = json_file == "-"
+    if not quiet:
+        out.print(timing_table(measured))
+        for note in measured.notes:
+            out.print(note, highlight=False)
+        out.print(f"profile: {profile}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
+    if check:
+        folder = new_folder("twin", run)
+        with bars() as progress:
+            live = Live(progress, "twin", twin.run.hours)
+            done, result = execute(
+                twin, folder, on_start=live.watch, on_advance=live, on_step=live.step, every_seconds=1.0
+            )
+        checks = compare(summary, done.summary)
+        written |= {**as_json(checks), "run_dir": str(folder)}
+        if not quiet:
+            out.print()
+            out.print(check_table(checks))
+        if result.interrupted:
+            errors.print("the twin was interrupted: its figures are of the part that ran")
+    if json_file is not None:
+        write_json(written, json_file)
+
+
+def about(run: Path, measured: Measured) -> dict[str, Any]:
+    """Return where a profile comes from."""
+    from dartsim.run.timings import TIMINGS
+    from real.machine import describe_machine
+
+    machine = describe_machine()
+    when = datetime.datetime.fromtimestamp((run / TIMINGS).stat().st_mtime, tz=datetime.UTC)
+    return {
+        "title": f"Measured in the run {run.resolve().name}",
+        "source": f"dartsim measure {run}",
+        "date": when.date(),
+        "machine": f"{machine['cpu_model']}, {machine['logical_cores']} cores, {machine['memory_gib']} GiB",
+        "counts": measured.counts,
+        "notes": list(measured.notes),
+    }
+
+
+def timing_table(measured: Measured) -> Table:
+    """Return what was measured as a table; times in milliseconds."""
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("what")
+    for column in ("n", "median ms", "p95 ms", "mean ms", "failed", "beside"):
+        table.add_column(column, justify="right")
+    for row in measured.rows:
+        times = (f"{1e3 * seconds:,.1f}" for seconds in (row.median, row.p95, row.mean))
+        table.add_row(row.what, f"{row.n:,}", *times, str(row.failed), f"{row.beside:.1f}")
+    return table
+
+
+def check_table(checks: list[Check]) -> Table:
+    """Return a comparison as a table."""
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for column in ("measured", "predicted", "error"):
+        table.add_column(column, justify="right")
+    for check in checks:
+        table.add_row(check.figure.replace("_", " "), *map(_number, (check.measured, check.predicted)), _error(check))
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _error(check: Check) -> str:
+    return "–" if check.relative_error is None else f"{check.relative_error:+.1%}"

@@ -1,0 +1,99 @@
+"""From measured seconds to what a simulation takes them for: quantiles of a latency, and a line through durations.
+
+Both keep the mean of what was measured, because throughput follows means; medians and slopes bear outliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dartsim.sim.latency import Quantiles
+
+GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
+"""Quantiles kept of a latency."""
+
+HUBER = 1.345
+"""Residuals above so many of their own scale count less: 95 % as good as least squares on normal residuals."""
+
+ROUNDS = 50
+"""Most re-weightings of a fit; a few are enough."""
+
+
+def fit_quantiles(seconds: Sequence[float]) -> Quantiles:
+    """Return the empirical distribution of measured seconds, with their mean.
+
+    Between two quantiles seconds are interpolated, which overstates a long tail a little; all are scaled so that the
+    mean is that of the measurements.
+
+    Args:
+        seconds: At least one, none negative.
+    """
+    measured = np.asarray(seconds, dtype=np.float64)
+    if not measured.size or not np.isfinite(measured).all() or measured.min() < 0.0:
+        raise ValueError(f"wanted at least one duration, all >= 0 and finite, got {list(seconds)[:5]}")
+    found = np.maximum.accumulate(np.quantile(measured, GRID))
+    mean = Quantiles(tuple(zip(GRID, found.tolist(), strict=True))).mean
+    scale = float(measured.mean()) / mean if mean > 0.0 else 1.0
+    return Quantiles(tuple((quantile, value * scale) for quantile, value in zip(GRID, found.tolist(), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``fixed + each * count`` seconds.
+
+    Attributes:
+        fixed: Seconds whatever the count, >= 0.
+        each: Seconds for each that is counted, >= 0.
+        spread: Median of the residuals' size over the mean of the seconds; how well a line describes them.
+    """
+
+    fixed: float
+    each: float
+    spread: float
+
+    def seconds(self, count: float) -> float:
+        """Return the seconds that the line gives a count."""
+        return self.fixed + self.each * count
+
+
+def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
+    """Return the line through durations by what was done in them.
+
+    The slope is Huber's, so that a few durations that were disturbed do not turn the line; the level is that of the
+    means, so that the line's total over the same counts is the measured total. Neither part is negative. Where all
+    counts are alike there is no telling the parts apart, and each gets half: nearer to either truth than the other one.
+
+    Args:
+        counts: What was done in each, > 0.
+        seconds: How long each took, >= 0; as many.
+    """
+    x, y = np.asarray(counts, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    if not x.size or x.shape != y.shape or x.min() <= 0.0 or y.min() < 0.0:
+        raise ValueError(f"wanted as many counts > 0 as seconds >= 0, got {x.size} and {y.size}")
+    level, most = float(y.mean()), float(y.mean() / x.mean())
+    each = min(max(_slope(x, y), 0.0), most) if np.ptp(x) > 0.0 else most / 2.0
+    fixed = max(0.0, level - each * float(x.mean()))
+    off = float(np.median(np.abs(y - (fixed + each * x))))
+    return Line(fixed, each, off / level if level > 0.0 else 0.0)
+
+
+def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Return the slope of Huber's regression, by least squares that are weighted anew until they stay as they are."""
+    weights = np.ones_like(x)
+    slope = 0.0
+    for _ in range(ROUNDS):
+        dx = x - np.average(x, weights=weights)
+        level = np.average(y, weights=weights)
+        before, slope = slope, float(np.sum(weights * dx * (y - level)) / np.sum(weights * dx * dx))
+        residuals = np.abs(y - level - slope * dx)
+        scale = 1.4826 * float(np.median(residuals))
+        # More than half of them on one line: the others do not count at all.
+        bound = max(HUBER * scale, 1e-12 * float(y.max()))
+        weights = np.where(residuals <= bound, 1.0, bound / np.maximum(residuals, bound)) if bound > 0.0 else weights
+        if abs(slope - before) <= 1e-12 * abs(slope):
+            break
+    return slope

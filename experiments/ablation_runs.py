@@ -1,0 +1,238 @@
+"""One run of the ablation: a base model that knows half of it, trained on the simulated cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from dartsim.config import Config
+from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
+from dartsim.ports import Learner
+from dartsim.run.backend import desktop_maker
+from dartsim.run.learning import EvaluatedLearner, Learning, learner_config, learning, vlm_config
+from dartsim.run.models import Models, models
+from dartsim.run.simulation import run_simulation
+from dartsim.run.successes import oracle_turns
+from dartsim.trace import Trace, TrainerState
+from dartsim.trace.trace import HELD_OUT, UpdateRecord
+from dartsim.types import Batch, Task, UpdateResult, Weights
+from envs.mock.suites import mock_tasks
+from experiments.ablation_arms import config
+from real.evaluate import Evaluation, evaluate
+from real.learner import TorchLearner
+from real.vlm import build
+from real.vlm.model import one_thread
+from real.warmstart import Demonstration, WarmStart, warm_start
+
+CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
+"""Share of a teacher's actions that are drawn by chance: what the base model is unsure of."""
+
+MISLED = "odd_locks"
+"""The family that the teacher gets wrong: it presses the button beside the right one."""
+
+LESSON_TASKS, LESSON_DIFFICULTY = 150, 5
+STEPS, QUICK_STEPS = 120, 10
+"""Supervised steps that make the base model."""
+
+FINAL_ATTEMPTS = 4
+"""Attempts at each held-out task with the first and the last weights."""
+
+WANTED = 0.5
+"""Success rate whose first time is reported."""
+
+
+def kind_of(task: Task) -> str:
+    """Return ``easy``, ``hard`` or ``never``: how the base model does on a task."""
+    return {"plain_locks": "easy", "mixed_locks": "hard", "odd_locks": "never"}[task.domain]
+
+
+def base_model(seed: int, folder: Path, quick: bool) -> float:
+    """Make the base model of a seed, shared by all of its arms, and return the CPU seconds that it took."""
+    began = time.process_time()
+    one_thread()
+    settings = config("dart", seed, quick=quick)
+    vlm = build(vlm_config(settings), seed=seed)
+    steps = QUICK_STEPS if quick else STEPS
+    warm_start(vlm, lessons(settings, vlm.config.actions), WarmStart(steps=steps, seed=seed))
+    folder.mkdir(parents=True, exist_ok=True)
+    TorchLearner(vlm, learner_config(settings), seed=seed).save(folder / "checkpoint")
+    return time.process_time() - began
+
+
+def lessons(settings: Config, words: Sequence[str]) -> list[Demonstration]:
+    """Return what a careless teacher shows: some actions by chance, and one family wrong."""
+    seed = settings.run.seed
+    rng = np.random.default_rng([seed, 7])
+    shown = []
+    for family, careless in CARELESS.items():
+        tasks = mock_tasks(family, LESSON_TASKS, seed + 1_000, LESSON_DIFFICULTY)
+        for number, task in enumerate(tasks):
+            for turn in oracle_turns(settings, task, number) or ():
+                action = _beside(turn.action) if family == MISLED else turn.action
+                if rng.random() < careless:
+                    action = words[int(rng.integers(len(words)))]
+                shown.append(turn._replace(action=action))
+    return shown
+
+
+def _beside(action: str) -> str:
+    """Return a click on the cell to the right of the right one, at the edge the first of the row."""
+    word, *cell = action.split()
+    if word != "click":
+        return action
+    return f"click {(int(cell[0]) + 1) % 3} {cell[1]}"
+
+
+@dataclass
+class Curve:
+    """Success on held-out tasks by update, hour and turn, written while a run goes on."""
+
+    trace: Trace | None = None
+    points: list[dict[str, float]] = field(default_factory=list)
+
+    def start(self, trace: Trace) -> None:
+        """Watch a run."""
+        self.trace = trace
+        trace.sinks.append(self._take)
+
+    def _take(self, record: UpdateRecord) -> None:
+        if HELD_OUT in record.metrics:
+            self.note(record.update, record.time, record.metrics[HELD_OUT])
+
+    def note(self, update: int, seconds: float, success: float) -> None:
+        """Add a point."""
+        counts, hot = (self.trace.counts, self.trace.hot) if self.trace is not None else ({}, None)
+        self.points.append(
+            {
+                "update": update,
+                "simulated_hours": round(seconds / 3600.0, 5),
+                "turns": hot.generated_turns if hot is not None else 0,
+                "trained_turns": counts.get("trained_turns", 0),
+                "success_rate": round(success, 5),
+            }
+        )
+
+    def first(self, column: str, wanted: float) -> float | None:
+        """Return where the success rate first reaches what is wanted, between evaluations linearly; None if never."""
+        for before, after in zip([None, *self.points], self.points, strict=False):
+            if after["success_rate"] >= wanted:
+                if before is None:
+                    return after[column]
+                share = (wanted - before["success_rate"]) / (after["success_rate"] - before["success_rate"])
+                return round(before[column] + share * (after[column] - before[column]), 5)
+        return None
+
+
+class Cuts:
+    """A learner that counts which turns high-entropy selection leaves out: stored successes', and all others."""
+
+    def __init__(self, inner: Learner, settings: Config) -> None:
+        self._inner = inner
+        selection = settings.curation.selection
+        self._rule: TurnSelection = AllTurns()
+        if selection.rule == "high_entropy":
+            self._rule = HighEntropyTurns(selection.share, keep_stored=selection.keep_stored)
+        self.counts: Counter[str] = Counter()
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Count, and train."""
+        for group in batch.groups:
+            kept = self._rule.select(group).kept
+            for trajectory, flags in zip(group.trajectories, kept, strict=True):
+                name = "own" if trajectory.attempt.group == group.id else "stored"
+                self.counts[name] += len(flags)
+                self.counts[f"{name}_cut"] += flags.count(False)
+        return await self._inner.update(batch)
+
+
+def run_arm(arm: str, seed: int, bound: int, folder: Path, quick: bool) -> dict[str, Any]:
+    """Run an arm from the base model of its seed and return its figures."""
+    began = time.process_time()
+    found = models(config(arm, seed, bound, quick=quick))
+    trained = learning(found, resume=folder)
+    first = _evaluate(trained, found, Weights(0))
+    curve = Curve()
+    curve.note(0, 0.0, first.success_rate)
+    learner = trained.learner
+    cuts = Cuts(learner, found.config)
+    trained.learner = cast("EvaluatedLearner", cuts)
+    result = run_simulation(found, learning=trained, on_start=curve.start)
+    newest = learner.newest
+    last = _evaluate(trained, found, newest)
+    trace, figures = result.trace, result.figures
+    curve.note(newest.version, trace.snapshots[-1].time, last.success_rate)
+    return {
+        "arm": arm,
+        "seed": seed,
+        "bound": found.config.curation.staleness.bound,
+        "success_rate_initial": first.success_rate,
+        "success_rate_final": last.success_rate,
+        "turns_to_50_percent": curve.first("turns", WANTED),
+        "trained_turns_to_50_percent": curve.first("trained_turns", WANTED),
+        "simulated_hours_to_50_percent": curve.first("simulated_hours", WANTED),
+        "by_kind_initial": by_kind(found.held_out, first),
+        "by_kind_final": by_kind(found.held_out, last),
+        "curve": _columns(curve.points),
+        "num_updates": newest.version,
+        "turns": trace.hot.generated_turns,
+        "trained_turns": int(trace.counts["trained_turns"]),
+        "turns_per_trajectory": figures["turns_per_trajectory"],
+        "staleness_mean": figures["staleness_mean"],
+        "staleness_max": trace.staleness_max,
+        "env_utilization": figures["env_utilization"],
+        "trainer_busy": 1.0 - _share_waiting(trace),
+        "importance": _importance(trace),
+        "dropped": {name.removeprefix("dropped/"): int(n) for name, n in trace.counts.items() if "dropped/" in name},
+        "cut_turns": dict(cuts.counts),
+        "pool": dict(trained.successes.counts) if trained.successes is not None else {},
+        "cpu_seconds": time.process_time() - began,
+    }
+
+
+def by_kind(tasks: Sequence[Task], evaluation: Evaluation) -> dict[str, float]:
+    """Return the success rate on easy, hard and never-solved tasks."""
+    scores: dict[str, list[float]] = defaultdict(list)
+    for task in tasks:
+        scores[kind_of(task)].extend(evaluation.scores[task.id])
+    return {kind: float(np.mean(values)) for kind, values in sorted(scores.items())}
+
+
+def _evaluate(trained: Learning, found: Models, weights: Weights) -> Evaluation:
+    """Evaluate weights more thoroughly than during the run."""
+    trained.model.add(weights)
+    maker = desktop_maker(found.config)
+    return evaluate(
+        trained.model,
+        [maker() for _ in range(60)],
+        found.held_out,
+        version=weights.version,
+        turn_limit=found.config.rollout.max_turns,
+        attempts=FINAL_ATTEMPTS,
+        seed=1,
+    )
+
+
+def _columns(points: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [round(point[name], 5) for point in points] for name in (points[0] if points else ())}
+
+
+def _share_waiting(trace: Trace) -> float:
+    seconds = trace.snapshots[-1].trainer
+    return seconds[TrainerState.WAIT_DATA] / max(sum(seconds), 1e-9)
+
+
+def _importance(trace: Trace) -> dict[str, float]:
+    """Return what truncated importance sampling did, means over updates."""
+    names = ("mean_weight", "capped_share", "raw_effective_sample_share", "mismatch_mean")
+    found = {}
+    for name in names:
+        values = [r.metrics[f"importance/{name}"] for r in trace.updates if f"importance/{name}" in r.metrics]
+        if values:
+            found[name] = float(np.mean(values))
+    return found

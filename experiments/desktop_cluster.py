@@ -1,0 +1,224 @@
+"""The control plane over real desktops with a script for a policy: no model, so that all the time is the desktops'.
+
+An attempt moves the pointer to and fro, then clicks on the panel's red button, or beside it in every other attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dartsim.config import Config, load
+from dartsim.curation import MemoryStore
+from dartsim.ports import Store, SyncMode
+from dartsim.rng import Streams
+from dartsim.run.system import System
+from dartsim.sim.learner import NothingLearned
+from dartsim.trace import DesktopState, Trace
+from dartsim.types import Attempt, Reply, Request, Weights
+from real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from real.desktop import desktop_spec
+from real.desktop.tasks.panel import COLUMNS, panel_tasks
+from real.osworld.fetch import Downloads
+from real.osworld.provider import DesktopProvider, Usage
+from real.osworld.ready import Readiness, Settling
+from real.osworld.scorer import Scorer
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import OWN_SERVER, Timeouts
+
+SCREEN = (1920, 1080)
+PATIENT = Timeouts(screenshot=60.0, execute=120.0, file=120.0, other=60.0)
+"""For a machine that has far more desktops than cores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How many desktops there are, and what is done on them.
+
+    Attributes:
+        image: Of the desktops.
+        num_envs: Slots.
+        warm_envs: Spares.
+        turns: Of an attempt.
+        think_seconds: Until the policy replies.
+        screen: Width and height, pixels.
+        timeouts: Of calls.
+        starts_at_once: Containers started at a time.
+    """
+
+    image: str
+    num_envs: int
+    warm_envs: int = 0
+    turns: int = 1
+    think_seconds: float = 0.0
+    screen: tuple[int, int] = SCREEN
+    timeouts: Timeouts = PATIENT
+    starts_at_once: int = 4
+
+    @property
+    def num_desktops(self) -> int:
+        """Slots and spares."""
+        return self.num_envs + self.warm_envs
+
+    def spec(self) -> ContainerSpec:
+        """Return what a container runs."""
+        width, height = self.screen
+        return desktop_spec("skeleton", width=width, height=height, image=self.image)
+
+    def settings(self, *, settle: Settling | float = Settling(cap_seconds=2.0)) -> DesktopSettings:  # noqa: B008
+        """Return how a desktop is shown."""
+        return DesktopSettings(
+            grammar="pyautogui",
+            screen=self.screen,
+            booted=Readiness(quiet_seconds=0.0, poll_seconds=0.05),
+            settle=settle,
+        )
+
+    def config(self) -> Config:
+        """Return the configuration of the control plane."""
+        overrides = (
+            'backend.workers="sim"',
+            'backend.learner="sim"',
+            f"rollout.num_envs={self.num_envs}",
+            f"rollout.warm_envs={self.warm_envs}",
+            f"rollout.max_turns={self.turns}",
+            "rollout.start_backoff_seconds=1.0",
+            'curation.turn_limit.rule="fixed"',
+            'curation.attempts.rule="fixed"',
+            "curation.attempts.most=2",
+            "curation.batch.min_groups=1",
+            "curation.staleness.bound=1000",
+            "curation.pool.enabled=false",
+        )
+        return load(preset_name="desktop", overrides=overrides)
+
+
+def worth(attempt: Attempt) -> float:
+    """Return the score of an attempt that no fault touches."""
+    return 1.0 if attempt.index % 2 == 0 else 0.0
+
+
+class Script:
+    """A policy that has been written down; implements ``dartsim.ports.PolicyWorker``."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    async def generate(self, request: Request) -> Reply:
+        """Move the pointer; at the last turn, click."""
+        await asyncio.sleep(self._shape.think_seconds)
+        width, height = self._shape.screen
+        if request.turn + 1 < self._shape.turns:
+            action = f"pyautogui.moveTo({3 + 40 * (request.turn % 2)}, 3)"
+        else:
+            x, y = request.attempt.task.spec["target"]
+            x = x if worth(request.attempt) else (x + 1) % COLUMNS
+            action = f"pyautogui.click({(2 * x + 1) * width // (2 * COLUMNS)}, {(2 * y + 1) * height // (2 * COLUMNS)})"
+        return Reply(action, 0, 0, 0, 0, 0)
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Stay the same."""
+
+
+class Watched(DesktopFleet):
+    """A fleet that remembers the containers it has started."""
+
+    def __init__(self, hosts: Sequence[DockerHost]) -> None:
+        super().__init__(hosts)
+        self.containers: dict[int, Container] = {}
+        """The newest of each place."""
+
+    async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
+        """Start one."""
+        container = await super().start(spec, slot=slot)
+        self.containers[slot] = container
+        return container
+
+
+class Cluster:
+    """A control plane and its real desktops.
+
+    Args:
+        shape: Its size.
+        host: The engine; it stays open.
+        folder: Of downloads.
+        store: Where trajectories are kept.
+    """
+
+    def __init__(self, shape: Shape, host: DockerHost, *, folder: Path, store: Store | None = None) -> None:
+        self.fleet = Watched([host])
+        config = shape.config()
+        self.trace = Trace(
+            asyncio.get_running_loop().time,
+            num_envs=config.rollout.num_desktops,
+            num_workers=config.rollout.num_workers,
+            max_segments=200_000,
+            first_spacing_seconds=1.0,
+        )
+        usage = Usage(
+            settings=shape.settings(),
+            server=OWN_SERVER,
+            downloads=Downloads(folder),
+            scorer=Scorer(),
+            timeouts=shape.timeouts,
+        )
+        self.system = System(
+            config,
+            tasks=panel_tasks(64),
+            provider=DesktopProvider(self.fleet, shape.spec(), usage),
+            engines=[Script(shape)] * config.rollout.num_workers,
+            learner=NothingLearned(),
+            store=store or MemoryStore(),
+            trace=self.trace,
+            streams=Streams(0),
+            way=lambda pool: pool,
+        )
+
+    async def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Run for some seconds, or until an attempt ends and ``until`` says so."""
+        enough = asyncio.Event()
+        self.trace.watchers.append(lambda _: enough.set() if until() else None)
+        running = asyncio.create_task(self.system.run(seconds))
+        waiting = asyncio.create_task(enough.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
+        if not running.cancelled():
+            await running
+        self.system.data.check()
+
+
+def engine(num_desktops: int, *, starts_at_once: int = 4) -> HostSettings:
+    """Return settings of the engine with room for so many desktops."""
+    return HostSettings(capacity=num_desktops, starts_at_once=starts_at_once, call_seconds=120.0)
+
+
+def gaps(trace: Trace, num_envs: int) -> list[float]:
+    """Return, for each attempt but a slot's first, the seconds from the score before it to its own set-up."""
+    found: list[float] = []
+    for slot in range(num_envs):
+        scored: float | None = None
+        for track, state, start, end in trace.desktops.segments or ():
+            if track != slot:
+                continue
+            if state == DesktopState.EVALUATING:
+                scored = end
+            elif state == DesktopState.SETUP and scored is not None:
+                found.append(start - scored)
+                scored = None
+    return found
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """Return the median and the 95th percentile, nearest rank, and how many values there were."""
+    ordered = sorted(values)
+
+    def at(share: float) -> float:
+        return round(ordered[math.ceil(share * len(ordered)) - 1], 4)
+
+    return {"p50": at(0.5), "p95": at(0.95), "number": len(ordered)}

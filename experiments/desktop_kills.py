@@ -1,0 +1,212 @@
+"""Random kills: of desktops' containers, X servers and servers, and of the whole control plane's process.
+
+One process lives at a time and kills its own desktops while it plays on them; every other one is then killed itself.
+After each, the next start's reaping is done, and what is left on the engine and in the database is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from dartsim.curation.sql import TRAJECTORIES, open_sqlite, open_store
+from dartsim.run.realtime import RunLoop
+from experiments.desktop_cluster import Cluster, Shape, engine, worth
+from real.containers import Container, DesktopFleet, DockerHost, HostSettings
+from real.containers.engine import connect
+from real.containers.errors import ContainerFault
+from real.osworld.transport import Timeouts
+
+MEAN_WAIT_SECONDS = 0.4
+"""Between two kills; exponential."""
+LIFE_SECONDS = 3600.0
+SHAPE: dict[str, Any] = {
+    "num_envs": 4,
+    "warm_envs": 2,
+    "turns": 3,
+    "screen": (224, 224),
+    "timeouts": Timeouts(connect=5.0, screenshot=10.0, execute=20.0, file=20.0, other=20.0),
+}
+
+Told = dict[str, Any]
+
+
+async def _kill_container(container: Container) -> bool:
+    await container.kill()
+    return True
+
+
+async def _kill_x(container: Container) -> bool:
+    return (await container.exec(["pkill", "-KILL", "Xvfb"]))[0] == 0
+
+
+async def _kill_server(container: Container) -> bool:
+    return (await container.exec(["pkill", "-KILL", "-f", "real.desktop.server$"]))[0] == 0
+
+
+WAYS: dict[str, Callable[[Container], Awaitable[bool]]] = {
+    "container": _kill_container,
+    "Xvfb": _kill_x,
+    "server": _kill_server,
+}
+
+
+# ---- one life, in a process of its own
+
+
+async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
+    """Play on desktops and kill them at random, so many times; tell everything on standard output."""
+    shape = Shape(image=image, **SHAPE)
+    store = open_store("sqlite", folder, durability="each", keep="all")
+    async with DockerHost(engine(shape.num_desktops), run="kills") as host:
+        await host.reap()
+        _tell(owner=str(host.owner))
+        cluster = Cluster(shape, host, folder=folder / "downloads", store=store)
+        cluster.trace.watchers.append(
+            lambda t: _tell(attempt=t.attempt.id, reward=t.reward, cause=t.cause, worth=worth(t.attempt))
+        )
+        killing = asyncio.create_task(_kill_at_random(cluster, random.Random(seed), kills))
+        await cluster.run(LIFE_SECONDS, until=killing.done)
+        if not killing.cancel():
+            killing.result()
+    store.close()
+    _tell(admitted=cluster.system.data.admitted)
+
+
+async def _kill_at_random(cluster: Cluster, rng: random.Random, kills: int) -> None:
+    done = 0
+    while done < kills:
+        await asyncio.sleep(rng.expovariate(1.0 / MEAN_WAIT_SECONDS))
+        if not cluster.fleet.containers:
+            continue
+        container = rng.choice(list(cluster.fleet.containers.values()))
+        way = rng.choices(list(WAYS), weights=(6, 1, 1))[0]
+        with suppress(ContainerFault):  # it is gone already
+            if await WAYS[way](container):
+                done += 1
+                _tell(killed=way)
+
+
+def _tell(**what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+# ---- all of them
+
+
+def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Told], None]) -> Told:
+    """Let processes live one after the other until there were so many kills, and return what is left of them.
+
+    Args:
+        image: Of the desktops.
+        kills: Desktops and processes to kill.
+        kills_a_life: Most desktops that one process kills.
+        seed: Of what is killed, and when.
+        on_life: Told the sums after each life.
+    """
+    rng = random.Random(seed)
+    ways: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
+    sums = {"kills": 0, "leaked_containers": 0, "lost_records": 0, "attempts": 0, "scored": 0, "wrong_scores": 0}
+    number = 0
+    while sums["kills"] < kills:
+        wanted = min(kills_a_life, kills - sums["kills"])
+        # A life to be killed is killed after some of its own kills; that is one more.
+        after = rng.randrange(wanted) if number % 2 == 0 else None
+        with tempfile.TemporaryDirectory(prefix="dartsim-kills-") as name:
+            folder = Path(name)
+            told = list(_life(image, folder, seed=rng.randrange(2**32), kills=wanted, after=after))
+            asyncio.run(_reap())
+            _count(told, folder, sums, causes)
+        done = Counter(line["killed"] for line in told if "killed" in line)
+        ways.update(done)
+        ways["process"] += after is not None
+        sums["kills"] = ways.total()
+        number += 1
+        on_life({**sums, "lives": number})
+    return {**sums, "lives": number, "killed": dict(ways), "causes": dict(sorted(causes.items()))}
+
+
+def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Told]:
+    """Run one life and yield what it tells; kill it after some of its kills, or let it end."""
+    arguments = [image, str(folder), "--seed", str(seed), "--kills", str(kills)]
+    command = [sys.executable, "-m", "experiments.desktop_kills", *arguments]
+    killed = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told = json.loads(line)
+            yield told
+            killed += "killed" in told
+            if after is not None and killed > after:
+                process.kill()
+                break
+        # What was told before it died counts as well; the last line may be half.
+        for line in process.stdout:
+            with suppress(json.JSONDecodeError):
+                yield json.loads(line)
+    if after is None and process.returncode:
+        raise RuntimeError(f"a life ended with status {process.returncode}")
+
+
+async def _reap() -> None:
+    """Do what the next start does."""
+    async with DesktopFleet([DockerHost(HostSettings())]):
+        pass
+
+
+def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
+    """Add up what one life has left."""
+    attempts = {line["attempt"]: line for line in told if "attempt" in line}
+    owners = [line["owner"] for line in told if "owner" in line]
+    admitted = [line["admitted"] for line in told if "admitted" in line]
+    database = open_sqlite(folder / "run.db")
+    with database.connect() as connection:
+        rows = connection.execute(select(TRAJECTORIES.c.attempt, TRAJECTORIES.c.reward)).all()
+    database.dispose()
+    stored = {row.attempt: row.reward for row in rows}
+    lost = sum(attempt not in stored or stored[attempt] != line["reward"] for attempt, line in attempts.items())
+    # One that ended in order has handed every admitted attempt over.
+    lost += sum(number - len(stored) for number in admitted)
+    sums["lost_records"] += lost
+    sums["attempts"] += len(stored)
+    sums["scored"] += sum(reward is not None for reward in stored.values())
+    sums["wrong_scores"] += sum(line["reward"] not in (None, line["worth"]) for line in attempts.values())
+    sums["leaked_containers"] += sum(_left(owner) for owner in owners)
+    causes.update(line["cause"] for line in attempts.values() if line["cause"] is not None)
+
+
+def _left(owner: str) -> int:
+    client = connect(HostSettings())
+    try:
+        return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
+    finally:
+        client.close()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.desktop_kills", description="One life.")
+    parser.add_argument("image")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--kills", type=int, required=True)
+    options = parser.parse_args()
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        runner.run(live(options.image, options.folder, seed=options.seed, kills=options.kills))
+
+
+if __name__ == "__main__":
+    _main()

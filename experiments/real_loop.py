@@ -1,0 +1,170 @@
+"""The whole loop for real: vLLM engines, the mock desktop by the clock, a learner beside them; then its virtual twin.
+
+python -m experiments.real_loop                two engines on CPU, 20 minutes; needs DARTSIM_VLLM_PYTHON
+python -m experiments.real_loop --engines 1    one engine
+python -m experiments.real_loop --quick        one engine, a few updates: the same keys in a minute
+
+Weights are pushed to one engine at a time while it serves (mode ``keep``), the learner works in a thread of its own,
+and every trajectory is kept in SQLite. The twin is the same configuration in virtual time, on the profile that the
+timings of that very run give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+
+from dartsim.config import Config, load
+from dartsim.errors import ConfigError
+from dartsim.run.execute import execute
+from dartsim.run.measuring import measure as measured_by
+from dartsim.run.measuring import read_timings
+from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
+from experiments.common import Figures, Options, run_experiment
+from experiments.real_profile import show as show_comparison
+
+MINUTES = 20.0
+QUICK_MINUTES = 0.2
+ENGINES = 2
+AVERAGED = ("success_rate_first", "success_rate_last", "sync_seconds_p50")
+SUMMED = ("failed_requests", "lost_requests")
+
+
+def config(engines: int, minutes: float, seed: int, quick: bool) -> Config:
+    """Return the real run's configuration; it ends by time alone, so that the twin can last as long."""
+    changes = [
+        "backend.desktops=mock",
+        "backend.workers=vllm",
+        "backend.learner=local",
+        f"rollout.num_workers={engines}",
+        "rollout.sync.mode=keep",
+        "rollout.sync.workers_at_a_time=1",
+        "curation.store=sqlite",
+        "vllm.max_model_len=512",
+        f"run.hours={minutes / 60.0}",
+        f"run.seed={seed}",
+        "run.updates=none",
+        "run.target_success=none",
+        "trace.max_segments=0",
+    ]
+    if quick:  # batches that fill in time, and short evaluations before and after
+        batch = "curation.batch"
+        changes += [f"{batch}.min_groups=4", f"{batch}.max_groups=4", "tasks.held_out=16"]
+    return load(preset_name="tiny", overrides=changes)
+
+
+def run_seed(real: Config) -> Figures:
+    """Run for real, measure, run the twin; return both runs' figures and what was measured."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "real"
+        done, result = execute(real, path)
+        if result.interrupted:  # half a run says nothing
+            raise KeyboardInterrupt
+        entries = read_timings(path)
+        measured = measured_by(real, entries)
+        predicted, _ = execute(twin(real, measured, done.summary, entries), Path(folder) / "twin")
+        loads = [row for row in measured.rows if row.what == "worker/load"]
+        return {
+            "seed": real.run.seed,
+            **as_json(compare(done.summary, predicted.summary)),
+            "success_rate_first": done.summary["success_rate_initial"],
+            "success_rate_last": done.summary["success_rate_final"],
+            **requests(done.summary),
+            "sync_seconds_p50": loads[0].median,
+            "num_updates": done.summary["total_updates"],
+            "generated_turns": sum(entry["what"] == "worker/generate" for entry in entries),
+            "faults": done.summary["faults"],
+            "timings": [asdict(row) for row in measured.rows],
+            "settings": measured.settings,
+            "notes": list(measured.notes),
+        }
+
+
+def requests(summary: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many requests an engine failed, asked again elsewhere, and how many were never answered."""
+    faults = summary["faults"]
+    return {
+        "failed_requests": faults.get("request_worker", 0) + faults.get("request_restarted", 0),
+        "lost_requests": summary["endings"].get("worker_fault", 0),
+    }
+
+
+def measure(options: Options, *, engines: int, minutes: float) -> Figures:
+    """Run all seeds, one after the other: a real run needs the machine for itself."""
+    runs: list[Figures] = []
+    for seed in range(options.seeds):
+        runs.append(run_seed(config(engines, minutes, seed, options.quick)))
+        options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
+    checks = [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
+    return {
+        **{name: mean(run[name] for run in runs) for name in AVERAGED},
+        **{name: sum(run[name] for run in runs) for name in SUMMED},
+        **as_json(checks),
+        "engines": engines,
+        "runs": runs,
+        "load_average": os.getloadavg()[0],
+        "config": config(engines, minutes, 0, options.quick).model_dump(mode="json"),
+    }
+
+
+def _mean(runs: Sequence[Figures], which: str, name: str) -> float | None:
+    values = [run[which][name] for run in runs if run[which][name] is not None]
+    return mean(values) if values else None
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print what was learned and lost, and measured beside predicted."""
+    show_comparison(figures, console)
+    console.print(
+        f"success on held-out tasks: {figures['success_rate_first']:.1%} -> {figures['success_rate_last']:.1%}; "
+        f"{figures['failed_requests']} failed and {figures['lost_requests']} lost requests; a change of weights took "
+        f"{figures['sync_seconds_p50']:.2f} s (median)"
+    )
+
+
+def refuse_without_vllm() -> None:
+    """End with status 2 and a message if there is no environment with vLLM."""
+    try:
+        from dartsim.run.engines import VARIABLE
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if not os.environ.get(VARIABLE):
+        text = f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} (see docs/inference.md)"
+        print(f"error: {text}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> Figures:
+    """Run it from the command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--engines", type=int, choices=range(1, 9), metavar="N")
+    parser.add_argument("--minutes", type=float)
+    own, rest = parser.parse_known_args(argv)
+    quick = "--quick" in rest
+    if not {"-h", "--help"} & set(rest):
+        refuse_without_vllm()
+    engines = own.engines or (1 if quick else ENGINES)
+    minutes = own.minutes or (QUICK_MINUTES if quick else MINUTES)
+    return run_experiment(
+        "real_loop",
+        partial(measure, engines=engines, minutes=minutes),
+        show,
+        about=str(__doc__),
+        seeds=1,
+        argv=rest,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""A real run, the profile that its timings give, and the same configuration in virtual time: how well does it predict?
+
+python -m experiments.real_profile                                  the mock desktop by the machine's clock, 6 minutes
+python -m experiments.real_profile --backend desktop --num-envs 8   real containers, 15 minutes; needs a Docker engine
+python -m experiments.real_profile --quick                          the same keys in a minute
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dartsim.config import Config, load
+from dartsim.run.execute import execute
+from dartsim.run.measuring import measure as measured_by
+from dartsim.run.measuring import read_timings
+from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
+from experiments.common import Figures, Options, run_experiment
+
+PRESETS = {"mock": "tiny", "desktop": "desktop"}
+MINUTES = {"mock": 6.0, "desktop": 15.0}
+QUICK_MINUTES = {"mock": 0.2, "desktop": 0.6}
+
+
+def config(backend: str, num_envs: int | None, seed: int, quick: bool) -> Config:
+    """Return the real run's configuration; it ends by time alone, so that the twin can last as long."""
+    minutes = (QUICK_MINUTES if quick else MINUTES)[backend]
+    changes = [
+        f"backend.desktops={backend}",
+        "backend.workers=local",
+        "backend.learner=local",
+        f"run.hours={minutes / 60.0}",
+        f"run.seed={seed}",
+        "run.updates=none",
+        "run.target_success=none",
+        "trace.max_segments=0",
+    ]
+    if num_envs is not None:
+        changes.append(f"rollout.num_envs={num_envs}")
+    if quick and backend == "mock":  # a short evaluation before and after the run
+        changes.append("tasks.held_out=16")
+    elif quick:  # batches that fill in time
+        batch = "curation.batch"
+        changes += [f"{batch}.min_groups=1", f"{batch}.max_groups=1", "curation.groups.drop_all_failed=false"]
+    return load(preset_name=PRESETS[backend], overrides=changes)
+
+
+def run_seed(real: Config) -> Figures:
+    """Run for real, measure, run the twin; return both runs' figures and what was measured."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "real"
+        done, _ = execute(real, path)
+        entries = read_timings(path)
+        measured = measured_by(real, entries)
+        virtual = twin(real, measured, done.summary, entries)
+        predicted, _ = execute(virtual, Path(folder) / "twin")
+        return {
+            "seed": real.run.seed,
+            **as_json(compare(done.summary, predicted.summary)),
+            "success_rate_first": done.summary["success_rate_initial"],
+            "success_rate_last": done.summary["success_rate_final"],
+            "num_updates": done.summary["total_updates"],
+            "sync_seconds_p50": next(row.median for row in measured.rows if row.what == "worker/load"),
+            "timings": [asdict(row) for row in measured.rows],
+            "settings": measured.settings,
+            "notes": list(measured.notes),
+        }
+
+
+def measure(options: Options, *, backend: str, num_envs: int | None) -> Figures:
+    """Run all seeds, one after the other: a real run needs the machine for itself."""
+    runs = []
+    for seed in range(options.seeds):
+        runs.append(run_seed(config(backend, num_envs, seed, options.quick)))
+        options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
+    checks = [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
+    return {
+        "backend": backend,
+        **as_json(checks),
+        "runs": runs,
+        "config": config(backend, num_envs, 0, options.quick).model_dump(mode="json"),
+    }
+
+
+def _mean(runs: Sequence[Figures], which: str, name: str) -> float | None:
+    values = [run[which][name] for run in runs if run[which][name] is not None]
+    return mean(values) if values else None
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print measured and predicted side by side."""
+    table = Table("figure", "measured", "predicted", "error", show_edge=False)
+    for name in COMPARED:
+        measured, predicted, error = (figures[key][name] for key in ("measured", "predicted", "relative_error"))
+        values = ("–" if value is None else f"{value:.4g}" for value in (measured, predicted))
+        table.add_row(name.replace("_", " "), *values, "–" if error is None else f"{error:+.1%}")
+    console.print(table)
+
+
+def main(argv: Sequence[str] | None = None) -> Figures:
+    """Run it from the command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--backend", choices=sorted(PRESETS), default="mock")
+    parser.add_argument("--num-envs", type=int)
+    own, rest = parser.parse_known_args(argv)
+    num_envs = 8 if own.backend == "desktop" and own.num_envs is None else own.num_envs
+    return run_experiment(
+        "real_profile",
+        partial(measure, backend=own.backend, num_envs=num_envs),
+        show,
+        about=str(__doc__),
+        seeds=1,
+        argv=rest,
+    )
+
+
+if __name__ == "__main__":
+    main()

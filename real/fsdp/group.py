@@ -1,0 +1,217 @@
+"""``RankGroup``: the processes of a learner, started by torchrun, and the line to the first of them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from dartsim.errors import LearnerFault
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_ROOT = Path(__file__).resolve().parents[2]
+_LOOK_SECONDS = 0.2
+_STOP_SECONDS = 10.0
+_TAIL_LINES = 12
+_NAMED = re.compile(r"^(\[rank\d+\]: )?[\w.]*(Error|Exception|Fault)\b.*: ")
+
+
+class RankGroup:
+    """Processes that do what they are told, all together. Blocking; ``kill`` may be called from any thread.
+
+    They end with this process, however it ends: the kernel then tells torchrun, and torchrun's end is theirs.
+
+    Attributes:
+        pids: Of the ranks, first one first; empty before the first start.
+        log: Where they write.
+
+    Args:
+        folder: Holds what the ranks read at their start, and the log.
+        ranks: How many.
+        start_seconds: They must be up within this time.
+        prepare: Told the address at which the first rank has to call, before they are started.
+    """
+
+    def __init__(self, folder: Path, *, ranks: int, start_seconds: float, prepare: Callable[[str], None]) -> None:
+        self.pids: tuple[int, ...] = ()
+        self.log = folder / "ranks.log"
+        self._folder = folder
+        self._ranks = ranks
+        self._start_seconds = start_seconds
+        self._prepare = prepare
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        self._text: TextIO | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether they are up, as far as is known."""
+        return self._text is not None and self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start them, and return when all are up.
+
+        Raises:
+            LearnerFault: If they did not come up.
+        """
+        self.kill()
+        meeting = Path(tempfile.mkdtemp(prefix="dartsim-ranks-"))  # paths of sockets must be short
+        try:
+            with socket.socket(socket.AF_UNIX) as door:
+                door.bind(str(meeting / "door"))
+                door.listen(1)
+                self._prepare(str(meeting / "door"))
+                self._process = self._spawn()
+                self._line = self._called(door)
+                self._text = self._line.makefile("rw", encoding="utf-8")
+            self.pids = tuple(self._answer(self._start_seconds)["pids"])
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            shutil.rmtree(meeting, ignore_errors=True)
+
+    def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Give an order and return the answer.
+
+        Raises:
+            LearnerFault: If they died of it, or did not answer in time; they are gone then.
+        """
+        text = self._text
+        try:
+            if text is None:
+                raise LearnerFault("the ranks are not running; start them first")
+            try:
+                text.write(json.dumps(order) + "\n")
+                text.flush()
+            except (OSError, ValueError):
+                raise LearnerFault(self._died()) from None
+            return self._answer(seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Let them end by themselves, and kill them if they do not."""
+        process = self._process
+        self._hang_up()
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """End them at once. May be called twice, and while they compute."""
+        process = self._process
+        if process is not None:
+            process.kill()  # the ranks go with it: each has asked the kernel for that
+            process.wait()
+        self._hang_up()
+
+    # ---- inside
+
+    def _hang_up(self) -> None:
+        line, self._line, text, self._text = self._line, None, self._text, None
+        if line is not None:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)  # whoever reads it now is told
+        for end in (text, line):
+            if end is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    end.close()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
+        command += [f"--nproc-per-node={self._ranks}", "--local-addr=127.0.0.1", "--max-restarts=0"]
+        command += ["-m", "real.fsdp.rank", str(self._folder)]
+        path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"}
+        started: list[subprocess.Popen[bytes] | OSError] = []
+        up = threading.Event()
+
+        def keep() -> None:
+            # The kernel ends the child when the thread that made it ends; this one ends with the child or with us.
+            try:
+                with self.log.open("ab") as log:
+                    process = subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        preexec_fn=_end_with_parent,
+                    )
+            except OSError as error:
+                started.append(error)
+                up.set()
+                return
+            started.append(process)
+            up.set()
+            process.wait()
+
+        threading.Thread(target=keep, name="fsdp-ranks", daemon=True).start()
+        up.wait()
+        if isinstance(started[0], OSError):
+            raise LearnerFault(f"the ranks cannot be started: {started[0]}")
+        return started[0]
+
+    def _called(self, door: socket.socket) -> socket.socket:
+        """Wait for the first rank's call."""
+        door.settimeout(_LOOK_SECONDS)
+        until = time.monotonic() + self._start_seconds
+        while time.monotonic() < until:
+            with contextlib.suppress(TimeoutError):
+                return door.accept()[0]
+            if self._process is None or self._process.poll() is not None:
+                raise LearnerFault(self._died())
+        raise LearnerFault(f"{self._ranks} ranks were not up within {self._start_seconds:g} s; {self._tail()}")
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        line, text = self._line, self._text
+        if line is None or text is None:
+            raise LearnerFault(self._died())
+        try:
+            line.settimeout(seconds)
+            found = text.readline()
+        except TimeoutError:
+            raise LearnerFault(
+                f"the ranks did not answer within {seconds:g} s, and were ended; {self._tail()}"
+            ) from None
+        except (OSError, ValueError):  # hung up by another thread
+            found = ""
+        if not found.endswith("\n"):
+            raise LearnerFault(self._died())
+        answer: dict[str, Any] = json.loads(found)
+        return answer
+
+    def _died(self) -> str:
+        return f"a rank of the learner died; {self._tail()}"
+
+    def _tail(self) -> str:
+        """Return where the log is and what in it names an error; the first cause is far above the end."""
+        if not self.log.is_file():
+            return f"there is no log at {str(self.log)!r}"
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            lines = [line.rstrip() for line in log][-500:]
+        named = list(dict.fromkeys(line for line in lines if _NAMED.search(line)))
+        return f"log {str(self.log)!r}: " + "\n".join((named or lines)[-_TAIL_LINES:])
+
+
+def _end_with_parent() -> None:
+    """In the child: ask the kernel for SIGTERM when the parent's thread ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,76 @@
+"""How far the log-probabilities of worker and learner are apart at equal weights: the disagreement of two engines.
+
+Only turns are compared that were sampled by the very weights that are about to be trained: for older turns the
+difference is mostly what was learned since, which ``importance/mismatch_mean`` shows over all turns. An update whose
+turns are all older measures nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dartsim.trainer.health import MISMATCH_ALARM
+
+logger = logging.getLogger(__name__)
+
+MEAN, LARGEST, TOKENS = "learner/mismatch_mean", "learner/mismatch_max", "learner/mismatch_tokens"
+"""Metrics of an update, beside the alarm: nats, nats, tokens compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Sums of |learner - worker| over tokens, nats; those of micro-batches add up to that of their batch."""
+
+    total: float = 0.0
+    tokens: float = 0.0
+    largest: float = 0.0
+
+    def __add__(self, other: Mismatch) -> Mismatch:
+        return Mismatch(self.total + other.total, self.tokens + other.tokens, max(self.largest, other.largest))
+
+    @staticmethod
+    def of(old_BT: Tensor, worker_BT: Tensor, mask_BT: Tensor, fresh_B: Tensor) -> Mismatch:
+        """Compare the turns of a batch.
+
+        Args:
+            old_BT: The learner's log-probabilities before the update, nats.
+            worker_BT: The worker's, NaN where it gave none.
+            mask_BT: True at response tokens.
+            fresh_B: Turns that were sampled by the weights that are trained.
+        """
+        known_BT = mask_BT & worker_BT.isfinite() & fresh_B[:, None]
+        gap = (old_BT.detach() - worker_BT)[known_BT].abs()
+        if not gap.numel():
+            return Mismatch()
+        return Mismatch(float(gap.double().sum()), float(gap.numel()), float(gap.max()))
+
+    def metrics(self, bound: float | None) -> Mapping[str, float]:
+        """Return the metrics of an update.
+
+        Args:
+            bound: Mean above which the alarm is raised, nats; None: never.
+        """
+        found = {TOKENS: self.tokens, MISMATCH_ALARM: 0.0}
+        if self.tokens:
+            mean = self.total / self.tokens
+            found |= {MEAN: mean, LARGEST: self.largest, MISMATCH_ALARM: float(bound is not None and not mean <= bound)}
+        return found
+
+
+def report(metrics: Mapping[str, float], bound: float | None, *, update: int) -> None:
+    """Log an update's alarm, if it raised one."""
+    if metrics.get(MISMATCH_ALARM):
+        logger.warning(
+            "update %d: log-probabilities of workers and learner differ by %.3g nats on the mean, at most %.3g, over "
+            "%d tokens of equal weights; the bound is %.3g: do both compute in the same precision, with the same "
+            "prompts, images and sampling masks?",
+            update,
+            metrics[MEAN],
+            metrics[LARGEST],
+            int(metrics[TOKENS]),
+            bound,
+        )

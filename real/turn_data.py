@@ -1,0 +1,183 @@
+"""Batches of trajectories as what a learner computes with: one example a turn, and tensors beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dartsim.errors import LearnerFault
+from dartsim.trainer.advantages import AdvantageConfig, advantages_of
+from dartsim.trainer.objective import TurnBatch
+from dartsim.types import Batch, Trajectory, Turn
+from real.vlm.config import VlmConfig
+from real.vlm.grammar import Grammar
+from real.vlm.packing import Example
+from real.vlm.prompts import PromptBuilder
+
+Selector = Callable[[Batch], Sequence[bool]]
+"""Says of every turn of a batch, in order, whether the surrogate counts it (high-entropy turns)."""
+
+
+class Speaker(Protocol):
+    """What has to be known of a model to write its prompts: a ``Vlm``, or a ``Language`` without weights."""
+
+    @property
+    def config(self) -> VlmConfig:
+        """As it was asked for."""
+        ...
+
+    @property
+    def prompts(self) -> PromptBuilder:
+        """Requests to prompts."""
+        ...
+
+    @property
+    def grammar(self) -> Grammar:
+        """What may be said."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnData:
+    """A batch as tensors: B turns of at most T response tokens; see ``TurnBatch`` for fields not named here.
+
+    Attributes:
+        examples: A prompt and a reply a turn.
+        number: [B] int, place of each turn among all turns of the batch; those that cannot be written have no row.
+        fresh: [B] bool, turns that were sampled by the weights that are trained.
+        unwritable: Turns whose action the grammar cannot write.
+    """
+
+    examples: list[Example]
+    mask: Tensor
+    advantage: Tensor
+    worker: Tensor
+    trajectory: Tensor
+    group: Tensor
+    number: Tensor
+    fresh: Tensor
+    selected: Tensor | None
+    unwritable: int
+
+    def turns(self, rows: Tensor, **more: Any) -> TurnBatch:
+        """Return some of the turns as the objective reads them."""
+        return TurnBatch(
+            mask_BT=self.mask[rows],
+            advantage_B=self.advantage[rows],
+            worker_BT=self.worker[rows],
+            trajectory_B=self.trajectory[rows],
+            group_B=self.group[rows],
+            selected_B=None if self.selected is None else self.selected[rows],
+            **more,
+        )
+
+
+def read_turns(batch: Batch, speaker: Speaker, advantage: AdvantageConfig) -> TurnData:
+    """Return a batch as tensors; all turns are selected.
+
+    Raises:
+        LearnerFault: If no turn can be trained on.
+    """
+    examples, advantages, workers, trajectories, groups, numbers, fresh = [], [], [], [], [], [], []
+    turns = unwritable = 0
+    for group in batch.groups:
+        values = advantages_of(group, advantage).values_N
+        for trajectory, value in zip(group.trajectories, values, strict=True):
+            for example, turn in _examples(trajectory, speaker):
+                turns += 1
+                if example is None:
+                    unwritable += 1
+                    continue
+                examples.append(example)
+                workers.append(turn.reply.logprobs if turn.reply.tokens is not None else None)
+                advantages.append(value)
+                trajectories.append(trajectory.attempt.id)
+                groups.append(group.id)
+                numbers.append(turns - 1)
+                fresh.append(turn.reply.oldest_version == turn.reply.version == batch.version)
+    if not examples:
+        raise LearnerFault(f"update {batch.update} has no turn to train on, {unwritable} could not be written")
+    shape = (len(examples), max(len(example.tokens) for example in examples))
+    mask, reported = np.zeros(shape, dtype=bool), np.full(shape, np.nan, dtype=np.float32)
+    for row, (example, worker) in enumerate(zip(examples, workers, strict=True)):
+        mask[row, : len(example.tokens)] = True
+        if worker is not None:
+            reported[row, : len(worker)] = worker
+    return TurnData(
+        examples,
+        torch.from_numpy(mask),
+        torch.tensor(np.array(advantages), dtype=torch.float32),
+        torch.from_numpy(reported),
+        torch.tensor(trajectories),
+        torch.tensor(groups),
+        torch.tensor(numbers),
+        torch.tensor(fresh),
+        None,
+        unwritable,
+    )
+
+
+def lacks_entropies(batch: Batch) -> bool:
+    """Return whether the worker gave no entropies for some turn."""
+    return any(turn.reply.entropies is None for trajectory in batch.trajectories for turn in trajectory.turns)
+
+
+def chosen(data: TurnData, batch: Batch, select: Selector, entropy_BT: Tensor | None = None) -> TurnData:
+    """Return the data with the turns that selection keeps.
+
+    Args:
+        data: Of the batch.
+        batch: The batch.
+        select: The rule; it reads the entropies in the replies.
+        entropy_BT: The learner's own, in the place of those that workers did not give, nats; None leaves them out.
+    """
+    kept = list(select(batch if entropy_BT is None else _with_entropies(data, batch, entropy_BT)))
+    return replace(data, selected=torch.tensor([kept[number] for number in data.number.tolist()]))
+
+
+def _with_entropies(data: TurnData, batch: Batch, entropy_BT: Tensor) -> Batch:
+    row_of = {number: row for row, number in enumerate(data.number.tolist())}
+    numbers = iter(range(batch.num_turns))
+
+    def filled(turn: Turn) -> Turn:
+        row = row_of.get(next(numbers))
+        if row is None or turn.reply.entropies is not None:
+            return turn
+        length = len(data.examples[row].tokens)
+        entropies = entropy_BT[row, :length].numpy()
+        return turn._replace(reply=turn.reply._replace(entropies=entropies, response_tokens=length))
+
+    groups = tuple(
+        replace(
+            group,
+            trajectories=tuple(replace(t, turns=tuple(filled(turn) for turn in t.turns)) for t in group.trajectories),
+        )
+        for group in batch.groups
+    )
+    return replace(batch, groups=groups)
+
+
+def _examples(trajectory: Trajectory, speaker: Speaker) -> Iterator[tuple[Example | None, Turn]]:
+    """Yield each turn, with its example if the grammar can write it."""
+    for number, turn in enumerate(trajectory.turns):
+        tokens = _tokens(turn, speaker.grammar)
+        if tokens is None:
+            yield None, turn
+            continue
+        prompt = speaker.prompts.build(turn.observation, trajectory.turns[:number])
+        states = np.asarray(speaker.grammar.states(tokens.tolist()), dtype=np.int64)
+        yield Example(prompt, tokens, states), turn
+
+
+def _tokens(turn: Turn, grammar: Grammar) -> Any:
+    if turn.reply.tokens is not None:
+        return np.asarray(turn.reply.tokens, dtype=np.int64)
+    try:
+        return np.asarray(grammar.tokens(turn.reply.action), dtype=np.int64)
+    except ValueError:
+        return None

@@ -1,0 +1,50 @@
+from envs.mock.env import MockDesktop
+from envs.mock.families.locks import MIXED, ODD, PLAIN, RIGHT_CELL
+from envs.mock.suites import mock_suite, mock_tasks
+
+
+def small_desktop():
+    return MockDesktop(width=96, height=96, grammar="compact", grammar_options={"columns": 3, "rows": 3})
+
+
+def press(env, cells):
+    for cell in cells:
+        env.act(f"click {cell % 3} {cell // 3}")
+
+
+def right_cells(task):
+    return [int(goal[1].rpartition("cell")[2]) for goal in task.spec["goals"]]
+
+
+def test_each_colour_has_a_cell_and_a_family_of_its_own():
+    assert sorted(RIGHT_CELL.values()) == list(range(9))
+    assert sorted([*PLAIN, *MIXED, *ODD]) == sorted(RIGHT_CELL)
+
+
+def test_a_lock_opens_by_its_cells_in_order_and_a_wrong_press_spoils_it():
+    env = small_desktop()
+    for task in mock_suite("locks", 12):
+        right = right_cells(task)
+        for presses, score in ((right, 1.0), ([(right[0] + 1) % 9, *right], 0.0), (right[:-1], 0.0)):
+            env.begin(task)
+            press(env, presses)
+            assert env.evaluate() == score
+
+
+def test_a_wrong_press_does_not_show():
+    env = small_desktop()
+    env.begin(mock_tasks("odd_locks", 1, 0, 3)[0])
+    right = right_cells(env.task)
+    press(env, right[:1])
+    turned = env.observe().screenshot
+    env.begin(env.task)
+    press(env, [(right[0] + 1) % 9, right[0]])
+    assert (env.observe().screenshot == turned).all()
+
+
+def test_presses_after_the_last_page_change_nothing():
+    env = small_desktop()
+    task = mock_tasks("plain_locks", 1, 0, 1)[0]
+    env.begin(task)
+    press(env, [*right_cells(task), 0, 4, 8])
+    assert env.evaluate() == 1.0

@@ -1,0 +1,46 @@
+"""The figures of real desktops, without one."""
+
+import pytest
+
+pytest.importorskip("docker", reason="needs the extra `real`")
+pytest.importorskip("httpx", reason="needs the extra `real`")
+
+from dartsim.trace import DesktopState, Trace
+from experiments.desktop import SKIPPED, main
+from experiments.desktop_cluster import gaps, percentiles
+
+
+def test_a_gap_is_from_a_score_to_the_next_set_up_of_the_same_slot():
+    now = 0.0
+    trace = Trace(lambda: now, num_envs=3, num_workers=1, max_segments=100)
+    moves = [
+        (1.0, 0, DesktopState.EVALUATING),
+        (2.0, 0, DesktopState.CLOSING),
+        (3.0, 1, DesktopState.SETUP),
+        (4.0, 0, DesktopState.STARTING),
+        (7.0, 0, DesktopState.SETUP),
+        (8.0, 1, DesktopState.EVALUATING),
+        (9.0, 0, DesktopState.CLOSING),
+        (9.5, 1, DesktopState.SETUP),
+        (9.75, 0, DesktopState.SETUP),
+        (11.0, 1, DesktopState.OFF),
+        (11.0, 0, DesktopState.OFF),
+    ]
+    for now, slot, state in moves:  # noqa: B007 - the trace reads it
+        trace.desktops.tracks[slot].enter(state)
+    assert gaps(trace, num_envs=2) == [5.0, 0.0], "an attempt that was not scored has no gap after it"
+    assert gaps(trace, num_envs=1) == [5.0]
+
+
+def test_percentiles_are_of_the_nearest_rank():
+    assert percentiles([3.0]) == {"p50": 3.0, "p95": 3.0, "number": 1}
+    assert percentiles([float(n) for n in range(100, 0, -1)]) == {"p50": 50.0, "p95": 95.0, "number": 100}
+
+
+def test_without_an_engine_it_is_skipped_and_says_so(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    monkeypatch.setattr("sys.argv", ["desktop", "--quick"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == SKIPPED
+    assert "skipped" in capsys.readouterr().out

@@ -1,0 +1,71 @@
+"""The experiment on the whole loop: its configurations, its refusal without vLLM, and one small run on a stand-in."""
+
+from __future__ import annotations
+
+import io
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dartsim.config import Config
+from dartsim.config.load import from_tree, merge
+from dartsim.run.twin import COMPARED
+from experiments import real_loop
+
+STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_real_runs_end_by_time_alone(quick):
+    config = real_loop.config(2, 3.0, 7, quick)
+    assert (config.run.updates, config.run.target_success, config.run.seed) == (None, None, 7)
+    assert config.run.hours == pytest.approx(0.05)
+    assert (config.backend.workers, config.rollout.num_workers) == ("vllm", 2)
+    assert (config.rollout.sync.mode, config.rollout.sync.workers_at_a_time) == ("keep", 1)
+    assert config.curation.store == "sqlite"
+
+
+def test_it_is_refused_without_an_interpreter_that_has_vllm(monkeypatch, capsys):
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    monkeypatch.delenv("DARTSIM_VLLM_PYTHON", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        real_loop.main(["--quick"])
+    assert ended.value.code == 2
+    assert "set DARTSIM_VLLM_PYTHON" in capsys.readouterr().err
+
+
+def test_requests_are_failed_or_lost():
+    summary = {"faults": {"request_worker": 3, "request_restarted": 1, "load": 9}, "endings": {"worker_fault": 2}}
+    assert real_loop.requests(summary) == {"failed_requests": 4, "lost_requests": 2}
+    assert real_loop.requests({"faults": {}, "endings": {}}) == {"failed_requests": 0, "lost_requests": 0}
+
+
+def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("httpx", reason="needs the extra `real`")
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {STANDIN} "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("DARTSIM_VLLM_PYTHON", str(script))
+    full = real_loop.config
+
+    def small(engines: int, minutes: float, seed: int, quick: bool) -> Config:
+        changes = {"tasks": {"count": 64, "held_out": 8}, "rollout": {"num_envs": 4}}
+        batch = {"groups": {"drop_all_failed": False, "drop_equal": False}, "batch": {"min_groups": 1, "max_groups": 1}}
+        tree = merge(full(engines, minutes, seed, quick).model_dump(), {**changes, "curation": batch})
+        return from_tree(tree)
+
+    monkeypatch.setattr(real_loop, "config", small)
+    figures = real_loop.main(["--quick", "--minutes", "0.06"])
+    for key in ("measured", "predicted", "relative_error"):
+        assert set(figures[key]) == set(COMPARED)
+    assert figures["measured"]["trajectories_per_minute"] > 0
+    assert (figures["failed_requests"], figures["lost_requests"], figures["engines"]) == (0, 0, 1)
+    assert figures["sync_seconds_p50"] > 0
+    assert {"success_rate_first", "success_rate_last", "seeds", "commit", "machine", "config"} <= set(figures)
+    shown = Console(file=io.StringIO(), width=120)
+    real_loop.show(figures, shown)
+    assert "0 lost requests" in shown.file.getvalue()

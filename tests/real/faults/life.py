@@ -1,0 +1,49 @@
+"""One life of the cluster in a process of its own, to be killed from outside.
+
+``python life.py IMAGE [--folder FOLDER] [--url URL]`` prints a line for its owner and for every attempt that ended
+and was stored, and lives on until its standard input is closed; then it prints what it counted.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rig import Plan, Rig, RunLoop
+
+from dartsim.curation.sql import open_store
+
+
+def tell(**what):
+    print(json.dumps(what), flush=True)
+
+
+async def main(options):
+    store = None
+    if options.folder is not None:
+        store = open_store("sqlite", options.folder, durability="each", keep="all")
+    plan = Plan(options.image, seconds=600.0, url=options.url, store=store, enough=told, fleet={"beat_seconds": 2.0})
+    rig = Rig(plan)
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), rig.ended.set)
+    counts = await rig.run()
+    tell(counts=dict(counts))
+
+
+def told(rig):
+    trajectory = rig.trajectories[-1]
+    attempt = trajectory.attempt.id
+    tell(
+        owner=rig.owner, attempt=attempt, slot=rig.slots.get(attempt), reward=trajectory.reward, cause=trajectory.cause
+    )
+    return False
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("image")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--url")
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        runner.run(main(parser.parse_args()))

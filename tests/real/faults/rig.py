@@ -1,0 +1,263 @@
+"""The whole control plane over real desktops that can be harmed: what the tests beside this file, and their child
+processes, have in common.
+
+The policy is a script: it moves the pointer, then clicks on the red button, or beside it in every other attempt. So
+each attempt has a score that is known beforehand, groups are worth training on, and no model is needed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import load
+from dartsim.curation import MemoryStore
+from dartsim.rng import Streams
+from dartsim.run.realtime import RunLoop
+from dartsim.run.system import System
+from dartsim.trace import Trace
+from dartsim.types import Reply, Trajectory, UpdateResult, Weights
+from real.containers import DesktopFleet, DockerHost, HostSettings
+from real.desktop import desktop_spec
+from real.desktop.tasks.panel import COLUMNS, panel_tasks
+from real.osworld.fetch import Downloads
+from real.osworld.provider import DesktopProvider, Usage
+from real.osworld.ready import Readiness, Settling
+from real.osworld.scorer import Scorer
+from real.osworld.settings import DesktopSettings
+from real.osworld.transport import OWN_SERVER, Timeouts
+
+SIDE = 224
+"""Width and height of the screens, pixels."""
+OVERRIDES = (
+    'backend.workers="sim"',
+    'backend.learner="sim"',
+    "rollout.num_envs=2",
+    "rollout.warm_envs=0",
+    "rollout.max_turns=2",
+    "rollout.start_backoff_seconds=0.5",
+    "rollout.limits.start_seconds=60.0",
+    'curation.turn_limit.rule="fixed"',
+    'curation.attempts.rule="fixed"',
+    "curation.attempts.most=2",
+    "curation.batch.min_groups=1",
+    "curation.batch.max_groups=2",
+    "curation.staleness.bound=4",
+    "curation.pool.enabled=false",
+)
+# Short for a desktop that hangs, long enough for a busy machine.
+TIMEOUTS = Timeouts(connect=3.0, screenshot=4.0, file=6.0, other=6.0)
+DESKTOP = DesktopSettings(
+    grammar="pyautogui",
+    screen=(SIDE, SIDE),
+    booted=Readiness(limit_seconds=60.0, quiet_seconds=0.0, poll_seconds=0.1),
+    ready=Readiness(change_seconds=5.0, quiet_seconds=0.1, poll_seconds=0.1, cap_seconds=5.0),
+    settle=Settling(cap_seconds=2.0),
+    action_seconds=5.0,
+    key_seconds=0.02,
+)
+MOVE = "pyautogui.moveTo(3, 3)"
+
+Harm = Callable[..., Any]
+
+
+def worth(attempt):
+    """The score of an attempt that no fault touches."""
+    return 1.0 if attempt.index % 2 == 0 else 0.0
+
+
+def click(attempt):
+    x, y = attempt.task.spec["target"]
+    x = x if worth(attempt) else (x + 1) % COLUMNS
+    return f"pyautogui.click({(2 * x + 1) * SIDE // (2 * COLUMNS)}, {(2 * y + 1) * SIDE // (2 * COLUMNS)})"
+
+
+class TooLong(Exception):
+    """The cluster did not come to what was waited for."""
+
+
+@dataclass
+class Plan:
+    """What is done to the cluster.
+
+    Attributes:
+        harm: Done to the desktop of one attempt, before its last action: ``harm(rig, container)``.
+        action: The last action of that attempt, in place of the click.
+        start: Starts a container in place of the fleet: ``start(rig, spec, slot)``.
+        overrides: Of the configuration.
+        seconds: Longest time for all of it.
+        enough: Whether it may end: ``enough(rig)``; by default once the harmed slot has a score after it.
+        url: The engine.
+        last: Awaited at the end, on the same loop.
+        store: Keeps the trajectories.
+        fleet: Further settings of the engine.
+    """
+
+    image: str
+    harm: Harm | None = None
+    action: str | None = None
+    start: Harm | None = None
+    overrides: tuple[str, ...] = ()
+    seconds: float = 240.0
+    enough: Harm | None = None
+    url: str | None = None
+    last: Harm | None = None
+    store: Any = None
+    fleet: dict[str, Any] = field(default_factory=dict)
+
+
+class Rig:
+    """One life of the cluster.
+
+    Attributes:
+        containers: The newest container of each slot.
+        slots: The slot of each attempt.
+        trajectories: All that ended, in order.
+        struck: The attempt whose desktop was harmed.
+        owner: What the containers are labelled with.
+    """
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.containers = {}
+        self.slots = {}
+        self.trajectories: list[Trajectory] = []
+        self.struck = None
+        self.owner = ""
+        self.ended = asyncio.Event()
+
+    async def run(self):
+        """Live until there is enough; then check what must hold, and return the counts."""
+        plan = self.plan
+        spec = desktop_spec("skeleton", width=SIDE, height=SIDE, image=plan.image)
+        host = DockerHost(HostSettings(url=plan.url, **{"capacity": 4, **plan.fleet}), run="faults")
+        self.owner = str(host.owner)
+        config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))
+        async with DesktopFleet([host], rest_seconds=1.0) as self.fleet:
+            with contextlib.ExitStack() as stack:
+                trace = Trace(
+                    asyncio.get_running_loop().time,
+                    num_envs=config.rollout.num_desktops,
+                    num_workers=config.rollout.num_workers,
+                )
+                trace.watchers.append(self._ended)
+                self.system = System(
+                    config,
+                    tasks=panel_tasks(16),
+                    provider=DesktopProvider(self, spec, self._usage(stack)),
+                    engines=[self] * config.rollout.num_workers,
+                    learner=self,
+                    store=plan.store or MemoryStore(),
+                    trace=trace,
+                    streams=Streams(0),
+                    way=lambda pool: pool,
+                )
+                await self._until_enough()
+        if plan.last is not None:
+            await plan.last()
+        assert host.num_held == 0
+        self._check()
+        return self.system.trace.counts
+
+    def _usage(self, stack):
+        folder = stack.enter_context(_folder())
+        return Usage(
+            settings=DESKTOP, server=OWN_SERVER, downloads=Downloads(folder), scorer=Scorer(), timeouts=TIMEOUTS
+        )
+
+    async def _until_enough(self):
+        running = asyncio.create_task(self.system.run(self.plan.seconds))
+        ended = asyncio.create_task(self.ended.wait())
+        await asyncio.wait({running, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if running.done():
+            await running
+            raise TooLong(f"after {self.plan.seconds:g} s: {dict(self.system.trace.counts)}, struck {self.struck}")
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    def _ended(self, trajectory):
+        self.trajectories.append(trajectory)
+        enough = self.plan.enough or (lambda rig: rig.struck is not None and rig.later)
+        if enough(self):
+            self.ended.set()
+
+    @property
+    def later(self):
+        """Attempts of the harmed slot that were scored after it."""
+        slot = self.slots[self.struck]
+        return [
+            t
+            for t in self.trajectories
+            if t.attempt.id > self.struck and self.slots.get(t.attempt.id) == slot and not t.masked
+        ]
+
+    def of(self, attempt):
+        return next(t for t in self.trajectories if t.attempt.id == attempt)
+
+    def _check(self):
+        """What holds whatever happened: each attempt once, each score the one that it is worth."""
+        self.system.data.check()
+        ids = [t.attempt.id for t in self.trajectories]
+        assert len(ids) == len(set(ids)) == self.system.data.admitted
+        assert [t.attempt.id for t in self.trajectories if not t.masked and t.reward != worth(t.attempt)] == []
+        counts = self.system.trace.counts
+        causes = {name for name in counts if name.startswith("cause/")}
+        assert sum(counts[name] for name in causes) == sum(t.masked for t in self.trajectories)
+
+    # ---- as the place where containers are started
+
+    async def start(self, spec, *, slot):
+        if self.plan.start is None:
+            container = await self.fleet.start(spec, slot=slot)
+        else:
+            container = await self.plan.start(self, spec, slot)
+        self.containers[slot] = container
+        return container
+
+    # ---- as the only worker, and as the learner
+
+    async def generate(self, request):
+        attempt = request.attempt
+        slot = next(slot for slot, leased in self.system.cluster.leases.items() if leased.id == attempt.id)
+        self.slots[attempt.id] = slot
+        action = MOVE if request.turn == 0 else click(attempt)
+        if request.turn == 1 and self.plan.harm is not None and self.struck is None:
+            self.struck = attempt.id
+            action = self.plan.action or action
+            await self.plan.harm(self, self.containers[slot])
+        return Reply(action, 0, 0, 0, 100, 10)
+
+    async def load(self, weights, mode):
+        """The script is the same at every version."""
+
+    async def update(self, batch):
+        await asyncio.sleep(0.01)
+        return UpdateResult(Weights(batch.update))
+
+
+@contextlib.contextmanager
+def _folder():
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="dartsim-faults-") as folder:
+        yield Path(folder)
+
+
+def live(image, **plan):
+    """Let a cluster live through a plan; return it and its counts."""
+
+    async def main():
+        rig = Rig(Plan(image, **plan))
+        return rig, await rig.run()
+
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        return runner.run(main())
+
+
+def tight(spec, memory_mib):
+    """The same with less memory."""
+    return replace(spec, limits=replace(spec.limits, memory_mib=memory_mib))

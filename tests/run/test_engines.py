@@ -1,0 +1,175 @@
+"""Runs whose workers are vLLM servers: stand-ins in processes of their own, and vLLM itself where it is installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from dartsim.config import load
+from dartsim.errors import ConfigError
+from dartsim.run.models import models
+from dartsim.run.realtime import run_realtime
+
+pytest.importorskip("torch", reason="needs the extra `train`")
+httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
+
+from dartsim.run.engines import VARIABLE, engine_options  # noqa: E402
+from dartsim.run.learning import learning  # noqa: E402
+from real.inference.launcher import free_port  # noqa: E402
+from real.vlm.export import export  # noqa: E402
+
+STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
+PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "trace.max_segments=0")
+SMALL = ("run.hours=0.02", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
+BATCHES = ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "curation.groups.drop_all_failed=false")
+EQUAL = ("curation.groups.drop_equal=false", "curation.groups.drop_solved=false")
+
+
+def configured(*changes):
+    return load(preset_name="tiny", overrides=[*PARTS, *SMALL, *BATCHES, *EQUAL, *changes])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model folder that a server of these runs can start with."""
+    found = models(configured("rollout.num_workers=1"))
+    return export(learning(found).vlm, tmp_path_factory.mktemp("engines") / "model")
+
+
+@contextmanager
+def standin(folder, port=None):
+    """A stand-in that somebody else runs: its process and its address."""
+    port = port or free_port("127.0.0.1")
+    process = subprocess.Popen([sys.executable, STANDIN, "--model", folder, "--port", str(port)])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _until_healthy(url)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until_healthy(url):
+    deadline = monotonic() + 60.0
+    while monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            sleep(0.05)
+    raise TimeoutError(url)
+
+
+def version_of(url):
+    return int(httpx.get(f"{url}/weight_info").json()["weight_version"])
+
+
+def at_update(number, act):
+    """Return what does something once, after so many updates of a run."""
+
+    def watch(trace):
+        trace.sinks.append(lambda record: act() if record.update == number else None)
+
+    return watch
+
+
+def play(config, **more):
+    found = models(config)
+    trained = learning(found)
+    return run_realtime(found, learning=trained, **more), trained
+
+
+def quoted(urls):
+    return "[" + ",".join(f'"{url}"' for url in urls) + "]"
+
+
+def faults(trace):
+    return {name: number for name, number in trace.counts.items() if name.startswith("fault/") and number}
+
+
+def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
+    with ExitStack() as stack:
+        urls = [stack.enter_context(standin(folder))[1] for _ in range(2)]
+        result, trained = play(configured("run.updates=5", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}"))
+        versions = [version_of(url) for url in urls]
+    assert result.trace.counts["updates"] >= 5
+    assert faults(result.trace) == {}
+    assert all(1 <= version <= trained.newest.version for version in versions)
+    assert max(versions) >= 3
+    assert result.trace.counts["trained_turns"] > 0
+
+
+def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
+    with standin(folder) as (first, first_url), standin(folder) as (_, second_url):
+        addresses = quoted([first_url, second_url])
+        config = configured("run.updates=12", "rollout.num_workers=2", f"vllm.addresses={addresses}", "run.hours=0.03")
+        result, _ = play(config, on_start=at_update(2, first.kill))
+        version = version_of(second_url)
+    counts = result.trace.counts
+    assert counts["updates"] >= 12  # with weights as new as the staleness bound wants
+    assert version >= 10
+    assert counts["fault/load"] + counts["fault/request_worker"] + counts["fault/request_restarted"] > 0
+
+
+@pytest.fixture
+def interpreter(tmp_path):
+    """An interpreter whose vLLM is a stand-in, slow at a second start; it leaves its processes' numbers in a file."""
+    script = tmp_path / "python"
+    pids = tmp_path / "pids"
+    slow = f"[ $(wc -l < {pids}) -gt 1 ] && sleep 3"
+    script.write_text(f'#!/bin/sh\necho $$ >> {pids}\nshift 2\n{slow}\nexec {sys.executable} {STANDIN} "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return script, pids
+
+
+def test_an_engine_of_the_run_s_own_is_started_again_when_it_is_killed(interpreter):
+    script, pids = interpreter
+
+    def kill():
+        os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
+
+    config = configured("run.updates=12", "rollout.num_workers=1", f'vllm.python="{script}"', "run.hours=0.03")
+    result, _ = play(config, on_start=at_update(3, kill))
+    counts = result.trace.counts
+    assert counts["updates"] >= 12
+    assert counts["ending/worker_fault"] == 0
+    assert len(pids.read_text().split()) == 2
+    for pid in pids.read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_engines_of_the_run_s_own_need_an_interpreter(monkeypatch, tmp_path):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(ConfigError, match=rf"set vllm\.python or {VARIABLE}, or vllm\.addresses"):
+        engine_options(configured("rollout.num_workers=1"), tmp_path)
+    monkeypatch.setenv(VARIABLE, "/from/the/environment")
+    assert engine_options(configured("rollout.num_workers=1"), tmp_path)[0].python == "/from/the/environment"
+    given = engine_options(configured("rollout.num_workers=1", 'vllm.python="/given"'), tmp_path)
+    assert given[0].python == "/given"
+
+
+@pytest.mark.parametrize(
+    "changes", [('vllm.addresses=["http://127.0.0.1:1"]',), ("vllm.python=python", "vllm.gpus=[0,1,2]")]
+)
+def test_engines_and_workers_are_equally_many(changes):
+    with pytest.raises(ConfigError, match=r"rollout\.num_workers = 2, but .* make (1|3) engines; make them equal"):
+        play(configured("rollout.num_workers=2", *changes))
+
+
+def test_a_real_engine_serves_a_run():
+    if not os.environ.get(VARIABLE):
+        pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")
+    config = configured("run.updates=3", "rollout.num_workers=1", "vllm.max_model_len=512", "run.hours=0.08")
+    result, trained = play(config)
+    assert result.trace.counts["updates"] >= 3
+    assert faults(result.trace) == {}
+    assert trained.newest.version >= 3

@@ -1,0 +1,239 @@
+"""From timings to a profile, and back into a configuration that runs; on timings whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.config import Config, load
+from dartsim.errors import ConfigError
+from dartsim.run.measuring import LATENCIES, mean_live, measure, profile_toml, read_timings
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from dartsim.run.timings import TIMINGS
+from dartsim.run.twin import COMPARED, as_json, compare, lengths, twin
+from dartsim.sim.latency import from_spec
+
+PARTS = ('backend.desktops="desktop"', 'backend.workers="local"', 'backend.learner="local"')
+
+
+def real(preset="desktop", *more):
+    return load(preset_name=preset, overrides=more)
+
+
+def line(what, seconds, at=100.0, **context):
+    return {"at": at, "what": what, "seconds": seconds, "busy": {what.partition("/")[0]: 2}, **context}
+
+
+def timings(scale=1.0, num=40):
+    """Return the timings of a run whose desktops, batches and updates follow known laws."""
+    found = []
+    for number in range(num):
+        at = 100.0 + number
+        for rank, what in enumerate(sorted(LATENCIES.values()), start=1):
+            found.append(line(what, scale * rank * (1.0 + number % 5), at, slot=0))
+        size = 1 + number % 8
+        found.append(line("worker/batch", scale * (0.1 + 0.05 * size), at, worker=0, size=size, waited=scale * 0.1))
+        found.append(line("worker/generate", 0.4, at, worker=0, live=1, turn=0))
+        found.append(line("worker/put", 0.2, at, worker=0, size=0, waited=0.05))
+        found.append(line("loop/busy", 0.1, at, of=0.5))
+        turns = 8 * (1 + number % 3)
+        found.append(line("learner/update", scale * (2.0 + 0.5 * turns), at, turns=turns, trajectories=turns))
+    return found
+
+
+SUMMARY = {"simulated_hours": 0.5, "mean_reward": 0.25, "worker_shares": {"loading": 0.1}}
+
+
+def test_what_was_put_in_is_found_again():
+    cluster = measure(real(), timings()).settings["cluster"]
+    assert cluster["engine"]["model"] == "batch"
+    assert cluster["engine"]["batch_seconds"] == pytest.approx(0.2)
+    assert cluster["engine"]["request_seconds"] == pytest.approx(0.05)
+    assert cluster["engine"]["reload_seconds"] == 0.25
+    assert cluster["engine"]["control_seconds"] == 0.0
+    assert cluster["learner"]["fixed_seconds"] == pytest.approx(2.0)
+    assert cluster["learner"]["turn_seconds"] == pytest.approx(0.5)
+    for name, what in LATENCIES.items():
+        rank = 1 + sorted(LATENCIES.values()).index(what)
+        assert from_spec(cluster["env"]["latency"][name]).mean == pytest.approx(3.0 * rank)
+    assert from_spec(cluster["engine"]["batch_spread"]).mean == pytest.approx(1.0)
+
+
+@given(st.floats(1e-3, 1e3))
+def test_a_profile_is_read_back_as_it_was_measured(scale):
+    measured = measure(real(), timings(scale))
+    text = profile_toml(measured, {"title": "a", "counts": measured.counts})
+    assert {key: value for key, value in tomllib.loads(text).items() if key != "about"} == measured.settings
+
+
+def test_a_profile_can_be_run_alone_or_laid_over_another_configuration(tmp_path):
+    profile = tmp_path / "profile.toml"
+    profile.write_text(profile_toml(measure(real(), timings()), {"title": "a"}))
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'preset = "dart"\n[rollout]\nnum_envs = 3\n'
+        "[cluster.env.latency]\nboot = {kind = 'gamma', mean_seconds = 3.0, k = 2.0}\n"
+    )
+    alone, over = load(profile), load(own, profile=profile)
+    assert alone.cluster == over.cluster
+    assert (alone.rollout.num_envs, over.rollout.num_envs) == (38, 3)
+    assert models(over).timing.boot.mean == pytest.approx(3.0 * (1 + sorted(LATENCIES.values()).index("env/start")))
+    assert load(own, profile=profile, overrides=["cluster.engine.batch_seconds=9.0"]).cluster.engine.batch_seconds == 9
+
+
+def test_mock_desktops_are_the_event_loop_s_own_work():
+    config = real("tiny", 'backend.desktops="mock"', *PARTS[1:])
+    cluster = measure(config, timings(num=41)).settings["cluster"]
+    # A fifth of 40 s of the loop, for 41 requests; what a batch waited for the loop is in there.
+    assert cluster["engine"]["batch_seconds"] == pytest.approx(0.1)
+    assert cluster["engine"]["control_seconds"] == pytest.approx(0.2 * 40.0 / 41)
+    assert from_spec(cluster["env"]["latency"]["step"]).mean == 0.0
+
+
+def served(alone, beside, groups):
+    """Return the replies of a server: in each group so many at once, one group a minute."""
+    return [
+        line("worker/generate", alone + beside * (size - 1), at=100.0 + 60.0 * number, worker=0, live=size, turn=0)
+        for number, size in enumerate(groups)
+        for _ in range(size)
+    ]
+
+
+def test_a_server_s_replies_are_fitted_by_how_many_were_live():
+    config = real("desktop", PARTS[0], 'backend.workers="vllm"', PARTS[2])
+    others = [entry for entry in timings() if not entry["what"].startswith("worker")]
+    replies = served(2.0, 0.25, [1, 2, 3, 4, 8] * 4)
+    # One that a change of weights held up, and the change itself.
+    held = [line("worker/generate", 30.0, at=5000.0, worker=0, live=1, turn=0)]
+    load = [line("worker/load", 25.0, at=4999.0, worker=0, live=1)]
+    entries = [*others, *replies, *held, *load]
+    engine = measure(config, entries).settings["cluster"]["engine"]
+    assert engine["model"] == "shared"
+    assert engine["batch_seconds"] == pytest.approx(1.75)
+    assert engine["request_seconds"] == pytest.approx(0.25)
+    assert engine["reload_seconds"] == 25.0
+    assert twin(config, measure(config, entries), SUMMARY, entries).cluster.engine.model == "shared"
+
+
+def test_live_requests_are_averaged_over_a_reply_s_time():
+    long = line("worker/generate", 10.0, at=10.0, worker=0)
+    short = line("worker/generate", 4.0, at=6.0, worker=0)
+    elsewhere = line("worker/generate", 10.0, at=10.0, worker=1)
+    found = mean_live([long, short, elsewhere])
+    assert [found[id(entry)] for entry in (long, short, elsewhere)] == pytest.approx([1.4, 2.0, 1.0])
+
+
+def test_warm_up_failures_and_what_was_cancelled_stay_out_of_the_times():
+    lines = [
+        line("env/start", 500.0, at=1.0),
+        line("env/start", 500.0, at=100.0, failed=True),
+        line("env/start", 500.0, at=100.0, cancelled=True),
+    ]
+    measured = measure(real(), [*lines, *timings(num=9)])
+    assert max(value for _, value in measured.settings["cluster"]["env"]["latency"]["boot"]["points"]) < 100.0
+    assert measured.settings["cluster"]["faults"]["start_failure_share"] == pytest.approx(0.1)
+    row = next(row for row in measured.rows if row.what == "env/start")
+    assert (row.n, row.failed, row.beside) == (9, 1, 2.0)
+
+
+def test_what_is_only_of_the_warm_up_counts_if_there_is_nothing_else():
+    early = [line("learner/update", 7.0, at=1.0, turns=7)]
+    others = [entry for entry in timings() if entry["what"] != "learner/update"]
+    assert measure(real(), [*early, *others]).settings["cluster"]["learner"]["turn_seconds"] == 0.5
+
+
+@pytest.mark.parametrize("missing", ["env/evaluate", "worker/batch", "worker/put", "learner/update"])
+def test_a_run_that_was_too_short_is_refused(missing):
+    with pytest.raises(ConfigError, match=f"no {missing} was measured"):
+        measure(real(), [entry for entry in timings() if entry["what"] != missing])
+
+
+def test_a_simulated_run_has_nothing_to_measure(tmp_path):
+    with pytest.raises(ConfigError, match="every part of this run was modelled"):
+        measure(real("dart"), timings())
+    with pytest.raises(ConfigError, match="only a run by the machine's clock writes it"):
+        read_timings(tmp_path)
+
+
+def test_modelled_parts_of_a_run_stay_as_they_are_configured():
+    config = real("tiny", *PARTS[1:], "cluster.learner.fixed_seconds=77.0")
+    assert set(measure(config, timings()).settings["cluster"]) == {"engine", "learner", "faults"}
+    assert twin(config, measure(config, timings()), SUMMARY, timings()).cluster.env == config.cluster.env
+
+
+def test_timings_are_read_up_to_where_a_killed_run_stopped(tmp_path):
+    path = tmp_path / TIMINGS
+    path.write_text(json.dumps(line("env/step", 1.0)) + '\n{"at": 5, "wh')
+    assert [entry["what"] for entry in read_timings(tmp_path)] == ["env/step"]
+    path.write_text('{"at": 5}\n' + json.dumps(line("env/step", 1.0)) + "\n")
+    with pytest.raises(ConfigError, match=r"line 1 of .* is not a timing"):
+        read_timings(tmp_path)
+
+
+# ---- twins
+
+
+def test_the_twin_of_the_panel_is_the_mock_desktop_s_click():
+    config = real()
+    found = twin(config, measure(config, timings()), SUMMARY, timings())
+    assert found.backend.virtual
+    assert (found.tasks.source, found.tasks.mock, found.tasks.count) == ("mock", "click_button", config.tasks.count)
+    assert (found.run.hours, found.run.updates, found.run.target_success) == (0.5, None, None)
+    assert (found.policy, found.rollout, found.curation) == (config.policy, config.rollout, config.curation)
+    assert found.cluster.engine.model == "batch"
+
+
+def test_tasks_of_real_applications_are_played_by_a_surrogate_of_the_same_lengths():
+    config = real("desktop", 'tasks.desktop="apps"', "rollout.max_turns=8")
+    entries = timings()
+    entries += [line("worker/generate", 0.4, turn=1)] * 40 + [line("worker/generate", 0.4, turn=2)] * 20
+    found = twin(config, measure(config, entries), SUMMARY, entries)
+    assert (found.policy.kind, found.tasks.source) == ("surrogate", "generated")
+    assert found.surrogate.mean_success == 0.25
+    assert found.surrogate.success_turns_mean == 2.5  # half of them took two turns, half three
+    assert found.surrogate.success_turns_sd == pytest.approx(0.5)
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=50))
+def test_lengths_come_from_how_often_each_turn_was_reached(taken):
+    entries = [line("worker/generate", 1.0, turn=turn) for length in taken for turn in range(length)]
+    assert lengths(entries) == pytest.approx((np.mean(taken), np.std(taken)), abs=1e-6)
+
+
+def test_a_surrogate_twin_runs_and_meets_its_arithmetic():
+    """Two desktops, constant times: a turn takes 0.4 s of batch and 1.6 s of step, an attempt 10 s more."""
+    small = ["rollout.max_turns=5", "rollout.num_envs=2", "rollout.warm_envs=0", 'curation.turn_limit.rule="fixed"']
+    config = real("desktop", 'tasks.desktop="apps"', *small)
+    seconds = {"env/start": 4.0, "env/reset": 3.0, "env/step": 1.6, "env/evaluate": 2.0, "env/close": 1.0}
+    entries = [line(what, value, at=100.0 + n) for what, value in seconds.items() for n in range(5)]
+    entries += [line("worker/batch", 0.4, at=100.0 + n, size=1 + n % 2, waited=0.0) for n in range(5)]
+    entries += [line("worker/generate", 0.4, at=100.0, turn=turn) for turn in range(5)]
+    entries += [line("worker/put", 0.1, waited=0.0), line("learner/update", 8.0, turns=8)]
+    found = twin(config, measure(config, entries), SUMMARY | {"mean_reward": 0.5}, entries)
+    assert (found.cluster.engine.batch_seconds, found.cluster.engine.request_seconds) == (0.4, 0.0)
+    figures = run_simulation(models(found)).figures
+    # At most: a batch that another attempt's request finds under way makes it wait.
+    wanted = 2 * 5 * 60.0 / 20.0
+    assert 0.9 * wanted < figures["generated_turns_per_minute"] <= 1.01 * wanted
+
+
+def test_figures_stand_beside_each_other():
+    measured = dict.fromkeys(COMPARED, 2.0) | {"worker_shares": {"loading": 0.0}, "minutes_per_version": None}
+    predicted = dict.fromkeys(COMPARED, 2.2) | {"worker_shares": {"loading": 0.1}}
+    found = as_json(compare(measured, predicted))
+    assert found["relative_error"]["trajectories_per_minute"] == pytest.approx(0.1)
+    assert found["relative_error"]["sync_share"] is None
+    assert found["measured"]["minutes_per_version"] is None
+    assert set(found["predicted"]) == set(COMPARED)
+
+
+def test_the_defaults_of_the_batch_model_make_an_engine():
+    config = load(preset_name="dart", overrides=['cluster.engine.model="batch"', "run.hours=0.5", "rollout.num_envs=4"])
+    assert isinstance(config, Config)
+    assert run_simulation(models(config)).trace.hot.generated_turns > 0
