@@ -24,6 +24,7 @@ try:
         kvm_state,
         official_spec,
     )
+    from real.containers.errors import ImageMissing
     from real.containers.official import IMAGE
     from real.osworld.coverage import check_task
     from real.osworld.evaluator import EvaluatorProcess
@@ -64,6 +65,10 @@ async def desktops(
                 f"{config.rollout.num_desktops} desktops are wanted (rollout.num_envs and warm_envs), but the hosts "
                 f"take {fleet.capacity}; raise desktop.hosts.NAME.max_desktops or lower the first"
             )
+        try:
+            await fleet.require(spec.image)
+        except ImageMissing as missing:
+            raise ConfigError(f"{missing}; ours are built by `dartsim desktop build`") from missing
         async with _evaluator(config) as evaluator:
             facts = None if evaluator is None else await evaluator.facts()
             for task in found.tasks:

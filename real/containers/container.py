@@ -77,8 +77,11 @@ class Container:
         """Run a program inside and return its exit code and all it wrote."""
 
         def run(container: Any) -> tuple[int, bytes]:
-            code, output = container.exec_run(list(argv), user=user)
-            return int(code), bytes(output or b"")
+            api = container.client.api
+            identity = api.exec_create(container.id, list(argv), user=user)["Id"]
+            # As a stream: a whole answer is closed by the package, which over ssh fails if the other side was first.
+            output = b"".join(api.exec_start(identity, stream=True))
+            return int(api.exec_inspect(identity)["ExitCode"]), output
 
         return await self._call(run)
 

@@ -62,6 +62,17 @@ class DesktopFleet:
             raise faults[0]
         return sum(result for result in results if isinstance(result, int))
 
+    async def require(self, image: str) -> None:
+        """Ask every host that answers whether it has an image: better now than at its first start.
+
+        Raises:
+            ImageMissing: If one has not.
+        """
+        results = await asyncio.gather(*(host.require(image) for host in self.hosts), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, (EngineMissing, EngineTimedOut)):
+                raise result
+
     async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
         """Start a container for a slot on the host with the most room, waiting for a place if there is none.
 

@@ -185,6 +185,18 @@ class DockerHost:
 
         return await self._in_thread(_started(work, self.settings))
 
+    async def require(self, image: str) -> None:
+        """Ask the engine whether it has an image.
+
+        Raises:
+            ContainerStartFailed: If it has not, or does not answer.
+        """
+
+        def work() -> None:
+            self._ready().images.get(image)
+
+        await self._in_thread(_started(work, self.settings, image))
+
     async def close(self) -> None:
         """Remove everything of this host and let go of the engine. May be called twice; never raises."""
         if self._closed is None:
@@ -345,14 +357,14 @@ def _look(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-def _started(work: Callable[[], T], settings: HostSettings) -> Callable[[], T]:
+def _started(work: Callable[[], T], settings: HostSettings, image: str = "anything") -> Callable[[], T]:
     """Let ``work`` fail with a ``ContainerStartFailed`` where the engine fails."""
 
     def inner() -> T:
         try:
             return work()
         except Exception as error:
-            fault = start_fault(error, engine=settings.target, image="anything")
+            fault = start_fault(error, engine=settings.target, image=image)
             if fault is None or fault is error:
                 raise
             raise fault from error

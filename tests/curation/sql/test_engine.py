@@ -63,6 +63,7 @@ def test_names_of_schemas():
     assert schema_name("2026-11-21 My Run!") == "2026_11_21_my_run"
     assert schema_name("ж") == "run"
     assert len(schema_name("x" * 99)) == 63
+    pytest.importorskip("psycopg", reason="no psycopg: pip install 'dartsim[postgres]'")
     with pytest.raises(ConfigError, match="a schema is named by letters, digits and _"):
         open_url("postgresql://me@127.0.0.1/runs", schema='a"; drop schema b')
 

@@ -39,7 +39,7 @@ class FakeContainer:
     """What ``containers.get`` and ``containers.create`` of the docker package return."""
 
     def __init__(self, engine: FakeEngine, arguments: dict[str, Any]) -> None:
-        self.engine = engine
+        self.engine = self.client = engine
         self.arguments = arguments
         self.name = arguments["name"]
         self.id = f"id-of-{self.name}"
@@ -72,9 +72,6 @@ class FakeContainer:
     def kill(self, signal: str) -> None:
         self.status = "exited"
 
-    def exec_run(self, argv: list[str], user: str) -> tuple[int, bytes]:
-        return 0, " ".join(argv).encode()
-
 
 class FakeEngine:
     """The engine, and the client too. ``hooks[call]`` is called first with what the call is about, and may raise."""
@@ -90,12 +87,16 @@ class FakeEngine:
         self._at_once = 0
         self._lock = threading.Lock()
         self.containers = SimpleNamespace(create=self._create, get=self._get)
+        self.images = SimpleNamespace(get=lambda name: self.hook("image", name))
         self.volumes = SimpleNamespace(create=self._record, get=self._get_record)
         self.api = SimpleNamespace(
             api_version="1.41",
             containers=self._list,
             remove_container=self._remove,
             volumes=self._list_records,
+            exec_create=lambda container, argv, user: {"Id": " ".join(argv)},
+            exec_start=lambda identity, stream: iter([identity[:1].encode(), identity[1:].encode()]),
+            exec_inspect=lambda identity: {"ExitCode": 0},
             remove_volume=lambda name, force: self.records.pop(name, None),
         )
 

@@ -120,6 +120,20 @@ def test_a_host_whose_engine_is_gone_is_avoided(engines):
     asyncio.run(main())
 
 
+def test_an_image_that_one_host_lacks_is_missed_at_once(engines, refusal):
+    def fail(_: Any) -> None:
+        raise refusal(404, "No such image: desktop", "ImageNotFound")
+
+    async def main() -> None:
+        async with fleet_of(engines, 1, 1) as fleet:
+            await fleet.require("desktop")
+            engines[1].hooks["image"] = fail
+            with pytest.raises(ImageMissing, match=r"docker pull desktop"):
+                await fleet.require("desktop")
+
+    asyncio.run(main())
+
+
 def test_a_fault_of_the_spec_is_not_the_hosts(engines, refusal):
     def fail(_: Any) -> None:
         raise refusal(404, "No such image: desktop", "ImageNotFound")
