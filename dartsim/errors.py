@@ -11,6 +11,7 @@ DartsimError
 ├── WorkerFault            an inference worker failed a request
 │   └── WorkerRestarted    the request was killed by a restart; ask another worker
 ├── LearnerFault           an update failed; its batch goes back
+│   └── UpdateUncertain    nobody knows whether it was done; it is asked for again with the same batch
 ├── NothingCollected       no success was collected: nothing was written
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
@@ -78,6 +79,14 @@ class WorkerRestarted(WorkerFault):
 
 class LearnerFault(DartsimError):
     """An update did not finish. Its batch was not trained and is returned."""
+
+
+class UpdateUncertain(LearnerFault):
+    """An update was asked for, and its answer was lost: it may have been done.
+
+    Its batch is kept, and asked for again: a learner knows an update by its number, and answers one that it has done
+    without doing it again.
+    """
 
 
 class NothingCollected(DartsimError):

@@ -5,14 +5,15 @@ Conformance checks for each port are plain functions in ``dartsim.checks``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from dartsim.types import (
     Attempt,
     Batch,
     Drop,
+    Group,
     Observation,
     Reply,
     Request,
@@ -111,12 +112,29 @@ class Learner(Protocol):
 
         Raises:
             LearnerFault: If the update did not happen; weights are then as before.
+            UpdateUncertain: If nobody knows whether it did. It will be asked for again with the same batch; one that was
+                done is known by its number, and answered without being done again.
         """
         ...
 
 
+class Resumable(Protocol):
+    """What a run needs to go on from where it is, as its store asks for it."""
+
+    def documents(self) -> Mapping[str, Any]:
+        """Return the state of the scheduler and of the measurements by name, as JSON can say it."""
+        ...
+
+    def successes(self) -> Iterable[Any]:
+        """Return the stored successes (``dartsim.curation.pool.Stored``), if there are any."""
+        ...
+
+
 class Store(Protocol):
-    """Keeps what happened to every trajectory. Each call is one transaction."""
+    """Keeps what happened to every trajectory.
+
+    What is told between two calls of ``settle`` belongs together: after a crash all of it is there, or nothing.
+    """
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt, in state ``recorded``."""
@@ -130,12 +148,34 @@ class Store(Protocol):
         """Return a batch whose update failed: its trajectories are ``recorded`` again."""
         ...
 
-    def trained(self, batch: Batch, version: Version) -> None:
-        """Mark the batch's trajectories as trained, and the version they made."""
+    def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
+        """Mark the batch's trajectories as trained, and the version they made.
+
+        ``checkpoint`` is what ``UpdateResult`` has of that name.
+        """
         ...
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
         """Mark trajectories as dropped, for one reason."""
+        ...
+
+    def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
+        """Mark as dropped what is known by number only, because it cannot be read back."""
+        ...
+
+    def eligible(self, group: Group) -> None:
+        """Mark a group's own trajectories as eligible."""
+        ...
+
+    def settle(self, source: Resumable, *, now: bool = False) -> None:
+        """Say that what was told is whole; ``source`` has the state that goes with it.
+
+        A store may write several such wholes together, later; with ``now`` it does not wait.
+        """
+        ...
+
+    def suspend(self) -> None:
+        """Keep what was told so far, and nothing of what comes: the run will be resumed from here."""
         ...
 
     def close(self) -> None:

@@ -18,18 +18,25 @@ class Streams:
         seed: The seed of all of them, at least 0.
     """
 
-    def __init__(self, seed: int) -> None:
-        """Start every stream at its beginning."""
+    def __init__(self, seed: int, *, life: int = 1) -> None:
+        """Start every stream at its beginning.
+
+        Args:
+            seed: The seed.
+            life: How often the run was begun: what is drawn after a crash is not what was drawn before it.
+        """
         if seed < 0:
             raise ValueError(f"a seed must be at least 0, got {seed}")
         self.seed = seed
+        self._prefix = "" if life == 1 else f"life-{life}/"
         self._generators: dict[str, np.random.Generator] = {}
 
     def rng(self, name: str) -> np.random.Generator:
         """Return the stream of that name; asking again returns the same generator, where it stands."""
         generator = self._generators.get(name)
         if generator is None:
-            generator = self._generators[name] = np.random.Generator(np.random.PCG64(self._sequence(name)))
+            sequence = self._sequence(self._prefix + name)
+            generator = self._generators[name] = np.random.Generator(np.random.PCG64(sequence))
         return generator
 
     def seed_of(self, name: str) -> int:

@@ -56,6 +56,10 @@ class Drop(StrEnum):
     """Older than the staleness bound allows when a batch was chosen."""
     UNUSED = "unused"
     """Eligible, but the run ended before a batch took it."""
+    LOST = "lost"
+    """It was stored, but a run that was resumed could not read it back whole."""
+    UNDONE = "undone"
+    """Made by weights that no checkpoint contains, which a crash took back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,9 @@ class UpdateResult:
     Attributes:
         weights: The new weights.
         metrics: Named scalars of the update.
+        checkpoint: A whole checkpoint that contains the update, for ``Store.trained``; None if none was written.
     """
 
     weights: Weights
     metrics: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: Any = None

@@ -14,6 +14,9 @@ from typing import Any
 
 from experiments.ablation_tables import arms_table, base_table, curve_table, cut_table, paper_table, staleness_table
 from experiments.common import recorded
+from experiments.fault_tables import cost_rows, kinds_rows
+from experiments.fault_tables import provenance as faults_provenance
+from experiments.scheduler_tables import best_rows, idea_rows, trained_rows, workload_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -22,7 +25,12 @@ PAGES = (
     "docs/desktops.md",
     "docs/learning.md",
     "docs/speed.md",
+    "docs/storage.md",
     "docs/ablation.md",
+    "docs/lab.md",
+    "docs/cluster.md",
+    "docs/schedulers.md",
+    "docs/faults.md",
 )
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -42,6 +50,13 @@ DESKTOP_TIMES = {
     "screenshot_seconds": "screenshot",
     "step_seconds": "step: an action and a look",
     "raw_calls_seconds": "its bare HTTP calls",
+}
+
+
+RAY_CALLS = {
+    "step_112px": "step of the mock desktop, 112 px (38 KB)",
+    "step_448px": "the same, 448 px (0.6 MB)",
+    "generate_112px": "request to the tiny model",
 }
 
 
@@ -150,6 +165,16 @@ def provenance() -> str:
     )
 
 
+def schedulers_provenance() -> str:
+    """Where the figures of the schedulers were recorded."""
+    figures = recorded("schedulers")
+    hours = ", ".join(f"`{name}` {value:g}" for name, value in figures["config"]["hours"].items())
+    return (
+        f"Recorded with seeds {', '.join(map(str, figures['seeds']))} at commit `{figures['commit']['id'][:12]}`; "
+        f"simulated hours: {hours}. ± is half the 95 % confidence interval over seeds.\n"
+    )
+
+
 def main_job() -> str:
     """The main job by seed."""
     figures = recorded("main_job")
@@ -195,6 +220,26 @@ def turns() -> str:
             ]
         )
     return table(["desktops", "dartsim, µs a turn", "bare SimPy, µs a turn", "ratio", "x real time", "peak MB"], rows)
+
+
+def lab_speed() -> str:
+    """Speed of the laboratory by size, and of a study."""
+    figures = recorded("lab_speed")
+    rows = [
+        [
+            f"{row['num_envs']:,}",
+            f"{row['simulated_hours_per_second']:.3g}",
+            f"{row['cpu_us_per_turn']:.1f}",
+            f"{row['peak_rss_mb']:.0f}",
+        ]
+        for row in figures["sizes"]
+    ]
+    study = figures["study"]
+    about = (
+        f"A study: {study['trials_per_minute']:g} trials a minute on {study['cores']} cores, of "
+        f"{study['simulated_hours']:g} simulated hours each at most.\n"
+    )
+    return table(["desktops", "simulated hours a CPU second", "CPU µs a turn", "peak MB"], rows) + "\n" + about
 
 
 def ablation_arms() -> str:
@@ -293,6 +338,34 @@ def desktop_kills() -> str:
     return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
 
 
+def ray_overhead() -> str:
+    """Milliseconds a call in one process and through Ray."""
+    figures = recorded("ray_overhead")
+    rows = []
+    for call, name in RAY_CALLS.items():
+        for at_once, row in figures[call].items():
+            cells = (row["inline_ms"], row["ray_ms"], row["added_ms"])
+            rows.append([name, at_once, *(f"{cell:.2f}" for cell in cells), f"{row['ratio']:.1f}"])
+    return table(["", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio"], rows)
+
+
+def crashes() -> str:
+    """Crashes by way: how many, what was under way, what was wrong."""
+    figures = recorded("crashes")
+    rows = [
+        [row["way"], *(f"{row[name]:,}" for name in ("crashes", "attempts", "interrupted", "updates")), _wrong(row)]
+        for row in figures["simulated"]
+    ]
+    real = figures["real"]
+    rows.append(["`kill -9` of a process (dart)", f"{real['kills']:,}", "", "", "", _wrong(real)])
+    head = ["runs", "crashes", "attempts", "interrupted", "updates", "violations"]
+    return table(head, rows) + f"\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
+
+
+def _wrong(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}: {number}" for name, number in row["violations"].items()) or "none"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "efficiency": efficiency,
     "headline": headline,
@@ -301,8 +374,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "fitted-runs": fitted_runs,
     "prototype-runs": prototype_runs,
     "presets": presets,
+    "schedulers-best": lambda: table(*best_rows(recorded("schedulers"))),
+    "schedulers-trained": lambda: table(*trained_rows(recorded("schedulers"))),
+    "schedulers-dart": lambda: table(*workload_rows(recorded("schedulers"), "dart")),
+    "schedulers-osworld": lambda: table(*workload_rows(recorded("schedulers"), "osworld")),
+    "schedulers-ideas": lambda: table(*idea_rows(recorded("schedulers"))),
+    "schedulers-provenance": schedulers_provenance,
     "provenance": provenance,
     "main-job": main_job,
+    "lab-speed": lab_speed,
     "ablation-arms": ablation_arms,
     "ablation-base": ablation_base,
     "ablation-cuts": ablation_cuts,
@@ -314,6 +394,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "desktop-times": desktop_times,
     "desktop-density": desktop_density,
     "desktop-kills": desktop_kills,
+    "fault-kinds-osworld": lambda: table(*kinds_rows(osworld=True)),
+    "fault-kinds-cluster": lambda: table(*kinds_rows(osworld=False)),
+    "fault-costs": lambda: table(*cost_rows(recorded("faults"))),
+    "fault-provenance": lambda: faults_provenance(recorded("faults")),
+    "ray-overhead": ray_overhead,
+    "crashes": crashes,
     "timers": timers,
     "turns": turns,
 }

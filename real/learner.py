@@ -122,10 +122,23 @@ class TorchLearner:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer and progress, so that ``load`` goes on exactly; a folder appears whole or not."""
+        self._write(folder, self._state())
+
+    def save_kept(self, folder: Path) -> None:
+        """Write what was remembered as ``save`` writes what is.
+
+        Raises:
+            ValueError: If nothing was remembered.
+        """
+        if self._kept is None:
+            raise ValueError("there is nothing to write; wanted a call of keep() before")
+        self._write(folder, self._kept)
+
+    def _write(self, folder: Path, state: State) -> None:
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        tensors, numbers = self._state()
+        tensors, numbers = state
         save_file({k: v for k, v in tensors.items() if k.startswith("weight/")}, partial / "weights.safetensors")
         rest = {k: v for k, v in tensors.items() if not k.startswith("weight/")}
         save_file(rest, partial / "optimizer.safetensors")

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -161,7 +161,7 @@ class LocalLearner:
             raise
         except Exception as exc:
             raise LearnerFault(f"update {batch.update} failed: {exc!r}") from exc
-        return UpdateResult(result.weights, {"update_seconds": loop.time() - begun, **result.metrics})
+        return replace(result, metrics={"update_seconds": loop.time() - begun, **result.metrics})
 
     def _train(self, batch: Batch) -> UpdateResult:
         with self._one:  # a forgotten update may still compute

@@ -14,6 +14,7 @@ A success without log-probabilities (an oracle's: it has none) is scored by the 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """Version of the format; files of another one are refused."""
 
+_HASH = re.compile("[0-9a-f]{32}")
 ABOUT, ROWS, TENSORS, SCREENS = "pool.json", "rows.jsonl", "tensors.safetensors", "screens"
 
 
@@ -327,6 +329,8 @@ class _Reader:
 
 def screen_path(folder: Path, name: str) -> Path:
     """Return where a picture is, by the hash of its pixels."""
+    if not _HASH.fullmatch(name):
+        raise ConfigError(f"{folder} names the picture {name!r}, wanted a hash; collect the successes again")
     return folder / SCREENS / name[:2] / f"{name}.png"
 
 

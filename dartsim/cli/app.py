@@ -1,18 +1,38 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-130 interrupted (of `run`, what ran so far is written).
+10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/alarms.md``), 130 interrupted (of `run`, what ran so far
+is written).
 """
 
 from __future__ import annotations
 
 import sys
+from traceback import format_exc
 from typing import Annotated
 
 import typer
 
-from dartsim.cli import collect, compare, desktop, desktop_tasks, doctor, evaluator, inspect, measure, model, run
-from dartsim.cli.console import errors
+from dartsim.cli import (
+    collect,
+    compare,
+    desktop,
+    desktop_tasks,
+    doctor,
+    evaluator,
+    explain,
+    faults,
+    fuzz,
+    inspect,
+    measure,
+    model,
+    plan,
+    resume,
+    run,
+    status,
+    tune,
+)
+from dartsim.cli.console import errors, hide_secrets_in_logs, printable
 from dartsim.errors import ConfigError, DartsimError, TaskFileError
 
 app = typer.Typer(
@@ -24,15 +44,23 @@ app = typer.Typer(
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]",
 )
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
 app.command("eval", epilog=model.EVAL_EXAMPLES)(model.evaluate)
 app.command("watch", epilog=model.WATCH_EXAMPLES)(model.watch)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("report")(inspect.report)
+app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("presets")(inspect.presets)
 app.command("profiles")(inspect.profiles)
+app.command("faults", epilog=faults.EXAMPLES)(faults.faults)
+app.command("fuzz", epilog=fuzz.EXAMPLES)(fuzz.fuzz)
+app.command("replay", epilog=fuzz.REPLAY_EXAMPLES)(fuzz.replay)
 app.add_typer(inspect.config_app, name="config")
 desktop.desktop_app.command("tasks", epilog=desktop_tasks.EXAMPLES)(desktop_tasks.tasks)
 app.add_typer(desktop.desktop_app, name="desktop")
@@ -54,6 +82,7 @@ def root(
 
 def main() -> None:
     """Run the command line and turn errors into messages and exit codes."""
+    hide_secrets_in_logs()
     try:
         app()
     except (ConfigError, TaskFileError) as error:
@@ -65,8 +94,16 @@ def main() -> None:
     except KeyboardInterrupt:
         errors.print("interrupted")
         sys.exit(130)
+    except Exception:
+        from dartsim.config.secrets import hidden
+
+        # A fault of ours, or of a library: all that is known of it, but for secrets that it may quote.
+        sys.stderr.write(hidden(format_exc()))
+        sys.exit(1)
 
 
 def _plain(error: Exception) -> str:
-    """Return an error's text with nothing in it taken for markup."""
-    return str(error).replace("[", r"\[")
+    """Return an error's text without secrets, and with nothing in it taken for markup."""
+    from dartsim.config.secrets import hidden
+
+    return printable(hidden(str(error))).replace("[", r"\[")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import signal
 import time
@@ -10,22 +11,28 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from dartsim.cli.console import out, write_json
-from dartsim.cli.options import Hours, Json, Out, Overrides, new_folder, settings
+from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
 from dartsim.cli.progress import bars
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config
 from dartsim.errors import ConfigError
 from real.machine import usable_cores
 
+if TYPE_CHECKING:
+    from dartsim.trace.rundir import RunDir
+
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim compare coupled dart-measured\n\n"
     "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
+    "dartsim compare coupled dart --faults hostile\n\n"
+    "dartsim compare dart-measured areal-eta4 dartsim --workload osworld --seeds 5\n\n"
     "dartsim compare dart dart-released --set cluster.hosts.count=8 --set rollout.num_envs=80"
 )
 
@@ -35,17 +42,25 @@ PUBLISHED = {
 }
 """The efficiency table of DART (arXiv 2509.23866, project page), by the presets that have its run's settings."""
 
-COMPARED = (
-    "trained_turns_per_minute",
-    "generated_turns_per_minute",
-    "env_utilization",
-    "gpu_utilization",
-    "staleness_mean",
-    "staleness_max",
-    "wasted_share",
-    "bound_trained_turns_per_minute",
-)
-"""What the JSON holds of each run."""
+BESIDE = 4
+"""Presets beside each other in one table."""
+
+ROWS: dict[str, tuple[str, float]] = {
+    "trained turns/min": ("trained_turns_per_minute", 1.0),
+    "  closed-form bound": ("bound_trained_turns_per_minute", 1.0),
+    "admitted turns/min": ("admitted_turns_per_minute", 1.0),
+    "generated turns/min": ("generated_turns_per_minute", 1.0),
+    "desktops busy, %": ("env_utilization", 100.0),
+    "GPUs busy, %": ("gpu_utilization", 100.0),
+    "staleness, mean": ("staleness_mean", 1.0),
+    "staleness, most": ("staleness_max", 1.0),
+    "not trained, %": ("wasted_share", 100.0),
+    "hours to updates": ("hours_to_updates", 1.0),
+    "long tasks, ratio": ("long_tasks_ratio", 1.0),
+    "desktop h/1000 turns": ("desktop_hours_per_1000_turns", 1.0),
+    "GPU h/1000 turns": ("gpu_hours_per_1000_turns", 1.0),
+}
+"""Rows of the table: the figure (``dartsim.run.compared``), and what it is multiplied by."""
 
 
 @dataclass(frozen=True)
@@ -66,36 +81,60 @@ def compare(
     presets: Annotated[list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET...")],
     overrides: Overrides = None,
     hours: Hours = None,
+    faults: FaultsOption = None,
+    workload: WorkloadOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each preset, from 0; figures are means.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Spread the runs over a Ray cluster: HOST:PORT of its head, auto, or local.",
+        ),
+    ] = None,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run presets side by side, on all cores, and show one table and one page.
+    """Run presets side by side, on all cores or on a Ray cluster, and show one table and one page.
 
-    Every run's own folder lies below the comparison's.
+    With a workload, a preset is its scheduler alone: cluster, tasks and latencies are the workload's. Every run's own
+    folder lies below the comparison's.
     """
+    from dartsim.run.compared import over_seeds
     from dartsim.trace.report import render_comparison
     from dartsim.trace.rundir import read_run
 
     folder = out_folder or new_folder("compare-" + "-".join(dict.fromkeys(presets)))
-    jobs = plan(presets, settings(overrides, hours, None), seeds, folder)
-    run_jobs(jobs)
+    jobs = plan(presets, settings(overrides, hours, None, faults), seeds, folder, workload)
+    if ray is None:
+        run_jobs(jobs)
+    else:
+        from dartsim.cli.on_ray import run_jobs_on_ray
+
+        run_jobs_on_ray(jobs, ray)
     runs = [read_run(job.path) for job in jobs]
+    figures = _figures(runs)
     first_seed = [run for run in runs if run.summary["seed"] == 0]
     page = render_comparison(first_seed, folder / "comparison.html", published=PUBLISHED)
     if json_file != "-":
         means = [(name, _mean([r.summary for r in runs if r.name == name])) for name in dict.fromkeys(presets)]
-        out.print(figure_table(means))
+        if len(means) <= 2:
+            out.print(figure_table(means))
+        by_preset = {name: [f for run, f in zip(runs, figures, strict=True) if run.name == name] for name, _ in means}
+        for table in scheduler_tables([(name, over_seeds(own)) for name, own in by_preset.items()]):
+            out.print(table)
         if seeds > 1:
-            out.print(f"means over {seeds} seeds; the page shows seed 0")
+            out.print(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page shows seed 0")
         if any(run.summary["surrogate"] for run in runs):
             out.print("surrogate policy: outcomes are drawn, nothing was learned")
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        write_json([_row(run.summary) for run in runs], json_file)
+        write_json([_row(run, found) for run, found in zip(runs, figures, strict=True)], json_file)
 
 
-def plan(presets: Sequence[str], overrides: Sequence[str], seeds: int, folder: Path) -> list[Job]:
+def plan(
+    presets: Sequence[str], overrides: Sequence[str], seeds: int, folder: Path, workload: str | None = None
+) -> list[Job]:
     """Return the runs of a comparison, each checked before any of them starts.
 
     Raises:
@@ -109,7 +148,7 @@ def plan(presets: Sequence[str], overrides: Sequence[str], seeds: int, folder: P
     jobs: list[Job] = []
     for preset in dict.fromkeys(presets):
         for seed in range(seeds):
-            config = load(preset_name=preset, overrides=[*overrides, f"run.seed={seed}"])
+            config = load(preset_name=preset, workload_name=workload, overrides=[*overrides, f"run.seed={seed}"])
             models(config)
             jobs.append(Job(len(jobs), config, folder / f"{preset}-seed{seed}"))
     return jobs
@@ -173,9 +212,51 @@ def _mean(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _row(summary: dict[str, Any]) -> dict[str, Any]:
+def _row(run: RunDir, figures: dict[str, Any]) -> dict[str, Any]:
     return {
-        "preset": summary["preset"],
-        "seed": summary["seed"],
-        **{name: summary[name] for name in COMPARED},
+        "preset": run.summary["preset"],
+        "seed": run.summary["seed"],
+        "workload": run.summary["config"]["workload"],
+        **figures,
     }
+
+
+def _figures(runs: Sequence[RunDir]) -> list[dict[str, Any]]:
+    """Return what each run is compared by; the time to updates is that to the most that all of them reached."""
+    from dartsim.run.compared import compared
+
+    finished = [update_hours(run.path) for run in runs]
+    common = min(map(len, finished))
+    return [compared(run.summary, hours, updates=common or None) for run, hours in zip(runs, finished, strict=True)]
+
+
+def update_hours(path: Path) -> list[float]:
+    """Return when each update of a run was finished, hours of the run's time."""
+    from dartsim.run.origin import METRICS
+
+    lines = (path / METRICS).read_text("utf-8").splitlines()
+    return [json.loads(line)["time"] / 3600.0 for line in lines]
+
+
+def scheduler_tables(found: Sequence[tuple[str, dict[str, dict[str, float | None]]]]) -> list[Table]:
+    """Return one column a preset: means over seeds, with half the 95 % confidence interval if there is one."""
+    tables = []
+    for start in range(0, len(found), BESIDE):
+        part = found[start : start + BESIDE]
+        table = Table(header_style="bold", show_edge=False, pad_edge=False)
+        table.add_column("")
+        for name, _ in part:
+            table.add_column(name, justify="right")
+        for label, (figure, scale) in ROWS.items():
+            table.add_row(label, *(_cell(figures.get(figure), scale) for _, figures in part))
+        tables.append(table)
+    return tables
+
+
+def _cell(figure: dict[str, float | None] | None, scale: float) -> str:
+    if figure is None or figure["mean"] is None:
+        return "–"
+    width = figure["half_width"]
+    digits = 2 if scale * abs(figure["mean"]) < 10 else 1
+    text = f"{scale * figure['mean']:.{digits}f}"
+    return text if width is None else f"{text} ±{scale * width:.{digits}f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,28 @@ from rich.console import Console
 
 out = Console()
 errors = Console(stderr=True)
+
+
+class _Hiding(logging.Formatter):
+    """Writes what is logged without the secrets that it may quote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from dartsim.config.secrets import hidden
+
+        return hidden(super().format(record))
+
+
+def hide_secrets_in_logs() -> None:
+    """Write warnings to standard error, as Python does by default, but without secrets."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(_Hiding("%(message)s"))
+    logging.lastResort = handler
+
+
+def printable(text: str) -> str:
+    """Return a text without what a terminal would obey: names of tasks come from elsewhere."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
 
 
 def write_json(value: Any, target: str) -> None:

@@ -168,7 +168,7 @@ def check_disk(free_gib: float) -> Check:
 
 def check_gpu(query: Callable[[], str | None] | None = None) -> Check:
     """Look for a GPU by its driver; torch is not imported."""
-    found = (query or _nvidia_smi)()
+    found = (query or nvidia_smi)()
     if found and (_version("torch") or "").endswith("+cpu"):
         found = f"{found}, but the installed torch is built for processors only"
         command = "pip install --force-reinstall torch"
@@ -234,7 +234,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _nvidia_smi() -> str | None:
+def nvidia_smi() -> str | None:
     """Return name and memory of each GPU as the driver tells them, or None."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:

@@ -1,15 +1,24 @@
-"""``dartsim run --dry-run``: the processes and containers that a run would start, and where; nothing is started."""
+"""``dartsim run --dry-run``: the processes and containers that a run would start, where, and whether they fit.
+
+Nothing is started, and no weights are needed. What this machine lacks is listed; what could never work is refused.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from dartsim.cli.missing import VARIABLE, missing
 from dartsim.config import Config
+from dartsim.run.estimate import VM_GIB, desktops_by_host, engine_places, estimate
+from dartsim.run.ray import Kind, actors, placed
 
 PORT = "PORT"
 """Stands for a free port that is taken at the start."""
@@ -17,48 +26,42 @@ MODEL = "MODEL"
 """Stands for the folder that the model is exported to at the start."""
 SITE = "SITE"
 """Stands for the folder with our plugin for vLLM, which is written at the start."""
+FOLDER = "FOLDER"
+"""Stands for the learner's folder, which is made at the start."""
+PYTHON = "VLLM_PYTHON"
+"""Stands for the interpreter with vLLM where none is named."""
 
 
 def plan(config: Config) -> dict[str, Any]:
     """Return what a run of this configuration would start, as plain values.
 
     Raises:
-        ConfigError: If the run would be refused: no interpreter with vLLM is named, numbers do not match, a disk is
-            not there.
+        ConfigError: If it could not work on any machine: numbers do not match, or parts do not fit where they are put.
     """
+    needed = estimate(config)
     return {
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",
         "hours": config.run.hours,
-        "engines": _engines(config),
-        "desktops": _desktops(config),
-        "learner": _learner(config),
+        "engines": _placed(config, "workers", _engines(config)),
+        "desktops": _placed(config, "desktops", _desktops(config)),
+        "learner": _placed(config, "learner", _learner(config)),
+        "memory": None if needed is None else needed.as_json(),
+        "missing": [one._asdict() for one in missing(config, needed)],
     }
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    """Print it, commands as a shell would take them."""
-    console.print(f"{found['preset']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
-    for part in ("engines", "desktops", "learner"):
-        console.print(f"\n[bold]{part}[/bold]: {found[part]['what']}")
-        processes = found[part].get("processes", ())
-        for one in processes:
-            _show_process(one, console)
-        if processes:
-            console.print(f"{PORT}, {MODEL} and {SITE} are a free port and folders that are made at the start")
-        if (container := found[part].get("container")) is not None:
-            for name, value in container.items():
-                if value not in (None, False, [], {}, ()):
-                    console.print(f"  {name}: {value}", highlight=False, markup=False, soft_wrap=True)
-        for address in found[part].get("addresses", ()):
-            console.print(f"  {address}", highlight=False, markup=False)
+def _placed(config: Config, kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
+    """Return what would start, with where Ray would place it."""
+    if not placed(config, kind):
+        return found
+    number, part = actors(config, kind)
+    asked = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
+    each = ", ".join(f"{name} {amount:g}" for name, amount in asked.items() if amount)
+    return {**found, "what": f"{found['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
 
 
-def _show_process(one: dict[str, Any], console: Console) -> None:
-    console.print(f"# {one['name']}, {one['listens']}", highlight=False, markup=False)
-    words = [f"{name}={shlex.quote(value)}" for name, value in one["environment"].items()]
-    words += [shlex.quote(word) for word in one["command"]]
-    console.print(" ".join(words), highlight=False, markup=False, soft_wrap=True)
+# ---- what would start
 
 
 def _engines(config: Config) -> dict[str, Any]:
@@ -71,10 +74,16 @@ def _engines(config: Config) -> dict[str, Any]:
     from dartsim.run.engines import engine_options, refuse_other_numbers
 
     addresses = config.vllm.addresses
+    python = config.vllm.python or os.environ.get(VARIABLE) or PYTHON
+    named = config.model_copy(update={"vllm": config.vllm.model_copy(update={"python": python})})
     if addresses:
         refuse_other_numbers(config, len(addresses))
-        return {"what": f"{number} vLLM servers that run already are attached to", "addresses": list(addresses)}
-    options = engine_options(config, Path(MODEL))
+        return {
+            "what": f"{number} vLLM servers that run already are attached to",
+            "addresses": list(addresses),
+            "start_there": _elsewhere(named),
+        }
+    options = engine_options(named, Path(MODEL))
     refuse_other_numbers(config, len(options))
     processes = []
     for index, one in enumerate(options):
@@ -92,28 +101,180 @@ def _engines(config: Config) -> dict[str, Any]:
     return {"what": f"{number} vLLM servers, started again when they end", "processes": processes}
 
 
+def _elsewhere(config: Config) -> list[dict[str, Any]]:
+    """Return what somebody has to start so that engines can be attached to."""
+    from dartsim.run.engines import engine_options
+
+    alone = config.model_copy(update={"vllm": config.vllm.model_copy(update={"addresses": [], "gpus": []})})
+    option = engine_options(alone, Path(config.policy.model or MODEL))[0]
+    found = []
+    for number, (host, gpus) in enumerate(engine_places(config)):
+        port = urlsplit(config.vllm.addresses[number]).port or 80
+        one = replace(option, devices=tuple(gpus) if option.device == "cuda" else (), port=port)
+        site = Path(SITE) if one.transfer is not None else None
+        found.append(
+            {
+                "name": f"engine-{number}",
+                "listens": f"on the loopback of {host}, port {port}; reached through an ssh tunnel",
+                "command": one.command(port),
+                "environment": one.variables(site),
+            }
+        )
+    return found
+
+
 def _desktops(config: Config) -> dict[str, Any]:
     kind, number = config.backend.desktops, config.rollout.num_desktops
     if kind in ("sim", "mock"):
         return {"what": f"{number} {'modelled' if kind == 'sim' else 'mock desktops in this process'}"}
     from dartsim.run.desktops import container_spec, host_settings
 
-    spec = asdict(container_spec(config))
+    dealt = desktops_by_host(config)
+    spec = asdict(container_spec(config, look=False))
     hosts = [
         {"url": host.url or "DOCKER_HOST or the local engine", "most": host.capacity, "bind": host.bind_address}
         for host in host_settings(config.desktop)
     ]
     ports = ", ".join(f"{name} {port}" for name, port in spec["ports"].items())
+    each = VM_GIB if kind == "osworld" else config.desktop.memory_mib / 1024
     return {
         "what": f"{number} containers, on one port each of the host's choice for: {ports}",
         "container": spec,
+        "command": docker_command(spec, str(hosts[0]["bind"])),
         "addresses": [f"{host['url']}: at most {host['most']}, ports on {host['bind']}" for host in hosts],
+        "hosts": [
+            {
+                "name": name,
+                "desktops": count,
+                "gib_used": round(count * each, 1),
+                "gib_limit": round(count * config.desktop.memory_mib / 1024, 1),
+                "cores_limit": count * config.desktop.cpus,
+            }
+            for name, count in dealt.items()
+        ],
     }
+
+
+def docker_command(spec: Mapping[str, Any], bind: str) -> list[str]:
+    """Return the command line that asks an engine for the same container; we ask by its API, and add our labels."""
+    limits = spec["limits"]
+    words = ["docker", "run", "--detach"]
+    words += [f"--env={name}={value}" for name, value in spec["environment"].items()]
+    words += [f"--publish={bind}::{port}" for port in spec["ports"].values()]
+    words += [f"--volume={source}:{target}" for source, target in spec["volumes"].items()]
+    words += [f"--device={device}" for device in spec["devices"]]
+    words += [f"--cap-add={name}" for name in spec["cap_add"]]
+    words += [f"--cap-drop={name}" for name in spec["cap_drop"]]
+    words += [f"--security-opt={option}" for option in spec["security_opt"]]
+    words += [f"--tmpfs={path}:{options}" for path, options in spec["tmpfs"].items()]
+    words += ["--init"] * spec["init"] + ["--read-only"] * spec["read_only"]
+    words += [f"--user={spec['user']}"] if spec["user"] else []
+    words += [f"--network={spec['network']}"] if spec["network"] else []
+    if limits["memory_mib"]:
+        words += [f"--memory={limits['memory_mib']}m", f"--memory-swap={limits['memory_mib']}m"]
+    words += [f"--cpus={limits['cpus']:g}"] if limits["cpus"] else []
+    words += [f"--pids-limit={limits['pids']}"] if limits["pids"] else []
+    words += [f"--shm-size={limits['shm_mib']}m"] if limits["shm_mib"] else []
+    return [*words, spec["image"], *(spec["command"] or ())]
 
 
 def _learner(config: Config) -> dict[str, Any]:
     kind = config.backend.learner
     if kind != "fsdp":
         return {"what": "modelled" if kind == "sim" else "a thread of this process"}
+    from real.fsdp.group import rank_command, rank_variables
+
     fsdp = config.trainer.fsdp
-    return {"what": f"{fsdp.ranks} processes of torch FSDP2 ({fsdp.device}, {fsdp.precision}), by torchrun"}
+    trains = "all weights" if config.trainer.lora.rank is None else f"LoRA of rank {config.trainer.lora.rank}"
+    return {
+        "what": f"{fsdp.ranks} processes of torch FSDP2 ({fsdp.device}, {fsdp.precision}), by torchrun; {trains}",
+        "processes": [
+            {
+                "name": "torchrun",
+                "listens": "on the loopback",
+                "command": rank_command(fsdp.ranks, fsdp.folder or FOLDER),
+                "environment": rank_variables(fsdp.gpus),
+            }
+        ],
+    }
+
+
+# ---- for people
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """Print it, commands as a shell would take them."""
+    console.print(f"{found['preset']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
+    for part in ("engines", "desktops", "learner"):
+        console.print(f"\n[bold]{part}[/bold]: {found[part]['what']}")
+        _show_part(found[part], console)
+    if any("processes" in found[part] for part in ("engines", "learner")):
+        console.print(f"\n{PORT}, {MODEL}, {SITE} and {FOLDER} are a free port and folders made at the start")
+    if found["memory"] is not None:
+        _show_memory(found["memory"], console)
+    _show_missing(found["missing"], console)
+
+
+def _show_part(part: dict[str, Any], console: Console) -> None:
+    for one in part.get("processes", ()):
+        _show_process(one, console)
+    if (command := part.get("command")) is not None:
+        console.print(shlex.join(command), highlight=False, markup=False, soft_wrap=True)
+    for address in part.get("addresses", ()):
+        console.print(f"  {address}", highlight=False, markup=False)
+    for host in part.get("hosts", ()):
+        console.print(
+            f"  {host['name']}: {host['desktops']} desktops, {host['gib_used']:g} GiB used (limits: "
+            f"{host['gib_limit']:g} GiB, {host['cores_limit']:g} cores)",
+            highlight=False,
+            markup=False,
+        )
+    if (there := part.get("start_there")) is not None:
+        console.print("start them there:")
+        for one in there:
+            _show_process(one, console)
+
+
+def _show_process(one: dict[str, Any], console: Console) -> None:
+    console.print(f"# {one['name']}, {one['listens']}", highlight=False, markup=False)
+    words = [f"{name}={shlex.quote(value)}" for name, value in one["environment"].items()]
+    words += [shlex.quote(word) for word in one["command"]]
+    console.print(" ".join(words), highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_memory(memory: dict[str, Any], console: Console) -> None:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    console.print("\n[bold]memory[/bold], estimated, GiB")
+    say(
+        f"  model: {memory['model']}, {memory['parameters'] / 1e9:.2f} G parameters ({memory['shape_source']}); a "
+        f"screenshot has {memory['screen_tokens']} tokens, the longest prompt {memory['prompt_tokens']}"
+    )
+    if (engine := memory["engine"]) is not None:
+        say(
+            f"  an engine's GPU: {engine['budget_gib']} = weights {engine['weights_gib']} + computing "
+            f"{engine['working_gib']} + cache {engine['kv_gib']}, which holds {engine['kv_tokens']} tokens of "
+            f"{engine['kv_bytes_per_token']} bytes: {engine['requests_of_longest_prompt']} of the longest prompts "
+            f"(max_num_seqs x max_model_len would be {engine['wanted_kv_gib']})"
+        )
+    if (learner := memory["learner"]) is not None:
+        parts = [
+            f"{name.removesuffix('_gib')} {size}" for name, size in learner.items() if name != "total_gib" and size
+        ]
+        say(f"  a rank's GPU: {learner['total_gib']} = {' + '.join(parts)}")
+    for gpu in memory["gpus"]:
+        holds = ", ".join(f"{name} {size}" for name, size in gpu["holds_gib"].items())
+        say(f"  {gpu['host']}, GPU {gpu['gpu']}: {holds}; {sum(gpu['holds_gib'].values()):.1f} of {memory['gpu_gib']}")
+    say(f"  this machine's memory at the start: {memory['host_gib_at_start']}; disk: {memory['disk_gib']}")
+    for note in memory["notes"]:
+        say(f"  note: {note}")
+
+
+def _show_missing(found: list[dict[str, str]], console: Console) -> None:
+    if not found:
+        return
+    console.print("\n[bold]missing on this machine[/bold]")
+    for one in found:
+        text = f"  {one['what']}: {one['found']}" + (f"; {one['type']}" if one["type"] else "")
+        console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +27,31 @@ class Engines(StrEnum):
     VLLM = "vllm"
 
 
+class FaultProfile(StrEnum):
+    """Named rates of faults."""
+
+    NONE = "none"
+    CALM = "calm"
+    OSWORLD = "osworld"
+    HOSTILE = "hostile"
+
+
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."),
 ]
 Hours = Annotated[float | None, typer.Option("--hours", help="Hours of the run's time; default: the configuration's.")]
+FaultsOption = Annotated[
+    FaultProfile | None,
+    typer.Option("--faults", help="What goes wrong on the modelled cluster, and how often; see `dartsim faults`."),
+]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        help="Cluster, tasks and latencies laid over the preset: dart, osworld, long-tail, skewed-hosts, laptop, math.",
+    ),
+]
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output."),
@@ -49,9 +70,20 @@ Workers = Annotated[
     Engines | None, typer.Option(help="Which workers: sim (modelled), local (in this process), vllm (servers).")
 ]
 RealTime = Annotated[bool, typer.Option("--real-time", help="By the machine's clock, also if every part is modelled.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Place the real parts on a Ray cluster: HOST:PORT of its head, ray://HOST:PORT, auto, or local (a Ray of "
+        "our own). Needs the extra `ray`.",
+    ),
+]
 
 
-def backend_settings(desktops: Desktops | None, workers: Engines | None, real_time: bool) -> list[str]:
+def backend_settings(
+    desktops: Desktops | None, workers: Engines | None, real_time: bool, ray: str | None = None
+) -> list[str]:
     """Return the overrides that these options stand for."""
     found = []
     if desktops is not None:
@@ -61,12 +93,18 @@ def backend_settings(desktops: Desktops | None, workers: Engines | None, real_ti
         found.append(f"backend.workers={workers}")
     if real_time:
         found.append("backend.real_time=true")
+    if ray is not None:
+        found.append(f"ray.address={json.dumps(ray)}")
     return found
 
 
-def settings(overrides: list[str] | None, hours: float | None, seed: int | None) -> list[str]:
+def settings(
+    overrides: list[str] | None, hours: float | None, seed: int | None, faults: FaultProfile | None = None
+) -> list[str]:
     """Return all overrides; the dedicated options come last and win."""
     found = list(overrides or [])
+    if faults is not None:
+        found.append(f"cluster.faults.profile={faults}")
     if hours is not None:
         found.append(f"run.hours={float(hours)}")
     if seed is not None:

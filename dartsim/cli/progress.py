@@ -50,6 +50,7 @@ class Live:
         self._task = progress.add_task(name, total=hours, live="")
         self._trace: Trace | None = None
         self._shown = 0.0
+        self._alarms = 0
 
     def watch(self, trace: Trace) -> None:
         """Show this trace's figures."""
@@ -57,11 +58,19 @@ class Live:
 
     def __call__(self, now: float) -> None:
         """Move the bar, at most five times a second."""
+        self._tell_alarms()
         real = time.monotonic()
         if real - self._shown < 0.2:
             return
         self._shown = real
         self._progress.update(self._task, completed=now / 3600.0, live=self._figures())
+
+    def _tell_alarms(self) -> None:
+        """Print the alarms that are new, above the bar."""
+        alarms = [] if self._trace is None else self._trace.alarms[self._alarms :]
+        for alarm in alarms:
+            self._progress.console.print(f"alarm: {alarm.text()}", highlight=False, markup=False, soft_wrap=True)
+        self._alarms += len(alarms)
 
     def step(self, name: str, done: int, total: int) -> None:
         """Show what comes before the run."""
@@ -78,10 +87,16 @@ class Live:
             return ""
         now = figures(trace.snapshots[0], trace.measure())
         learned = self._learned(trace)
-        return learned + (
-            f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
-            f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · "
-            f"staleness <= {trace.staleness_max}"
+        alarms = [alarm.name for alarm in trace.alarms if alarm.cleared is None]
+        raised = f"ALARM {', '.join(alarms)} · " if alarms else ""
+        return (
+            raised
+            + learned
+            + (
+                f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
+                f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · "
+                f"staleness <= {trace.staleness_max}"
+            )
         )
 
     def _learned(self, trace: Trace) -> str:

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import (
     Backend,
+    FaultsOption,
     Hours,
     Json,
     Out,
     Overrides,
+    Ray,
     RealTime,
     Workers,
+    WorkloadOption,
     backend_settings,
     new_folder,
     settings,
 )
 from dartsim.cli.progress import Live, bars
+from dartsim.cli.status import shown
 from dartsim.cli.tables import figure_table
+
+if TYPE_CHECKING:
+    from dartsim.run.finished import Finished
+    from dartsim.trace.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim run\n\n"
     "dartsim run --preset dart --hours 8\n\n"
     "dartsim run my.toml --set rollout.num_envs=80 --set cluster.engine.reload_seconds=20 --seed 3\n\n"
+    "dartsim run --preset dart --faults osworld\n\n"
     "dartsim run --backend mock --hours 0.1\n\n"
+    "dartsim run --preset osworld-8gpu --dry-run\n\n"
+    "dartsim run --preset osworld-8gpu --twin --hours 8\n\n"
     "dartsim run --preset coupled --json - | jq .env_utilization"
 )
 
@@ -37,6 +48,7 @@ EXAMPLES = (
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file; see `dartsim config schema`.")] = None,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    workload: WorkloadOption = None,
     profile: Annotated[
         Path | None, typer.Option(help="A measured cluster to run on, as `dartsim measure` writes it.")
     ] = None,
@@ -46,8 +58,16 @@ def run(
     backend: Backend = None,
     workers: Workers = None,
     real_time: RealTime = False,
+    faults: FaultsOption = None,
+    ray: Ray = None,
+    twin: Annotated[
+        bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modelled cluster.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell which processes and containers would start, and how.")
+    ] = False,
+    strict_alarms: Annotated[
+        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 19).")
     ] = False,
     out_folder: Out = None,
     json_file: Json = None,
@@ -63,12 +83,18 @@ def run(
     from dartsim.run.execute import execute
 
     default = "tiny" if config is None and preset is None else preset
-    given = [*backend_settings(backend, workers, real_time), *settings(overrides, hours, seed)]
-    resolved = load(config, preset_name=default, profile=profile, overrides=given)
+    given = [*backend_settings(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
+    given += ["run.fail_on_alarm=true"] if strict_alarms else []
+    resolved = load(config, preset_name=default, workload_name=workload, profile=profile, overrides=given)
+    if twin:
+        from dartsim.run.twin import planned
+
+        resolved = planned(resolved)
     if dry_run:
         from dartsim.cli.dry_run import plan, show
+        from dartsim.config.secrets import hidden_tree
 
-        found = plan(resolved)
+        found = hidden_tree(plan(resolved))
         if json_file != "-":
             show(found, out)
         if json_file is not None:
@@ -83,7 +109,22 @@ def run(
         )
         if not result.interrupted:
             live.done()
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    seconds = (time.process_time() - cpu, time.perf_counter() - wall)
+    tell(run_dir, result, seconds, json_file, fail_on_alarm=resolved.run.fail_on_alarm)
+
+
+def tell(
+    run_dir: RunDir, result: Finished, seconds: tuple[float, float], json_file: str | None, *, fail_on_alarm: bool
+) -> None:
+    """Show the figures of a run that has ended, and end the command as it did.
+
+    Args:
+        run_dir: Its folder.
+        result: How it ended.
+        seconds: What it took: of CPU, and by the clock.
+        json_file: Where figures are written, - for standard output; None for nowhere.
+        fail_on_alarm: Whether an alarm ended it.
+    """
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         out.print(_learned(run_dir.summary))
@@ -91,10 +132,16 @@ def run(
             out.print(f"event hash {result.event_hash}")
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        write_json(_figures(run_dir.summary, path, cpu, wall), json_file)
+        write_json(_figures(run_dir.summary, run_dir.path, *seconds), json_file)
+    alarms = run_dir.summary["alarms"]
+    for alarm in alarms:
+        errors.print(f"alarm: {shown(alarm)}", highlight=False, markup=False, soft_wrap=True)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
+        errors.print(f"to go on: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
         raise typer.Exit(130)
+    if alarms and fail_on_alarm:
+        raise typer.Exit(alarms[0]["exit_code"])
 
 
 def _learned(summary: dict[str, Any]) -> str:

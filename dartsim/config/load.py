@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from dartsim.config.rules import check
-from dartsim.config.schema import Config
+from dartsim.config.schema import AttemptsConfig, BatchConfig, Config
 from dartsim.errors import ConfigError
 
 Tree = dict[str, Any]
@@ -24,9 +24,7 @@ NONE = "none"
 
 def presets() -> dict[str, Tree]:
     """Return every preset as a tree, by name; each has a ``[about]`` table with title, source, departures."""
-    folder = resources.files("dartsim") / "presets"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): tomllib.loads((folder / name).read_text("utf-8")) for name in names}
+    return {name: _packaged("presets", name) for name in _names("presets")}
 
 
 def preset(name: str) -> Tree:
@@ -35,16 +33,71 @@ def preset(name: str) -> Tree:
     Raises:
         ConfigError: If there is none of that name.
     """
-    known = presets()
+    return _settings("preset", name)
+
+
+def workloads() -> dict[str, Tree]:
+    """Return every workload as a tree, by name: cluster, tasks and latencies, with an ``[about]`` table."""
+    return {name: _packaged("workloads", name) for name in _names("workloads")}
+
+
+def workload(name: str) -> Tree:
+    """Return one workload's settings.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    return _settings("workload", name)
+
+
+def _names(folder: str) -> list[str]:
+    entries = (resources.files("dartsim") / folder).iterdir()
+    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
+
+
+def _packaged(folder: str, name: str) -> Tree:
+    return tomllib.loads((resources.files("dartsim") / folder / f"{name}.toml").read_text("utf-8"))
+
+
+def _settings(kind: str, name: str) -> Tree:
+    known = _names(f"{kind}s")
     if name not in known:
-        raise ConfigError(f"there is no preset {name!r}{_nearest(name, known)}; there are: {', '.join(known)}")
-    return {key: value for key, value in known[name].items() if key != "about"}
+        raise ConfigError(f"there is no {kind} {name!r}{_nearest(name, known)}; there are: {', '.join(known)}")
+    return {key: value for key, value in _packaged(f"{kind}s", name).items() if key != "about"}
+
+
+def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
+    """Return a scheduler's settings with a workload laid upon them, on the workload's desktops and no more.
+
+    Spare desktops that the scheduler wants are taken from those of the workload, a tenth of them at most. A bound in
+    attempts (``curation.max_ahead``) stays the same number of batches; a group of fewer attempts may be as small.
+    """
+    laid: Any = merge(tree, workload(name))
+    rollout = laid["rollout"]
+    base, given = tree.get("curation", {}), laid["curation"]
+    if "max_ahead" in base:
+        laid["curation"] = {**given, "max_ahead": base["max_ahead"] * _batch_attempts(given) // _batch_attempts(base)}
+    groups = tree.get("curation", {}).get("groups", {})
+    most = given.get("attempts", {}).get("most")
+    if most is not None and groups.get("min_size", 0) > most:
+        laid["curation"] = {**laid["curation"], "groups": {**laid["curation"]["groups"], "min_size": most}}
+    spares = min(rollout.get("warm_envs", 0), rollout["num_envs"] // 10)
+    laid["rollout"] = {**rollout, "num_envs": rollout["num_envs"] - spares, "warm_envs": spares}
+    return {**laid, "workload": name}
+
+
+def _batch_attempts(curation: Mapping[str, Any]) -> int:
+    """Return the attempts of a batch in a tree's curation, with the schema's defaults where it says nothing."""
+    groups = curation.get("batch", {}).get("max_groups", BatchConfig.model_fields["max_groups"].default)
+    attempts = curation.get("attempts", {}).get("most", AttemptsConfig.model_fields["most"].default)
+    return int(groups * attempts)
 
 
 def load(
     file: Path | None = None,
     *,
     preset_name: str | None = None,
+    workload_name: str | None = None,
     profile: Path | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
@@ -53,6 +106,7 @@ def load(
     Args:
         file: A TOML file; its top-level ``preset`` names what it builds on.
         preset_name: What to build on instead; ``dart`` if neither says.
+        workload_name: What is laid over the preset, below the file: cluster, tasks and latencies.
         profile: Another TOML file, laid over the first: settings that were measured.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
@@ -69,7 +123,12 @@ def load(
     name = preset_name or own.get("preset", "dart")
     if not isinstance(name, str):
         raise ConfigError(f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}")
-    return from_tree({**merge(preset(name), own), "preset": name})
+    base: Tree = preset(name)
+    laid = workload_name or own.get("workload", NONE)
+    if laid != NONE:
+        base = lay_workload(base, str(laid))
+        own["workload"] = str(laid)
+    return from_tree({**merge(base, own), "preset": name})
 
 
 def from_tree(tree: Mapping[str, Any]) -> Config:
@@ -78,7 +137,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: As ``load``.
     """
-    tree = _replace(tree, NONE, None)
+    tree = _nulled(tree, Config)
     unknown = list(_unknown_keys(tree, Config, ()))
     if unknown:
         raise ConfigError("\n".join(unknown))
@@ -122,6 +181,35 @@ def parse_override(text: str) -> Tree:
     for part in reversed(parts):
         tree = {part: tree}
     return dict(tree)
+
+
+def check_setting(key: str, value: Any) -> None:
+    """Refuse a setting that no configuration could have, whatever the others are.
+
+    Args:
+        key: Dotted.
+        value: Of one setting, not of a section.
+
+    Raises:
+        ConfigError: If the key is unknown (with the nearest valid one) or the value is of a wrong type or range.
+    """
+    tree: Any = value
+    for part in reversed(key.split(".")):
+        tree = {part: tree}
+    tree = _nulled(tree, Config)
+    unknown = list(_unknown_keys(tree, Config, ()))
+    if unknown:
+        raise ConfigError("\n".join(unknown))
+    if key in _sections():
+        raise ConfigError(f"{key} is a section, not a setting; name one of its settings")
+    try:
+        Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(line.removeprefix("  - ") for line in _wrong_values(error))) from None
+
+
+def _sections() -> set[str]:
+    return set(valid_keys()) - {setting.key for setting in describe()}
 
 
 def to_toml(config: Config) -> str:
@@ -239,8 +327,27 @@ def _key(location: tuple[int | str, ...]) -> str:
     return ".".join(parts)
 
 
+def _nulled(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
+    """Return a tree with None in place of ``NONE``, but where that word is a value of its own."""
+    nulled: Tree = {}
+    for key, value in tree.items():
+        annotation = model.model_fields[key].annotation if key in model.model_fields else None
+        if _is_section(annotation) and isinstance(value, Mapping):
+            nulled[key] = _nulled(value, annotation)  # type: ignore[arg-type]
+        else:
+            nulled[key] = value if _names_none(annotation) else _replace(value, NONE, None)
+    return nulled
+
+
+def _names_none(annotation: Any) -> bool:
+    """Whether a setting has the word ``NONE`` among its literal values."""
+    return NONE in get_args(annotation) or any(map(_names_none, get_args(annotation)))
+
+
 def _replace(tree: Any, old: Any, new: Any) -> Any:
     """Return the tree with every leaf ``old`` replaced."""
     if isinstance(tree, Mapping):
         return {key: _replace(value, old, new) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_replace(value, old, new) for value in tree]
     return new if tree == old and type(tree) is type(old) else tree

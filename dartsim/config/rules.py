@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dartsim.config.schema import Config
+from dartsim.config.secrets import secret_settings
 from dartsim.errors import ConfigError
 
 
@@ -33,6 +34,11 @@ def broken_rules(config: Config) -> Iterator[str]:
             "curation.groups.max_mean_reward = 0.0 makes every group count as solved, and drop_solved drops "
             "them all: nothing would be trained. Raise it, or set curation.groups.drop_solved = false."
         )
+    if curation.store not in ("memory", "sqlite") and "://" not in curation.store:
+        yield (
+            f'curation.store = "{curation.store}" is no store: wanted "memory", "sqlite", or a URL like '
+            '"postgresql://user@host/name".'
+        )
     wanted = batch.min_groups * attempts.most
     if curation.max_ahead is not None and curation.max_ahead < wanted:
         yield (
@@ -50,6 +56,7 @@ def broken_rules(config: Config) -> Iterator[str]:
                 f"the rest would be dropped as stale. Set curation.max_ahead to at most {admits}, or raise "
                 "curation.staleness.bound."
             )
+    yield from scheduler_rules(config)
     if rollout.lock_step and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
         yield (
             "rollout.lock_step asks all desktops' turns at once, so weights cannot change under it worker by "
@@ -65,6 +72,45 @@ def broken_rules(config: Config) -> Iterator[str]:
         yield 'tasks.source = "osworld" needs tasks.folder, the folder of test_all.json and examples/.'
     if config.tasks.source == "generated" and config.tasks.folder is not None:
         yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
+
+
+def scheduler_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every scheduling rule that would wait for ever, or never be asked."""
+    curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
+    size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
+    for name, batches, wanted in (
+        ("ahead_batches", admission.ahead_batches, needed * trainer.publish_every),
+        ("waiting_batches", admission.waiting_batches, needed),
+        ("open_batches", admission.open_batches, 1),
+        ("ready_batches", admission.ready_batches, needed),
+    ):
+        if batches is not None and num_groups(batches, size) < wanted:
+            yield (
+                f"curation.admission.{name} = {batches:g} admits {num_groups(batches, size)} groups (of "
+                f"curation.batch.max_groups = {size}), and {wanted} are needed before the next publication: the "
+                f"trainer would wait for ever. Set it to at least {wanted / size:g}."
+            )
+    bound = curation.staleness.bound
+    if trainer.publish_wait == "batch" and (admission.waiting_batches is None or bound == 0):
+        yield (
+            'trainer.publish_wait = "batch" waits until the next batch is whole and nothing runs: it needs '
+            "curation.admission.waiting_batches, and curation.staleness.bound of at least 1 or none."
+        )
+    if curation.staleness.cancel_running and (bound is None or curation.staleness.measured_by != "start"):
+        yield (
+            "curation.staleness.cancel_running knows only by their start which attempts are too old: set "
+            'curation.staleness.measured_by = "start" and a curation.staleness.bound.'
+        )
+    if sync.cache == "lost" and (sync.mode != "keep" or config.backend.workers != "sim"):
+        yield (
+            'rollout.sync.cache = "lost" says what becomes of requests that are kept: it needs rollout.sync.mode = '
+            '"keep" and backend.workers = "sim".'
+        )
+
+
+def num_groups(batches: float, size: int) -> int:
+    """Return how many groups a bound in batches of ``size`` groups is, rounded to the nearest."""
+    return round(batches * size)
 
 
 def policy_rules(config: Config) -> Iterator[str]:
@@ -83,6 +129,11 @@ def policy_rules(config: Config) -> Iterator[str]:
                 f"run.target_success = {config.run.target_success} is never measured: it needs policy.kind = "
                 '"vlm", tasks.held_out of at least 1, and trainer.evaluation.every_updates.'
             )
+    if config.policy.grammar == "ui_tars" and (policy != "vlm" or config.policy.model is None):
+        yield (
+            'policy.grammar = "ui_tars" is free text, which random weights do not write: set policy.kind = "vlm" and '
+            "policy.model to a checkpoint's folder."
+        )
     pool = config.curation.pool
     if pool.file is not None and not (pool.enabled and policy == "vlm"):
         yield (
@@ -102,6 +153,12 @@ def policy_rules(config: Config) -> Iterator[str]:
 def backend_rules(config: Config) -> Iterator[str]:
     """Yield one sentence for every rule between the parts that are real."""
     backend, source = config.backend, config.tasks.source
+    faults = config.cluster.faults
+    if not backend.virtual and (faults.profile != "none" or faults.kinds or faults.schedule):
+        yield (
+            f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) strikes modelled clusters in '
+            'virtual time, and parts of this run take real time. Set cluster.faults.profile = "none".'
+        )
     wanted = {"sim": None, "mock": ("mock",), "desktop": ("desktop", "osworld"), "osworld": ("osworld",)}
     sources = wanted[backend.desktops]
     if sources is not None and source not in sources:
@@ -122,13 +179,62 @@ def backend_rules(config: Config) -> Iterator[str]:
         yield 'backend.desktops = "osworld" needs desktop.disk, the path of Ubuntu.qcow2.'
 
 
+def ray_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every rule between Ray and what it would place."""
+    backend, ray = config.backend, config.ray
+    if ray.address is None:
+        return
+    if {backend.desktops, backend.workers, backend.learner} == {"sim"}:
+        yield (
+            f'ray.address = "{ray.address}", but every part is modelled and nothing of it would be placed. Set '
+            "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
+            "spreads simulated runs)."
+        )
+    if ray.desktops.place and backend.desktops in ("desktop", "osworld") and len(config.desktop.hosts) > 1:
+        yield (
+            f"desktop.hosts names {len(config.desktop.hosts)} Docker engines, but on Ray each host drives the engine "
+            "of its own node. Leave one, or set ray.desktops.place = false."
+        )
+    if ray.engines.place and backend.workers == "vllm" and config.vllm.addresses:
+        yield "vllm.addresses names engines that run already, which Ray does not place. Set ray.engines.place = false."
+    gpus = config.vllm.gpus
+    if ray.engines.place and backend.workers == "vllm" and gpus:
+        yield (
+            f"vllm.gpus = {gpus} names GPUs of this machine. On Ray, leave it out and set ray.engines.gpus to how many "
+            "each engine takes."
+        )
+
+
+def security_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every rule about what listens, and about secrets."""
+    for key in secret_settings(config.model_dump(mode="json")):
+        yield (
+            f"{key} holds a password or a token, which would be written to config.toml and reports. Leave it out; "
+            "secrets come from the environment (PGPASSWORD, HF_TOKEN, VLLM_API_KEY)."
+        )
+    if config.backend.desktops == "osworld":
+        for name, host in config.desktop.hosts.items():
+            if not host.without_token and not host.bind.startswith("127.") and host.bind not in ("::1", "localhost"):
+                yield (
+                    f"desktop.hosts.{name}.bind = {host.bind!r} lets others reach desktops whose server wants no "
+                    f"token. Use 127.0.0.1 (with an ssh:// url), or set desktop.hosts.{name}.without_token = true in a "
+                    "network of your own."
+                )
+
+
 def check(config: Config) -> Config:
     """Return the configuration if it breaks no rule.
 
     Raises:
         ConfigError: Naming every broken rule.
     """
-    broken = [*broken_rules(config), *policy_rules(config), *backend_rules(config)]
+    broken = [
+        *broken_rules(config),
+        *policy_rules(config),
+        *backend_rules(config),
+        *ray_rules(config),
+        *security_rules(config),
+    ]
     if broken:
         raise ConfigError("the configuration cannot work:\n" + "\n".join(f"  - {rule}" for rule in broken))
     return config

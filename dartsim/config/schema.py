@@ -33,6 +33,7 @@ class RunConfig(Section):
         None, description="Success rate on held-out tasks that ends the run before its hours."
     )
     warmup_share: Share = Field(0.2, description="First share of the run that figures leave out.")
+    fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
 
 
 class TasksConfig(Section):
@@ -78,10 +79,23 @@ class PolicyConfig(Section):
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
     grid: Positive = Field(3, description="vlm: cells a side that clicks are aimed at.")
-    grammar: Literal["clicks", "clicks_and_done", "compact"] = Field(
-        "clicks", description="vlm: a click on a cell (or done) as one token, or sentences of the compact grammar."
+    grammar: Literal["clicks", "clicks_and_done", "compact", "ui_tars"] = Field(
+        "clicks",
+        description="vlm: a click on a cell (or done) as one token; sentences of the compact grammar; or free text in "
+        "UI-TARS's form (Thought, Action).",
     )
     family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: the transformers class.")
+    model: str | None = Field(
+        None, description="vlm: folder of a checkpoint (config, safetensors, tokenizer); none: tiny random weights."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="vlm: of the weights that are trained and their optimizer state; LoRA may take the less."
+    )
+    instructions: str | None = Field(
+        None, description="ui_tars: text file shown before the task, in place of ours; {instruction} stands for it."
+    )
+    max_new_tokens: Positive = Field(500, description="ui_tars: longest reply, tokens (DART: 500).")
+    temperature: float = Field(1.0, gt=0.0, description="ui_tars: of sampling (DART: 1).")
     max_images: Positive = Field(1, description="vlm: screenshots in a prompt, the present one included (DART: 5).")
     max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (DART: 35).")
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
@@ -94,13 +108,21 @@ class SyncConfig(Section):
         "drain", description="What happens to requests that run on a worker whose weights change."
     )
     workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
+    cache: Literal["kept", "lost"] = Field(
+        "kept",
+        description="keep: whether running requests keep their keys and values, or are aborted and asked again with "
+        "what they had said (AReaL, verl; simulated workers only).",
+    )
+    resume_seconds: Seconds = Field(0.0, description="cache lost: until clients ask again (AReaL: .5, verl: 1).")
 
 
 class RoutingConfig(Section):
     """Which worker answers a request."""
 
-    rule: Literal["least_in_flight", "session_affine"] = Field(
-        "least_in_flight", description="DART's rule is the first."
+    rule: Literal["least_in_flight", "session_affine", "in_turn", "group_in_turn"] = Field(
+        "least_in_flight",
+        description="DART's rule is the first; in_turn: sessions one after the other, and sticky (AReaL); "
+        "group_in_turn: all of a group's sessions on one worker (prime-rl).",
     )
     max_excess: int = Field(4, ge=0, description="session_affine: live requests above the least loaded worker's.")
 
@@ -113,6 +135,7 @@ class LimitsConfig(Section):
     request_seconds: Deadline = Field(1800.0, description="One reply, waiting for a stopped pool included.")
     step_seconds: Deadline = Field(180.0, description="One action.")
     evaluate_seconds: Deadline = Field(600.0, description="One score.")
+    load_seconds: Deadline = Field(1200.0, description="One weight load of a worker (DART: 100-300 s).")
     close_seconds: Deadline = Field(120.0, description="One tear-down.")
     lease_seconds: Deadline = Field(14400.0, description="A whole attempt on its desktop.")
 
@@ -168,13 +191,40 @@ class BatchConfig(Section):
 
     min_groups: Positive = Field(6, description="Groups to wait for (DART released: 6).")
     max_groups: Positive = Field(8, description="Groups taken at most (DART released: 8).")
+    order: Literal["ready", "started", "weights", "in_order"] = Field(
+        "ready",
+        description="Taken first: what became ready first, began first, has the oldest weights, or began first with "
+        "the batch waiting for it.",
+    )
+    wait_age: Positive | None = Field(
+        None, description="No batch while a running group began so many versions ago (verl's dropless buffer)."
+    )
+
+
+class AdmissionConfig(Section):
+    """Bounds on groups, in batches of curation.batch.max_groups; none: no bound."""
+
+    ahead_batches: float | None = Field(
+        None, gt=0.0, description="Begun and in no published weights (AReaL: eta + 1; verl: (1 + theta) T)."
+    )
+    open_batches: float | None = Field(None, gt=0.0, description="Whose attempts run (AReaL: 1; SkyRL: 3).")
+    ready_batches: float | None = Field(None, gt=0.0, description="Complete, and waiting (prime-rl: 1).")
+    waiting_batches: float | None = Field(None, gt=0.0, description="Begun and taken by no update (slime: 1).")
 
 
 class StalenessConfig(Section):
     """How old a trajectory may be when it is trained on."""
 
     bound: int | None = Field(1, ge=0, description="Versions; DART: the newest two checkpoints, so 1.")
-    measured_by: Literal["oldest", "newest"] = Field("oldest", description="Which version of a trajectory counts.")
+    measured_by: Literal["oldest", "newest", "start"] = Field(
+        "oldest",
+        description="Which version of a trajectory counts: of its oldest or newest turn, or the one published when it "
+        "was admitted.",
+    )
+    cancel_running: bool = Field(
+        False, description="start: end attempts whose group is certain to be too old (prime-rl)."
+    )
+    requeue: bool = Field(False, description="Offer the task of a group that got stale again, before others (tinker).")
 
 
 class TurnLimitConfig(Section):
@@ -234,11 +284,38 @@ class CurationConfig(Section):
     groups: GroupsConfig = Field(default_factory=GroupsConfig, description="Group filter.")
     batch: BatchConfig = Field(default_factory=BatchConfig, description="Batch rule.")
     staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Staleness bound.")
+    admission: AdmissionConfig = Field(default_factory=AdmissionConfig, description="Bounds on groups.")
     max_ahead: Positive | None = Field(
         None,
         description="Most attempts admitted and not yet in published weights; none admits always (DART).",
     )
-    store: Literal["memory", "sqlite"] = Field("sqlite", description="Where states of trajectories are kept.")
+    store: str = Field(
+        "sqlite",
+        description="Where the run is kept: sqlite (a file in its folder), postgresql://USER@HOST/NAME (password: "
+        "PGPASSWORD), or memory, which cannot be resumed.",
+    )
+
+
+class StorageConfig(Section):
+    """What a store that outlives the run keeps; see docs/storage.md."""
+
+    durability: Literal["auto", "each", "batched"] = Field(
+        "auto",
+        description="When it is written: after each attempt and through to the disk, or at the latest with each batch; "
+        "auto: batched in virtual time, each in real time.",
+    )
+    keep: Literal["all", "live", "none"] = Field(
+        "live", description="Whose turns are kept: all, those of trajectories that may still be trained, or none."
+    )
+    screenshots: bool = Field(True, description="Whether screenshots and accessibility trees are kept with turns.")
+    max_disk_gib: float | None = Field(
+        None, gt=0.0, description="Most that turns and screenshots may take, GiB; what ended first makes room."
+    )
+    checkpoint_every_updates: Positive | None = Field(
+        1,
+        description="Updates between checkpoints of a model; a crash costs the updates since the last one. none: never.",
+    )
+    keep_checkpoints: Positive = Field(2, description="Newest checkpoints kept.")
 
 
 class AdvantageConfig(Section):
@@ -285,6 +362,13 @@ class OptimizerConfig(Section):
     max_tokens: Positive = Field(8192, description="Padded tokens of a micro-batch.")
 
 
+class LoraConfig(Section):
+    """Low-rank additions in place of the weights."""
+
+    rank: Positive | None = Field(None, description="Of each addition; none: all weights are trained.")
+    alpha: Positive = Field(16, description="Additions are scaled by alpha / rank.")
+
+
 class EvaluationConfig(Section):
     """Evaluation on held-out tasks."""
 
@@ -312,6 +396,7 @@ class FsdpConfig(Section):
 
     ranks: Positive = Field(2, description="Processes, one GPU each where there are some.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs if there is one for each rank.")
+    gpus: list[int] = Field(default_factory=list, description="GPUs of the ranks, in order; none: the first ones.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of what is computed; weights and optimizer state keep the model's own."
     )
@@ -332,6 +417,7 @@ class TrainerConfig(Section):
 
     objective: ObjectiveConfig = Field(default_factory=ObjectiveConfig, description="What is maximized.")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="How weights are updated.")
+    lora: LoraConfig = Field(default_factory=LoraConfig, description="Low-rank additions.")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Held-out tasks.")
     promotion: PromotionConfig = Field(default_factory=PromotionConfig, description="Promotion and roll-back.")
     fsdp: FsdpConfig = Field(default_factory=FsdpConfig, description="Learner of several processes.")
@@ -342,6 +428,12 @@ class TrainerConfig(Section):
     )
 
     wait_for_sync: bool = Field(False, description="Whether training waits until all workers have new weights.")
+    publish_every: Positive = Field(1, description="Updates between two publications (verl: T; slime: its interval).")
+    publish_wait: Literal["nothing", "running", "batch"] = Field(
+        "nothing",
+        description="What new weights wait for: nothing; the groups that run, while none begins (NeMo-RL, OpenRLHF); "
+        "or the whole next batch (slime's one-step-off).",
+    )
     retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
     retry_longest_seconds: Seconds = Field(600.0, description="Longest such wait.")
     max_failures: Positive | None = Field(None, description="Failures in a row that end the run; none: never.")
@@ -352,6 +444,8 @@ class HostsConfig(Section):
 
     count: Positive = Field(4, description="Machines.")
     cores: float = Field(32.0, gt=0, description="Cores of each.")
+    slow_count: int = Field(0, ge=0, description="How many of them have slow_cores cores only.")
+    slow_cores: float = Field(1.0, gt=0, description="Cores of each of those.")
     memory_gib: float = Field(128.0, gt=0, description="Memory of each, GiB.")
     concurrent_starts: Positive = Field(4, description="Desktops that one machine boots at a time.")
 
@@ -378,6 +472,16 @@ class EngineConfig(Section):
     prefix_cache: bool = Field(True, description="Whether a session's prompt prefix is cached on its last worker.")
     overhead_seconds: Seconds = Field(1.5, description="Hops, base64, image preprocessing a request (range 1-3).")
     reload_seconds: Seconds = Field(300.0, description="Weight change of one slice, from disk (range 100-300).")
+    transfer_seconds: Seconds | None = Field(
+        None, description="Weight change of one slice without a restart (modes drain, keep); none: reload_seconds."
+    )
+    prompt: Literal["gui", "text"] = Field(
+        "gui", description="Prompts: screenshots and replies of the turns before, or one short text."
+    )
+    reply_tokens: dict[str, Any] | float | None = Field(
+        None, description="Length of a reply, tokens: a distribution or a number; none: DART's measured replies."
+    )
+    longest_reply_tokens: Positive = Field(28_672, description="Longest reply where reply_tokens is given.")
 
 
 class EnvConfig(Section):
@@ -395,11 +499,47 @@ class LearnerConfig(Section):
 
     fixed_seconds: Seconds = Field(270.0, description="Of an update, with saving (update range 900-1,300 s).")
     turn_seconds: Seconds = Field(1.1, description="Of a turn trained on (from 21.2 min a version).")
+    gpus: Positive = Field(
+        8, description="GPUs behind these times (DART: 8 H100); only costs and `dartsim plan` count them."
+    )
+
+
+class FaultKindConfig(Section):
+    """Another rate or length of one kind of fault than its profile's."""
+
+    share: Share | None = Field(None, description="Of the calls that it can strike; none: the profile's.")
+    per_hour: float | None = Field(
+        None, ge=0.0, description="Of each part that it can strike (`dartsim faults` says which); none: the profile's."
+    )
+    lasts_seconds: dict[str, Any] | Seconds | None = Field(
+        None, description="How long it lasts: seconds or a distribution; none: the kind's own."
+    )
+
+
+class StrikeConfig(Section):
+    """One fault at a set time, in addition to those that are drawn."""
+
+    kind: str = Field(description="Which; see `dartsim faults`.")
+    at_seconds: Seconds = Field(description="When: the next calls after it, or the moment in which it begins.")
+    lasts_seconds: Seconds | None = Field(None, description="How long it lasts; none: drawn.")
+    target: int = Field(0, ge=0, description="Which desktop, host, worker or pair of parts, modulo their number.")
+    times: Positive = Field(1, description="Calls that it strikes, if it strikes calls.")
 
 
 class FaultsConfig(Section):
     """Faults of the modelled cluster; none by default, as in the calibration."""
 
+    profile: Literal["none", "calm", "osworld", "hostile"] = Field(
+        "none", description="Named rates of all kinds of faults; see `dartsim faults`."
+    )
+    scale: float = Field(1.0, ge=0.0, description="What the profile's rates are multiplied with.")
+    heal_after_hours: float | None = Field(
+        None, ge=0.0, description="When nothing strikes any more and what lasts ends; none: never."
+    )
+    kinds: dict[str, FaultKindConfig] = Field(
+        default_factory=dict, description="Other rates of single kinds, a table each by name."
+    )
+    schedule: list[StrikeConfig] = Field(default_factory=list, description="Single faults at set times.")
     start_failure_share: Share = Field(0.0, description="Starts of a desktop that fail.")
     step_failure_share: Share = Field(0.0, description="Actions on which the desktop breaks.")
     score_failure_share: Share = Field(0.0, description="Scores that the evaluator cannot give.")
@@ -412,6 +552,7 @@ class FaultsConfig(Section):
 class ClusterConfig(Section):
     """The modelled cluster."""
 
+    gpu_memory_gib: float = Field(79.6, gt=0, description="Memory of one GPU, GiB, in --dry-run (an H100: 79.6).")
     hosts: HostsConfig = Field(default_factory=HostsConfig, description="Machines for desktops.")
     env: EnvConfig = Field(default_factory=EnvConfig, description="Desktop latencies.")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="Inference engines.")
@@ -452,6 +593,9 @@ class VllmConfig(Section):
     device: Literal["cpu", "cuda"] = Field("cpu", description="What engines compute on.")
     gpus: list[int] = Field(default_factory=list, description="GPUs that engines are put on, in order.")
     tensor_parallel: Positive = Field(1, description="GPUs that one engine is spread over.")
+    gpu_memory_share: float = Field(
+        0.9, gt=0.0, le=1.0, description="Share of a GPU's memory that an engine takes; less beside a learner."
+    )
     dtype: str = Field("float32", description="Of the weights in the engine; the learner's, for equal probabilities.")
     transfer: Literal["folder", "file"] = Field(
         "file", description="How weights get in: reloaded from a folder, or through vLLM's weight-transfer routes."
@@ -472,7 +616,13 @@ class DesktopHostConfig(Section):
     address: str | None = Field(
         None, description="Where its published ports are reached; none: by the url, or loopback."
     )
-    bind: str = Field("127.0.0.1", description="Address of the host that ports are published on.")
+    bind: str = Field(
+        "127.0.0.1",
+        description="Address of the host that ports are published on; beyond loopback our desktops want a token.",
+    )
+    without_token: bool = Field(
+        False, description="osworld: accept that whoever reaches bind may use the desktops; their server has no token."
+    )
     max_desktops: Positive = Field(64, description="Most desktops on it, spares included.")
 
 
@@ -501,6 +651,10 @@ class DesktopConfig(Section):
         "stable", description="After an action: until two frames are equal, or so many seconds (OSWorld: 2)."
     )
     settle_most_seconds: Seconds = Field(2.0, description="Longest wait for two equal frames.")
+    download_hosts: list[str] = Field(
+        default_factory=list,
+        description="Hosts of task files' URLs that may be private; all others must be of the public internet.",
+    )
     evaluator: Literal["builtin", "desktop-env"] = Field(
         "builtin", description="Metrics: our own, or OSWorld's in their own environment (`dartsim evaluator`)."
     )
@@ -508,10 +662,88 @@ class DesktopConfig(Section):
     kvm: Literal["auto", "on", "off"] = Field("auto", description="osworld: hardware acceleration.")
 
 
+class AlarmsConfig(Section):
+    """When a run is said to suffer; see docs/alarms.md."""
+
+    starved_times: float = Field(
+        5.0, ge=1.0, description="trainer_starved: times the median between updates that a batch may take."
+    )
+    starved_seconds: Seconds = Field(3600.0, description="trainer_starved: but so long at least.")
+    no_trajectory_seconds: Deadline = Field(7200.0, description="no_trajectory: longest time without an ended attempt.")
+    worker_down_seconds: Deadline = Field(1800.0, description="worker_down: longest time a worker may not serve.")
+    window_seconds: Deadline = Field(7200.0, description="stale_drops, desktops_failing: what is looked back on.")
+    stale_share: Share = Field(
+        0.8, description="stale_drops: share of stale ones among trained and stale (measured, preset dart: 0.58)."
+    )
+    dropped_batches: float = Field(
+        4.0, gt=0.0, description="nothing_to_train: attempts dropped since the last batch, in smallest batches."
+    )
+    dropped_share: Share = Field(0.95, description="nothing_to_train: their share of the attempts that ended.")
+    disk_free_gib: float = Field(0.5, ge=0.0, description="disk_near_full: least that the run's disk has free.")
+    disk_share: Share = Field(0.95, description="disk_near_full: share of the store's quota in use.")
+    failing_share: Share = Field(0.3, description="desktops_failing: share of starts and attempts that fail.")
+    failing_least: Positive = Field(20, description="desktops_failing: fewest starts and attempts to judge by.")
+
+
+class RayPart(Section):
+    """What each actor of a kind asks of the Ray cluster."""
+
+    place: bool = Field(True, description="Whether this part, where it is real, is placed on the cluster.")
+    cpus: float = Field(1.0, ge=0.0, description="CPUs, as Ray counts them.")
+    gpus: float = Field(0.0, ge=0.0, description="GPUs.")
+    memory_gib: float | None = Field(None, gt=0.0, description="Memory, GiB; none reserves none.")
+    resources: dict[str, float] = Field(
+        default_factory=dict, description="The cluster's own resources (`ray start --resources`), by name."
+    )
+    restarts: int = Field(-1, ge=-1, description="How often Ray starts it again; -1: without end.")
+
+
+class RayDesktopsConfig(RayPart):
+    """Hosts of desktops: each drives those of the node it is placed on."""
+
+    hosts: Positive = Field(1, description="How many, spread over nodes.")
+
+
+class RayEnginesConfig(RayPart):
+    """Inference engines, an actor each."""
+
+    listen: Literal["loopback", "node"] = Field(
+        "loopback", description="Where vLLM servers listen: node is needed as soon as there is another machine."
+    )
+
+
+class RayLearnerConfig(RayPart):
+    """The learner, with all of its ranks in one place."""
+
+    checkpoint_every_updates: Positive = Field(
+        1, description="Updates between checkpoints; its actor's end costs the updates since the last one."
+    )
+
+
+class RayConfig(Section):
+    """Real parts on a Ray cluster."""
+
+    address: str | None = Field(
+        None,
+        description="HOST:PORT of the cluster's head, ray://HOST:PORT, auto, or local (a Ray of our own); none: "
+        "everything on this machine, without Ray.",
+    )
+    folder: str | None = Field(
+        None, description="Folder on a disk that all nodes share, for weights and checkpoints; none: a temporary one."
+    )
+    ready_seconds: Deadline = Field(120.0, description="Time until an actor must be placed.")
+    desktops: RayDesktopsConfig = Field(default_factory=RayDesktopsConfig, description="Hosts of desktops.")
+    engines: RayEnginesConfig = Field(default_factory=RayEnginesConfig, description="Inference engines.")
+    learner: RayLearnerConfig = Field(default_factory=RayLearnerConfig, description="The learner.")
+
+
 class TraceConfig(Section):
     """What is kept of the measurements."""
 
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
+    max_requests: int = Field(
+        20_000, ge=0, description="Newest requests kept for the flows of the Perfetto trace, turn to update."
+    )
     max_snapshots: int = Field(400, ge=10, description="Points of the figures over time.")
 
 
@@ -519,15 +751,21 @@ class Config(Section):
     """A whole run."""
 
     preset: str = Field("dart", description="Name of the preset it started from.")
+    workload: str | None = Field(
+        None, description="Name of the workload that was laid over it; none: the preset's own."
+    )
     run: RunConfig = Field(default_factory=RunConfig, description="Length and seed.")
     tasks: TasksConfig = Field(default_factory=TasksConfig, description="Task list.")
     policy: PolicyConfig = Field(default_factory=PolicyConfig, description="What workers say.")
     surrogate: SurrogateConfig = Field(default_factory=SurrogateConfig, description="Drawn outcomes.")
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="Rollout.")
     curation: CurationConfig = Field(default_factory=CurationConfig, description="Curation.")
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="What outlives the run.")
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="Trainer.")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modelled cluster.")
     backend: BackendConfig = Field(default_factory=BackendConfig, description="What is real.")
     vllm: VllmConfig = Field(default_factory=VllmConfig, description="vLLM engines.")
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
+    ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     trace: TraceConfig = Field(default_factory=TraceConfig, description="Measurements.")
+    alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")

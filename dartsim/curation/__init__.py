@@ -1,7 +1,8 @@
 """Curation: which attempts start, which groups are worth training, what a batch is, what became of all."""
 
+from dartsim.curation.admission import AdmissionRule, Places
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
-from dartsim.curation.batches import BatchRule
+from dartsim.curation.batches import BatchRule, Begun
 from dartsim.curation.groups import GroupRule
 from dartsim.curation.held_out import FilteredOrder, Order, TaskFilter, split_tasks
 from dartsim.curation.manager import DataManager
@@ -14,10 +15,12 @@ from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess, Turn
 from dartsim.curation.units import Units
 
 __all__ = [
+    "AdmissionRule",
     "AllTurns",
     "AttemptsBySuccess",
     "AttemptsRule",
     "BatchRule",
+    "Begun",
     "DataManager",
     "FilteredOrder",
     "FixedAttempts",
@@ -26,6 +29,7 @@ __all__ = [
     "HighEntropyTurns",
     "MemoryStore",
     "Order",
+    "Places",
     "StalenessRule",
     "SuccessPool",
     "TaskFilter",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import floor
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class AttemptsRule(Protocol):
@@ -21,6 +21,14 @@ class AttemptsRule(Protocol):
 
     def learn(self, task_id: str, rewards: list[float]) -> None:
         """Take note of the rewards of a finished group."""
+        ...
+
+    def state(self) -> Any:
+        """Return what it has learned, as JSON can say it."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Take up what ``state`` returned."""
         ...
 
 
@@ -41,6 +49,12 @@ class FixedAttempts:
 
     def learn(self, task_id: str, rewards: list[float]) -> None:
         """Nothing to learn."""
+
+    def state(self) -> None:
+        """There is none."""
+
+    def restore(self, state: None) -> None:
+        """Nothing to take up."""
 
 
 def attempts_at(success_rate: float, *, most: int, least: int, threshold: float) -> int:
@@ -91,3 +105,11 @@ class AttemptsBySuccess:
     def learn(self, task_id: str, rewards: list[float]) -> None:
         """Remember the newest rewards."""
         self._rewards.setdefault(task_id, deque(maxlen=self._most)).extend(rewards)
+
+    def state(self) -> dict[str, list[float]]:
+        """Return the newest rewards by task."""
+        return {task: list(rewards) for task, rewards in self._rewards.items()}
+
+    def restore(self, state: dict[str, list[float]]) -> None:
+        """Take up what ``state`` returned."""
+        self._rewards = {task: deque(rewards, maxlen=self._most) for task, rewards in state.items()}

@@ -54,6 +54,8 @@ class OpenGroup:
         replaced: Masked attempts that were, or will be, tried again.
         usable: Its unmasked trajectories so far.
         turn_limit: Most turns of each of its attempts, so that they are compared on the same terms.
+        again: Index and seed of attempts that a crash ended, which are made again under other numbers.
+        repeated: Attempts that were made again.
     """
 
     id: int
@@ -64,6 +66,8 @@ class OpenGroup:
     replaced: int = 0
     usable: list[Trajectory] = field(default_factory=list)
     turn_limit: int = 0
+    again: list[tuple[int, int]] = field(default_factory=list)
+    repeated: int = 0
 
     @property
     def planned(self) -> int:

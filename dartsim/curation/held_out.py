@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol
 
 from dartsim.types import Task
 
@@ -114,12 +114,31 @@ class TaskFilter:
         self.counts[reason] += 1
         return False
 
+    def state(self) -> dict[str, Any]:
+        """Return what it knows, as JSON can say it."""
+        rewards = {task: list(newest) for task, newest in self._rewards.items()}
+        return {"rewards": rewards, "skipped": dict(self._skipped), "counts": dict(self.counts)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what ``state`` returned."""
+        self._rewards = {task: deque(newest, maxlen=self._window) for task, newest in state["rewards"].items()}
+        self._skipped = Counter(state["skipped"])
+        self.counts = Counter(state["counts"])
+
 
 class Order(Protocol):
     """An endless order of tasks."""
 
     def next(self) -> Task:
         """Return the next task."""
+        ...
+
+    def state(self) -> Any:
+        """Return where it is, as JSON can say it."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Take up what ``state`` returned."""
         ...
 
 
@@ -147,3 +166,11 @@ class FilteredOrder:
                 return task
         self._filter.counts["none_left"] += 1
         return self._order.next()
+
+    def state(self) -> Any:
+        """Return where the order behind it is; the filter has a state of its own."""
+        return self._order.state()
+
+    def restore(self, state: Any) -> None:
+        """Take up what ``state`` returned."""
+        self._order.restore(state)

@@ -10,22 +10,45 @@ Back-pressure exists here and nowhere else: a free slot waits in ``admit``, the 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
+from dartsim.curation.admission import AdmissionRule, Places
 from dartsim.curation.attempts import AttemptsRule
-from dartsim.curation.batches import BatchRule
+from dartsim.curation.batches import BatchRule, Begun
+from dartsim.curation.faults import StoreFault
 from dartsim.curation.groups import GroupRule, OpenGroup
 from dartsim.curation.held_out import Order, TaskFilter
-from dartsim.curation.pool import SuccessPool, own, own_batch, pooled
+from dartsim.curation.pool import Stored, SuccessPool, own, own_batch, pooled
+from dartsim.curation.saved import (
+    SCHEDULER,
+    TRACE,
+    Restored,
+    read_attempt,
+    read_group,
+    read_open,
+    rebuilt,
+    save_attempt,
+    save_group,
+    save_open,
+)
 from dartsim.curation.staleness import StalenessRule
 from dartsim.curation.turn_limit import TurnLimitRule
 from dartsim.curation.units import Gang, Units
+from dartsim.curation.waits import Waits
 from dartsim.errors import InvariantViolated
 from dartsim.ports import Store
 from dartsim.trace import DesktopState, Trace
-from dartsim.types import Attempt, Batch, Drop, Ending, Group, Trajectory, UpdateResult, Version
+from dartsim.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory, UpdateResult, Version
+
+logger = logging.getLogger(__name__)
 
 _MIX = 0x9E3779B97F4A7C15
+
+INTERRUPTED = "interrupted"
+"""Cause of attempts that ran when the run crashed."""
 
 
 class DataManager:
@@ -49,6 +72,11 @@ class DataManager:
         pool: Stored successes for groups in which all failed; None: such groups are dropped.
         task_filter: Learns which tasks teach nothing; the order leaves them out.
         max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
+        admission: Bounds on groups, asked before a group is begun; one that was begun goes on.
+        requeue_stale: Whether the task of a group that got stale is offered again, before others.
+        cancel_stale: Whether running attempts end whose group is certain to be stale.
+        publish_wait: What ``before_publication`` waits for: nothing; the groups that run, with no new one begun
+            meanwhile; or the whole next batch.
         max_replacements: Masked attempts of one group that are tried again; cancelled ones always are.
         seed: Seeds of attempts are derived from it.
     """
@@ -68,6 +96,10 @@ class DataManager:
         pool: SuccessPool | None = None,
         task_filter: TaskFilter | None = None,
         max_ahead: int | None = None,
+        admission: AdmissionRule | None = None,
+        requeue_stale: bool = False,
+        cancel_stale: bool = False,
+        publish_wait: Literal["nothing", "running", "batch"] = "nothing",
         max_replacements: int = 2,
         seed: int = 0,
     ) -> None:
@@ -83,6 +115,10 @@ class DataManager:
         self._pool = pool
         self._task_filter = task_filter
         self._max_ahead = max_ahead
+        self._admission = admission or AdmissionRule()
+        self._requeue_stale = requeue_stale
+        self._cancel_stale = cancel_stale
+        self._publish_wait = publish_wait
         self._max_replacements = max_replacements
         self._seed = seed
 
@@ -90,28 +126,44 @@ class DataManager:
         """Slots whose gang is open and that wait for room, longest first."""
         self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
         self._busy: set[int] = set()
-        self._running: set[int] = set()
+        self._running: dict[int, Attempt] = {}
         """Attempts that were admitted and are not handed over yet."""
         self._filling: OpenGroup | None = None
         self._replace: deque[OpenGroup] = deque()
         self._open: dict[int, OpenGroup] = {}
         self._eligible: list[Group] = []
+        self._leases: dict[int, Batch] = {}
+        """Batches by the update that they are leased to."""
         self._num_fresh = 0
         """Groups at the head of the eligible ones that are known to be fresh for the trainer's weights."""
         self._trainer: asyncio.Future[None] | None = None
         self._ending = False
         self._closed = False
+        self._again: deque[Task] = deque()
+        """Tasks of groups that got stale, to be offered again."""
+        self._holding = False
+        """Whether no group may be begun, because new weights wait for those that run."""
+        self._quiet: asyncio.Future[None] | None = None
+        """The trainer, while it waits before a publication."""
+        self._unpublished = 0
+        """Groups trained into weights that are not published."""
+        self.withdraw: Callable[[int], None] = _nothing_to_withdraw
+        """Ends a running attempt, which is handed over as cancelled soon after; set by whoever plays them."""
 
         self.version: Version = 0
         """Newest published version."""
         self.trainer_version: Version = 0
         """Version that the trainer holds."""
         self.admitted = 0
+        self._drawn = 0
+        """Attempts with a seed of their own: all but those that are made again after a crash."""
         self.leased = 0
         self.trained_count = 0
         self.dropped = 0
         self._published_count = 0
         self._groups = 0
+        self.changed = trace.clock()
+        """When a group became eligible last, or a batch was taken; loop time."""
 
     # -- admission --------------------------------------------------------------------------------
 
@@ -129,7 +181,9 @@ class DataManager:
         if gang.open:
             self._line_up(gang)
         self._start_what_may()
-        if not waiter.done() and not gang.open:
+        if waiter.done():
+            self._settle()
+        elif not gang.open:
             self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
         try:
             return await waiter
@@ -154,6 +208,11 @@ class DataManager:
         self.finish(Trajectory(attempt, (), Ending.CANCELLED, None, "run ended", now, now))
 
     @property
+    def ending(self) -> bool:
+        """Whether nothing more is admitted."""
+        return self._ending
+
+    @property
     def running(self) -> int:
         """Attempts that were admitted and are not handed over yet."""
         return len(self._running)
@@ -162,6 +221,23 @@ class DataManager:
     def ahead(self) -> int:
         """Attempts that were admitted and neither dropped nor trained into published weights."""
         return self.admitted - self.dropped - self._published_count
+
+    def waits(self) -> Waits:
+        """Return what the next batch and free slots wait for."""
+        return Waits(
+            eligible=len(self._eligible),
+            min_groups=self._batch_rule.min_groups,
+            open_groups=tuple((group.id, group.finished, group.planned) for group in self._open.values()),
+            ahead=self.ahead,
+            max_ahead=self._max_ahead,
+            running=self.running,
+            leased=self.leased,
+            lacks="new weights wait for those that run" if self._holding else self._admission.lacks(self._places()),
+        )
+
+    def unit_running(self, slot: int) -> int:
+        """Return how many attempts of a slot's sampling unit run."""
+        return self._units.gang(slot).running
 
     def _line_up(self, gang: Gang) -> None:
         """Let the free slots of an open gang line up for room."""
@@ -174,7 +250,7 @@ class DataManager:
         """Give attempts to ready slots while there is room; those whose gang has closed wait for it again."""
         if self._ending:
             return
-        while self._ready and (self._max_ahead is None or self.ahead < self._max_ahead):
+        while self._ready and self._has_room():
             slot = self._ready.popleft()
             gang = self._units.gang(slot)
             if not gang.open:
@@ -188,6 +264,20 @@ class DataManager:
             self._busy.add(slot)
             waiter.set_result(self._next_attempt())
 
+    def _has_room(self) -> bool:
+        """Return whether another attempt may start: one that its group lacks, or the first of a new one."""
+        if self._max_ahead is not None and self.ahead >= self._max_ahead:
+            return False
+        if self._admission.unbounded and not self._holding:
+            return True
+        if self._replace or (self._filling is not None and self._filling.admitted < self._filling.planned):
+            return True
+        return not self._holding and self._admission.room(self._places())
+
+    def _places(self) -> Places:
+        leased = sum(len(batch.groups) for batch in self._leases.values())
+        return Places(len(self._open), len(self._eligible), leased, self._unpublished)
+
     def _next_attempt(self) -> Attempt:
         """Return an attempt of a group that lacks one, or the first one of a new group."""
         if self._replace:
@@ -196,23 +286,30 @@ class DataManager:
             if self._filling is None or self._filling.admitted >= self._filling.planned:
                 self._filling = self._new_group()
             group = self._filling
+        if group.again:
+            index, seed = group.again.pop(0)
+            group.repeated += 1
+        else:
+            index = group.admitted - group.repeated
+            seed = (self._seed * _MIX + self._drawn * 0xBF58476D1CE4E5B9) % 2**63
+            self._drawn += 1
         attempt = Attempt(
             id=self.admitted,
             task=group.task,
             group=group.id,
-            index=group.admitted,
-            seed=(self._seed * _MIX + self.admitted * 0xBF58476D1CE4E5B9) % 2**63,
+            index=index,
+            seed=seed,
             turn_limit=group.turn_limit,
             version=self.version,
         )
         group.admitted += 1
         self.admitted += 1
-        self._running.add(attempt.id)
+        self._running[attempt.id] = attempt
         self._trace.attempt_started()
         return attempt
 
     def _new_group(self) -> OpenGroup:
-        task = self._order.next()
+        task = self._again.popleft() if self._again else self._order.next()
         attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
         group = OpenGroup(self._groups, task, attempts, turn_limit=turn_limit)
         self._groups += 1
@@ -227,8 +324,12 @@ class DataManager:
         Raises:
             InvariantViolated: If the attempt is not running: never admitted, or handed over before.
         """
+        self._finish(trajectory)
+        self._settle()
+
+    def _finish(self, trajectory: Trajectory) -> None:
         try:
-            self._running.remove(trajectory.attempt.id)
+            del self._running[trajectory.attempt.id]
         except KeyError:
             raise InvariantViolated(
                 f"attempt {trajectory.attempt.id} was handed over, but it is not running: every admitted "
@@ -255,6 +356,7 @@ class DataManager:
         if group.complete:
             self._complete(group)
         self._start_what_may()
+        self._tell_quiet()
 
     def _complete(self, group: OpenGroup) -> None:
         """Judge a group that has all its attempts."""
@@ -278,8 +380,12 @@ class DataManager:
                 reason = self._group_rule.reason_to_drop(rescue.trajectories)
         if reason is not None:
             self._drop(own(judged), reason)
+            if self._batch_rule.looks_at_running:
+                self._wake_trainer()
             return
         self._eligible.append(judged)
+        self._store.eligible(judged)
+        self.changed = now
         self._wake_trainer()
 
     def _drop(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
@@ -294,7 +400,7 @@ class DataManager:
         """Return a batch, leased to the next update, once there is one; None when the run ends."""
         while not self._closed:
             self._drop_stale()
-            chosen = self._batch_rule.select(self._eligible)
+            chosen = self._batch_rule.select(self._eligible, self._begun(), self.trainer_version)
             if chosen:
                 return self._lease(tuple(chosen))
             self._trainer = asyncio.get_running_loop().create_future()
@@ -308,41 +414,57 @@ class DataManager:
         self.leased -= num
         self.trained_count += num
         self.trainer_version = result.weights.version
+        self._unpublished += len(batch.groups)
         self._num_fresh = 0
-        self._store.trained(consumed, result.weights.version)
+        self._leases.pop(batch.update, None)
+        self._store.trained(consumed, result.weights.version, checkpoint=result.checkpoint)
         self._trace.update_finished(consumed, result.metrics)
         if self._pool is not None:
             self._pool.trained(batch.groups)
+        self._settle()
 
     def release(self, batch: Batch) -> None:
         """Take a batch back whose update failed."""
         consumed = own_batch(batch)
         self.leased -= len(consumed.trajectories)
+        self._leases.pop(batch.update, None)
         self._store.release(consumed)
         self._trace.batch_released(consumed)
         if self._closed:
             self._drop(consumed.trajectories, Drop.UNUSED)
-            return
-        self._eligible[:0] = batch.groups
-        self._num_fresh = 0
-        self._wake_trainer()
+        else:
+            self._eligible[:0] = batch.groups
+            self._num_fresh = 0
+            self._wake_trainer()
+        self._settle()
 
     def published(self, version: Version) -> None:
         """Count on this version for attempts admitted from now on."""
         self.version = max(self.version, version)
         self._published_count = self.trained_count
+        self._unpublished = 0
+        self._holding = False
+        if self._cancel_stale:
+            for begun in list(self._begun()):
+                if self._staleness.hopeless(begun.version, self.version):
+                    self._withdraw_group(self._open[begun.id])
         self._drop_stale()
         self._start_what_may()
+        self._settle()
 
     def _lease(self, groups: tuple[Group, ...]) -> Batch:
         taken = {group.id for group in groups}
         self._eligible = [group for group in self._eligible if group.id not in taken]
         self._num_fresh = len(self._eligible)  # next_batch has just seen to it
         batch = Batch(self.trainer_version + 1, self.trainer_version, groups)
+        self.changed = self._trace.clock()
         consumed = own_batch(batch)
         self.leased += len(consumed.trajectories)
+        self._leases[batch.update] = batch
         self._store.lease(consumed)
         self._trace.batch_leased(consumed)
+        self._start_what_may()
+        self._settle()
         return batch
 
     def _drop_stale(self) -> None:
@@ -369,14 +491,179 @@ class DataManager:
                 kept.append(Group(group.id, group.task, left, group.ready))
             else:
                 self._drop(own(group), Drop.STALE)
+                if self._requeue_stale:
+                    self._again.append(group.task)
         self._num_fresh = len(kept)
         self._start_what_may()
+
+    def _withdraw_group(self, group: OpenGroup) -> None:
+        """Give a group up that still runs: end its attempts and drop what it has."""
+        del self._open[group.id]
+        if group is self._filling:
+            self._filling = None
+        self._replace = deque(other for other in self._replace if other is not group)
+        self._drop(tuple(group.usable), Drop.STALE)
+        if self._requeue_stale:
+            self._again.append(group.task)
+        for attempt in [attempt.id for attempt in self._running.values() if attempt.group == group.id]:
+            self.withdraw(attempt)
+
+    def _begun(self) -> Iterator[Begun]:
+        """Yield the groups that still run, for rules that look at them."""
+        begun = {group.id: [t.attempt.version for t in group.usable] for group in self._open.values()}
+        for attempt in self._running.values():
+            if attempt.group in begun:
+                begun[attempt.group].append(attempt.version)
+        for group, versions in begun.items():
+            yield Begun(group, min(versions, default=self.version))
+
+    async def before_publication(self) -> None:
+        """Wait until weights may be published, as ``publish_wait`` says; ``published`` lets groups begin again."""
+        self._holding = self._publish_wait == "running"
+        while not (self._ending or self._is_quiet()):
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
+
+    def _is_quiet(self) -> bool:
+        if self._publish_wait == "nothing":
+            return True
+        enough = self._publish_wait == "running" or len(self._eligible) >= self._batch_rule.min_groups
+        return not self._open and enough
+
+    def _tell_quiet(self) -> None:
+        if self._quiet is not None and not self._quiet.done() and self._is_quiet():
+            self._quiet.set_result(None)
 
     def _wake_trainer(self) -> None:
         if self._trainer is not None and not self._trainer.done():
             self._trainer.set_result(None)
 
+    # -- going on after a crash -------------------------------------------------------------------
+
+    def _settle(self, *, now: bool = False) -> None:
+        """Let the store write what this call told it, as one transaction, with the state that goes with it."""
+        self._store.settle(self, now=now)
+
+    def documents(self) -> dict[str, Any]:
+        """Return everything from which ``restore`` goes on, apart from trajectories, as JSON can say it."""
+        scheduler = {
+            "admitted": self.admitted,
+            "drawn": self._drawn,
+            "groups": self._groups,
+            "trained": self.trained_count,
+            "dropped": self.dropped,
+            "running": [save_attempt(attempt) for attempt in self._running.values()],
+            "filling": None if self._filling is None else self._filling.id,
+            "replace": [group.id for group in self._replace],
+            "open": [save_open(group) for group in self._open.values()],
+            "eligible": [save_group(group) for group in self._eligible],
+            "leased": [save_group(group) for batch in self._leases.values() for group in batch.groups],
+            "again": [task.id for task in self._again],
+            "order": self._order.state(),
+            "attempts": self._attempts.state(),
+            "turn_limits": self._turn_limits.state(),
+            "pool": None if self._pool is None else self._pool.state(),
+            "task_filter": None if self._task_filter is None else self._task_filter.state(),
+        }
+        return {SCHEDULER: scheduler, TRACE: self._trace.state()}
+
+    def successes(self) -> Sequence[Stored]:
+        """Return the stored successes."""
+        return () if self._pool is None else self._pool.entries()
+
+    def restore(self, saved: Mapping[str, Any], found: Restored, tasks: Mapping[str, Task]) -> None:
+        """Go on from where ``documents`` was called, before anything was admitted.
+
+        Attempts that ran then are ended as ``cancelled``, cause ``interrupted``, and made again with the same seed,
+        under other numbers. A batch that was leased is eligible again. What cannot be read back is dropped as
+        ``lost``; what was made by weights that are lost, as ``undone``.
+
+        Args:
+            saved: What ``documents`` returned under ``SCHEDULER``.
+            found: What the store gave back.
+            tasks: The run's tasks, by id.
+        """
+        self.admitted, self._drawn, self._groups = saved["admitted"], saved["drawn"], saved["groups"]
+        self.dropped = saved["dropped"]
+        self.trained_count = self._published_count = saved["trained"] - len(found.untrained)
+        self.version = self.trainer_version = found.version
+        self._restore_rules(saved, found)
+        known = found.trajectories
+        self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
+        self._open = {group["id"]: read_open(group, tasks[group["task"]], known) for group in saved["open"]}
+        self._filling = self._open.get(saved["filling"])
+        self._replace = deque(self._open[number] for number in saved["replace"] if number in self._open)
+        again = [known[number] for number in found.untrained if number in known]
+        self._eligible = [
+            *rebuilt(again, asyncio.get_running_loop().time()),
+            *(read_group(group, tasks[group["task"]], known) for group in (*saved["leased"], *saved["eligible"])),
+        ]
+        self._lose(found, saved)
+        self._give_up_undone()
+        for attempt in saved["running"]:
+            self._interrupt(read_attempt(attempt, tasks))
+        self._drop_stale()
+        self._settle(now=True)
+
+    def _restore_rules(self, saved: Mapping[str, Any], found: Restored) -> None:
+        self._order.restore(saved["order"])
+        self._attempts.restore(saved["attempts"])
+        self._turn_limits.restore(saved["turn_limits"])
+        if self._pool is not None:
+            self._pool.restore(found.successes, saved["pool"] or {})
+        if self._task_filter is not None and saved["task_filter"] is not None:
+            self._task_filter.restore(saved["task_filter"])
+
+    def _lose(self, found: Restored, saved: Mapping[str, Any]) -> None:
+        """Drop what the store has and cannot give back, or of which no document knows."""
+        here = {t.attempt.id for group in self._open.values() for t in group.usable}
+        here |= {t.attempt.id for group in self._eligible for t in group.trajectories}
+        lost = sorted(found.live - here)
+        if lost:
+            self._store.give_up(lost, Drop.LOST)
+            self._trace.counts[f"dropped/{Drop.LOST}"] += len(lost)
+            self.dropped += len(lost)
+
+    def _give_up_undone(self) -> None:
+        """Drop what was made by weights that are gone, and judge the groups again that lack something."""
+        complete, self._eligible = self._eligible, []
+        for group in complete:
+            undone = tuple(t for t in own(group) if t.newest_version > self.version)
+            self._drop(undone, Drop.UNDONE)
+            left = tuple(t for t in group.trajectories if t not in undone)
+            reason = self._group_rule.reason_to_drop(left) if own(group) else Drop.LOST
+            kept = Group(group.id, group.task, left, group.ready)
+            if reason is None and own(kept):
+                self._eligible.append(kept)
+            else:
+                self._drop(own(kept), reason or Drop.UNDONE)
+        for opened in self._open.values():
+            gone = tuple(t for t in opened.usable if t.newest_version > self.version)
+            self._drop(gone, Drop.UNDONE)
+            opened.usable = [t for t in opened.usable if t not in gone]
+
+    def _interrupt(self, attempt: Attempt) -> None:
+        """End an attempt that a crash ended, and let its group make it again."""
+        self._running[attempt.id] = attempt
+        if attempt.group in self._open:  # else it was being withdrawn
+            self._open[attempt.group].again.append((attempt.index, attempt.seed))
+        now = asyncio.get_running_loop().time()
+        self._finish(Trajectory(attempt, (), Ending.CANCELLED, None, INTERRUPTED, now, now))
+
     # -- the end ----------------------------------------------------------------------------------
+
+    def suspend(self, *, failed: bool = False) -> None:
+        """Let the store keep what is, and nothing of what comes: the run ends before its time, and may be resumed.
+
+        Args:
+            failed: Whether something failed, perhaps in the middle of a change: then the last whole state is kept.
+        """
+        try:
+            if not failed:
+                self._settle(now=True)
+        except StoreFault as fault:
+            logger.warning("what the store was told last is not kept: %s", fault)
+        self._store.suspend()
 
     def end_admission(self) -> None:
         """Admit nothing more, and send waiting slots home; what runs goes on."""
@@ -398,13 +685,14 @@ class DataManager:
         self._eligible = []
         self._num_fresh = 0
         self._wake_trainer()
+        self._settle(now=True)
         self._store.close()
 
     def check(self) -> None:
-        """Check that every admitted attempt is in exactly one place.
+        """Check that every admitted attempt is in exactly one place, and that no open group waits for ever.
 
         Raises:
-            InvariantViolated: If the counts do not add up.
+            InvariantViolated: If the counts do not add up, or a group lacks an attempt that nobody will start.
         """
         collected = sum(len(group.usable) for group in self._open.values())
         eligible = sum(len(own(group)) for group in self._eligible)
@@ -420,3 +708,34 @@ class DataManager:
             raise InvariantViolated(
                 f"{self.admitted} attempts were admitted, but they are found in these places: {places}"
             )
+        for group in self._open.values():
+            lacking = group.planned - group.admitted
+            if group is not self._filling and lacking != self._replace.count(group):
+                raise InvariantViolated(
+                    f"group {group.id} lacks {lacking} attempts and {self._replace.count(group)} of them are to be "
+                    "started: it would never be complete"
+                )
+
+    def idle_without_reason(self) -> str | None:
+        """Return who waits although nothing keeps it waiting, in words; None if nobody does.
+
+        To be asked when the loop is at rest: nothing is ready, and time is about to move.
+        """
+        if self._ending:
+            return None
+        if self._has_room():
+            slots = [s for s, w in self._waiters.items() if not w.done() and self._units.gang(s).open]
+            if slots:
+                return f"slots {slots} wait for an attempt, although their unit is open and there is room"
+        if self._trainer is not None and not self._trainer.done():
+            fresh = [group for group in self._eligible if self._is_fresh(group)]
+            if self._batch_rule.select(fresh, self._begun(), self.trainer_version):
+                return f"the trainer waits for a batch, although {len(fresh)} fresh groups are eligible"
+        return None
+
+    def _is_fresh(self, group: Group) -> bool:
+        return all(self._staleness.fresh(trajectory, self.trainer_version) for trajectory in own(group))
+
+
+def _nothing_to_withdraw(attempt: int) -> None:
+    """Whoever only hands attempts over plays none."""

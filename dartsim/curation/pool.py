@@ -14,7 +14,7 @@ It is the one exception to both rules, and every use is recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
@@ -190,6 +190,24 @@ class SuccessPool:
         oldest = min(trajectories, key=lambda t: (t.finished, t.attempt.id))
         rest = tuple(t for t in trajectories if t is not oldest)
         return Rescue(trajectories=(*rest, entry.trajectory), replaced=oldest, use=use)
+
+    def entries(self) -> list[Stored]:
+        """Return all stored successes."""
+        return [entry for entries in self._stored.values() for entry in entries]
+
+    def state(self) -> dict[str, int]:
+        """Return what was counted; the stored successes themselves are kept apart (``entries``)."""
+        return dict(self.counts)
+
+    def restore(self, entries: Iterable[Stored], counts: Mapping[str, int]) -> None:
+        """Take up stored successes, in the order in which they were stored, and what ``state`` returned."""
+        self._stored = {}
+        for entry in entries:
+            self._stored.setdefault(entry.trajectory.attempt.task.id, []).insert(0, entry)
+        kept = self.entries()
+        self._known = {entry.trajectory.attempt.id for entry in kept if entry.origin is Origin.ONLINE}
+        self._collected = max((-entry.trajectory.attempt.id for entry in kept), default=0)
+        self.counts = Counter(counts)
 
     def trained(self, groups: Sequence[Group]) -> None:
         """Count the pooled trajectories of a finished update."""

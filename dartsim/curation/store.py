@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from dartsim.errors import InvariantViolated
+from dartsim.ports import Resumable
 from dartsim.types import Batch, Drop, Group, Trajectory, Version
 
 
@@ -104,7 +106,7 @@ class MemoryStore:
             self.counts[TrajectoryState.RECORDED] -= 1
             self.counts[TrajectoryState.ELIGIBLE] += 1
 
-    def trained(self, batch: Batch, version: Version) -> None:
+    def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
         """Mark as trained and forget."""
         attempts = _attempts(batch.trajectories)
         self._check(attempts, (TrajectoryState.LEASED,), TrajectoryState.TRAINED)
@@ -126,6 +128,12 @@ class MemoryStore:
         leased = [attempt for attempt, state in self._live.items() if state is TrajectoryState.LEASED]
         self.give_back(leased)
         return leased
+
+    def settle(self, source: Resumable, *, now: bool = False) -> None:
+        """Nothing outlives the run: nothing is kept."""
+
+    def suspend(self) -> None:
+        """Go on all the same: what is in memory is not resumed."""
 
     def close(self) -> None:
         """Nothing is pending."""

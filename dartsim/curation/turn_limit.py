@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from dartsim.types import Ending, Trajectory
 
@@ -26,6 +26,14 @@ class TurnLimitRule(Protocol):
         """Take note of finished attempts, successes or not."""
         ...
 
+    def state(self) -> Any:
+        """Return what it has learned, as JSON can say it."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Take up what ``state`` returned."""
+        ...
+
 
 class FixedTurnLimit:
     """The same limit for every task (DART's released code)."""
@@ -44,6 +52,12 @@ class FixedTurnLimit:
 
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
         """Nothing to learn."""
+
+    def state(self) -> None:
+        """There is none."""
+
+    def restore(self, state: None) -> None:
+        """Nothing to take up."""
 
 
 @dataclass(slots=True)
@@ -113,3 +127,13 @@ class TurnLimitBySuccess:
             self.counts["grown"] += 1
         known.shortest = min(known.shortest, turns)
         known.longest = max(known.longest, turns)
+
+    def state(self) -> dict[str, Any]:
+        """Return the lengths of successes by task, and what was counted."""
+        lengths = {task: [known.shortest, known.longest] for task, known in self._successes.items()}
+        return {"lengths": lengths, "counts": dict(self.counts)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what ``state`` returned."""
+        self._successes = {task: _Successes(*lengths) for task, lengths in state["lengths"].items()}
+        self.counts = Counter(state["counts"])

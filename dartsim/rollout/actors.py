@@ -12,6 +12,9 @@ from dartsim.rollout.service import Service
 from dartsim.trace import DesktopState, Trace, Track
 from dartsim.types import Attempt, Ending, Trajectory
 
+WITHDRAWN = "withdrawn"
+"""Cause of attempts that curation ended, because they would be too old to be trained on."""
+
 
 class Rollout:
     """The actors of a cluster.
@@ -34,6 +37,8 @@ class Rollout:
         self._source = source
         self._limits = limits
         self._trace = trace
+        self._playing: dict[int, asyncio.Timeout] = {}
+        """Scopes of the attempts that are played, by attempt."""
 
     async def run(self) -> None:
         """Serve all slots until the source has no more work."""
@@ -41,10 +46,17 @@ class Rollout:
             for slot in range(self._cluster.num_envs):
                 actors.create_task(self._serve(slot), name=f"slot-{slot}")
 
+    def withdraw(self, attempt: int) -> None:
+        """End an attempt now, wherever it is; it is handed over as cancelled. One that has ended stays as it is."""
+        scope = self._playing.get(attempt)
+        if scope is not None:
+            scope.reschedule(asyncio.get_running_loop().time())
+
     async def _serve(self, slot: int) -> None:
         track = self._trace.desktops.tracks[slot]
         while (attempt := await self._source.admit(slot)) is not None:
             await self._attempt(slot, attempt, track)
+            await self._cluster.rest(slot)
         track.enter(DesktopState.OFF)
 
     async def _attempt(self, slot: int, attempt: Attempt, track: Track) -> None:
@@ -52,14 +64,25 @@ class Rollout:
         started = loop.time()
         trajectory: Trajectory | None = None
         session = self._service.session(attempt, track)
+        scope = asyncio.timeout(None)
         try:
-            async with self._cluster.lease(slot, attempt) as env:
-                trajectory = await play(attempt, env, session, track, self._limits, started=started)
+            async with scope:
+                self._playing[attempt.id] = scope
+                async with self._cluster.lease(slot, attempt) as env:
+                    trajectory = await play(attempt, env, session, track, self._limits, started=started)
+                    del self._playing[attempt.id]
+                    self._source.finish(trajectory)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            if trajectory is None:
+                trajectory = masked(attempt, Ending.CANCELLED, WITHDRAWN, started, loop.time())
                 self._source.finish(trajectory)
         except EnvStartFailed:
             trajectory = masked(attempt, Ending.BROKEN, "EnvStartFailed", started, loop.time())
             self._source.finish(trajectory)
         finally:
+            self._playing.pop(attempt.id, None)
             session.close()
             if trajectory is None:
                 self._source.finish(masked(attempt, Ending.CANCELLED, "run ended", started, loop.time()))

@@ -23,12 +23,15 @@ class StartRule:
         backoff_seconds: Wait after the first failed start; doubled each time.
         start_seconds: Longest time one start may take (OSWorld waits 300 s for a VM).
         close_seconds: Longest time a tear-down may take before the desktop is left to the reaper.
+        rest_seconds: Longest time that a slot rests which starts no desktop at all: a host that is gone would otherwise
+            take attempt after attempt, and spoil their groups.
     """
 
     tries: int = 3
     backoff_seconds: float = 5.0
     start_seconds: float = 600.0
     close_seconds: float = 120.0
+    rest_seconds: float = 300.0
 
 
 class Lease:
@@ -63,6 +66,8 @@ class EnvCluster:
         self.num_envs = num_envs
         self.leases: dict[int, Attempt] = {}
         """The attempt that each leased slot serves."""
+        self._failed: dict[int, int] = {}
+        """How often in a row all starts for an attempt failed, by slot; absent: the last one came up."""
 
     def lease(self, slot: int, attempt: Attempt) -> Lease:
         """Lend the slot to an attempt and start a desktop for it, for an ``async with`` block."""
@@ -81,10 +86,14 @@ class EnvCluster:
             )
         self.leases[slot] = attempt
         try:
-            return await self._start(slot, self._trace.desktops.tracks[slot])
-        except BaseException:
+            env = await self._start(slot, self._trace.desktops.tracks[slot])
+        except BaseException as error:
             del self.leases[slot]
+            if isinstance(error, EnvStartFailed):
+                self._failed[slot] = self._failed.get(slot, 0) + 1
             raise
+        self._failed.pop(slot, None)
+        return env
 
     async def close(self, slot: int, env: AsyncEnv) -> None:
         """Close the slot's desktop and take the slot back."""
@@ -92,6 +101,14 @@ class EnvCluster:
             await self._close(env, self._trace.desktops.tracks[slot])
         finally:
             del self.leases[slot]
+
+    async def rest(self, slot: int) -> None:
+        """Wait before the next attempt if no desktop came up for the last one; the longer, the more often it was so."""
+        times = self._failed.get(slot, 0)
+        if times:
+            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_START)
+            rule = self._rule
+            await asyncio.sleep(min(rule.backoff_seconds * 2.0 ** min(rule.tries + times - 2, 60), rule.rest_seconds))
 
     async def _start(self, slot: int, track: Track) -> AsyncEnv:
         wait_seconds = self._rule.backoff_seconds

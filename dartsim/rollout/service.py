@@ -46,10 +46,11 @@ class Service(Protocol):
 class PoolSession:
     """A session on the pool: remembers the worker of its last turn, and asks again after a fault."""
 
-    __slots__ = ("_last", "_service", "_track")
+    __slots__ = ("_group", "_last", "_service", "_track")
 
-    def __init__(self, service: RolloutService, track: Track) -> None:
+    def __init__(self, service: RolloutService, attempt: Attempt, track: Track) -> None:
         self._service = service
+        self._group = attempt.group
         self._track = track
         self._last: Routed | None = None
 
@@ -60,8 +61,11 @@ class PoolSession:
         while True:
             if not service.router.num_routable:
                 await service.wait_until_up(self._track)
-            worker = service.router.pick(self._last) if not faults else service.router.other_than(self._last)
+            router = service.router
+            worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
             assert isinstance(worker, WorkerSlot)
+            requests = service.trace.requests
+            asked = service.trace.clock() if requests is not None else 0.0
             service.begin(worker)
             try:
                 reply = await worker.engine.generate(request)
@@ -76,6 +80,9 @@ class PoolSession:
             finally:
                 service.end(worker)
             self._last = worker
+            if requests is not None:
+                desktop, attempt = self._track.index, request.attempt.id
+                requests.append((desktop, worker.index, attempt, request.turn, asked, service.trace.clock()))
             hot = service.trace.hot
             hot.generated_turns += 1
             hot.prompt_tokens += reply.prompt_tokens
@@ -126,11 +133,16 @@ class RolloutService:
             self.bring_up(worker)
         self._sync = WeightSync(self, plan, weights)
 
+    @property
+    def sync(self) -> WeightSync:
+        """What brings workers to new weights."""
+        return self._sync
+
     # -- requests ---------------------------------------------------------------------------------
 
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open a session; ``track`` is the desktop that waits for its replies."""
-        return PoolSession(self, track)
+        return PoolSession(self, attempt, track)
 
     def begin(self, worker: WorkerSlot) -> None:
         """A request starts on a worker."""

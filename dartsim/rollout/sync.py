@@ -13,13 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dartsim.errors import WorkerFault
+from dartsim.errors import WorkerFault, cause_of
 from dartsim.ports import SyncMode
 from dartsim.rollout.slots import WorkerSlot
 from dartsim.trace import Trace, WorkerState
 from dartsim.types import Version, Weights
 
 logger = logging.getLogger(__name__)
+
+
+class LoadTimedOut(WorkerFault):
+    """A worker did not take weights in time; what it serves is not known."""
+
+    cause = "load_timeout"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"weights were not loaded within {seconds:g} s (rollout.limits.load_seconds)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +40,14 @@ class SyncPlan:
         workers_at_a_time: Size of a slice; None changes all workers at once.
         retry_seconds: Wait before another try after a failed load; doubled each time, up to 16-fold.
         tries: Loads of a worker that the ones after it wait for, if it is not down; it then goes on by itself.
+        load_seconds: Longest time of one load; one that takes longer has failed.
     """
 
     mode: SyncMode = SyncMode.DRAIN
     workers_at_a_time: int | None = 1
     retry_seconds: float = 5.0
     tries: int = 3
+    load_seconds: float = 1200.0
 
 
 class Pool(Protocol):
@@ -71,6 +82,8 @@ class WeightSync:
         self._service = service
         self._plan = plan
         self._target = weights
+        self.since = service.trace.clock()
+        """When it began to wait, or to change weights; loop time."""
         self._published = asyncio.Event()
         self._settled = asyncio.Condition()
         self._refusing = 0  # workers whose loads keep failing
@@ -80,7 +93,13 @@ class WeightSync:
         if weights.version <= self._target.version:
             return
         self._target = weights
+        self.since = self._service.trace.clock()
         self._published.set()
+
+    @property
+    def target(self) -> Version:
+        """The version that every worker has to end on."""
+        return self._target.version
 
     async def look_again(self) -> None:
         """Visit workers that missed a publication, now that they can be visited."""
@@ -110,9 +129,14 @@ class WeightSync:
             size = self._plan.workers_at_a_time or len(behind)
             for start in range(0, len(behind), size):
                 await self._change(behind[start : start + size], returns)
+        self.since = self._service.trace.clock()
 
     async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
         """Bring one slice to the newest weights."""
+        if len(members) > 1 and not self._may_take(members):
+            for worker in members:  # one goes first while the rest serve: together they would wait for ever
+                await self._change([worker], returns)
+            return
         async with self._settled:
             await self._settled.wait_for(lambda: self._may_take(members))
         async with asyncio.TaskGroup() as slice_tasks:
@@ -161,10 +185,14 @@ class WeightSync:
         """Try to load what is newest now, and serve it; return why it could not be loaded."""
         weights = self._target
         try:
-            await worker.engine.load(weights, self._plan.mode)
-        except WorkerFault as fault:
+            async with asyncio.timeout(self._plan.load_seconds):
+                await worker.engine.load(weights, self._plan.mode)
+        except (WorkerFault, TimeoutError) as error:
+            fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._plan.load_seconds)
             logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
-            self._service.trace.counts["fault/load"] += 1
+            counts = self._service.trace.counts
+            counts["fault/load"] += 1
+            counts[f"load_cause/{cause_of(fault)}"] += 1
             worker.track.enter(WorkerState.DOWN)
             return fault
         worker.version = weights.version

@@ -25,6 +25,7 @@ from dartsim.sim.prompts import ReplyModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Actions, SurrogatePolicy
 from dartsim.sim.worker import SimWorker
+from dartsim.types import Version
 from envs.base import DONE, GuiEnv
 from envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from envs.timed import TimedProvider
@@ -42,7 +43,12 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
 
 
 def action_grammar(config: Config) -> tuple[str, dict[str, Any]]:
-    """Return the name and the options of the grammar that a model's actions are written in."""
+    """Return the name and the options of the grammar that a model's actions are written in.
+
+    Models on Qwen2.5-VL (UI-TARS-1.5) speak of the pixels of the picture they see, those on Qwen3-VL of thousandths.
+    """
+    if config.policy.grammar == "ui_tars":
+        return "ui_tars", {"absolute": config.policy.family == "qwen2_5_vl"}
     return "compact", {"columns": config.policy.grid, "rows": config.policy.grid}
 
 
@@ -68,8 +74,13 @@ def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvide
     )
 
 
-def workers(found: Models, env: SimEnvironment, streams: Streams, model: Model | None) -> list[SimWorker]:
-    """Return the modelled engines; they ask ``model`` what to say, or the surrogate policy if there is none."""
+def workers(
+    found: Models, env: SimEnvironment, streams: Streams, model: Model | None, *, version: Version = 0
+) -> list[SimWorker]:
+    """Return the modelled engines, which serve ``version`` at first.
+
+    They ask ``model`` what to say, or the surrogate policy if there is none.
+    """
     config = found.config
     engine = config.cluster.engine
     load_fails = chance(config.cluster.faults.load_failure_share, streams.rng("workers/faults"))
@@ -79,16 +90,34 @@ def workers(found: Models, env: SimEnvironment, streams: Streams, model: Model |
         inference = _engine(found, env, streams, index)
         options: dict[str, Any] = {
             "prompts": found.prompts,
-            "reply_tokens": ReplyModel().sampler(streams.rng(f"workers/{index}/reply")),
+            "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
             "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
             "load_fails": load_fails,
             "prefix_cache": engine.prefix_cache,
+            "forgets": config.rollout.sync.cache == "lost",
+            "retry_seconds": config.rollout.sync.resume_seconds,
         }
+        if engine.transfer_seconds is not None:
+            options["transfer_seconds"] = _always(engine.transfer_seconds)
         if model is not None:
             made.append(ContentWorker(index, inference, model=model, **options))
         else:
             made.append(SimWorker(index, inference, policy=surrogate, **options))
+        made[-1].version = version
     return made
+
+
+def _always(seconds: float) -> Callable[[], float]:
+    return lambda: seconds
+
+
+def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]:
+    """Return what draws the length of a reply, tokens."""
+    engine = config.cluster.engine
+    if engine.reply_tokens is None:
+        return ReplyModel().sampler(rng)
+    draw, longest = from_spec(engine.reply_tokens).sampler(rng), engine.longest_reply_tokens
+    return lambda: min(longest, max(1, round(draw())))
 
 
 def _engine(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dartsim.config import Config
@@ -26,6 +27,8 @@ try:
     )
     from real.containers.errors import ImageMissing
     from real.containers.official import IMAGE
+    from real.containers.tokens import with_token
+    from real.loopback import is_loopback
     from real.osworld.coverage import check_task
     from real.osworld.evaluator import EvaluatorProcess
     from real.osworld.evaluator_venv import default_home
@@ -58,7 +61,10 @@ async def desktops(
     """
     config = found.config
     hosts = docker_hosts(config.desktop)
-    spec = container_spec(config)
+    spec, token = container_spec(config), ""
+    open_hosts = [host for host in host_settings(config.desktop) if not is_loopback(host.bind_address)]
+    if config.backend.desktops == "desktop" and open_hosts:
+        spec, token = with_token(spec)
     async with DesktopFleet(hosts) as fleet:
         if fleet.capacity < config.rollout.num_desktops:
             raise ConfigError(
@@ -73,7 +79,7 @@ async def desktops(
             facts = None if evaluator is None else await evaluator.facts()
             for task in found.tasks:
                 check_task(task, evaluator=evaluator is not None, facts=facts)
-            yield DesktopProvider(fleet, spec, _usage(config, cache, Scorer(evaluator), on_call))
+            yield DesktopProvider(fleet, spec, _usage(config, cache, Scorer(evaluator), on_call, token))
 
 
 @asynccontextmanager
@@ -109,8 +115,12 @@ def host_settings(settings: DesktopConfig) -> list[HostSettings]:
     ]
 
 
-def container_spec(config: Config) -> ContainerSpec:
+def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
     """Return what a desktop's container runs.
+
+    Args:
+        config: The configuration.
+        look: Whether to see that OSWorld's disk is there, if the engines are on this machine.
 
     Raises:
         ConfigError: If the disk is not there, or packages of a skeleton are missing.
@@ -119,7 +129,7 @@ def container_spec(config: Config) -> ContainerSpec:
     limits = Limits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
-        local = all(host.local for host in host_settings(desktop))
+        local = look and all(host.local for host in host_settings(desktop))
         return official_spec(
             desktop.disk, kvm=kvm_state(Kvm(desktop.kvm)).use, limits=limits, local=local, image=desktop.image or IMAGE
         )
@@ -139,7 +149,9 @@ def container_spec(config: Config) -> ContainerSpec:
     )
 
 
-def _usage(config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None) -> Usage:
+def _usage(
+    config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str
+) -> Usage:
     desktop, own = config.desktop, config.backend.desktops == "desktop"
     settle = desktop.settle
     grammar, options = action_grammar(config)
@@ -147,7 +159,8 @@ def _usage(config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, 
         grammar=grammar,
         grammar_options=options,
         screen=(desktop.width, desktop.height),
-        shown=(config.policy.screen, config.policy.screen),
+        # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
+        shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
         settle=Settling(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
         # Ours paints nothing more once its window manager is up, which the server waits for.
         booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),
@@ -156,8 +169,8 @@ def _usage(config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, 
     sources = (Path(config.tasks.folder),) if config.tasks.folder is not None else ()
     return Usage(
         settings=settings,
-        server=OWN_SERVER if own else OSWORLD_SERVER,
-        downloads=Downloads(cache, sources=sources),
+        server=replace(OWN_SERVER, token=token) if own else OSWORLD_SERVER,
+        downloads=Downloads(cache, sources=sources, allowed=desktop.download_hosts),
         scorer=scorer,
         on_call=on_call,
     )

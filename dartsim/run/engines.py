@@ -15,6 +15,7 @@ from dartsim.config.schema import VllmConfig
 from dartsim.errors import ConfigError
 from dartsim.ports import SyncMode
 from dartsim.run.models import Models
+from dartsim.run.ray import placed, ray_engines
 from dartsim.types import Weights
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[
         WorkerFault: If an engine does not come up, or does not hold the weights it was given.
     """
     config = found.config
-    with TemporaryDirectory(prefix="dartsim-engines-") as folder:
+    # Engines on other machines read from the learner's folder, which is on a disk that they see.
+    shared = config.trainer.fsdp.folder if config.backend.learner == "fsdp" else None
+    if placed(config, "workers"):
+        shared = config.ray.folder or shared
+    with TemporaryDirectory(prefix="dartsim-engines-", dir=shared) as folder:
         model = export(learning.vlm, Path(folder) / "model")
         weights = Weights(learning.trainer.updates, model)
         asker = Asker(learning.vlm, top_logprobs=_top_logprobs(config))
@@ -58,7 +63,13 @@ async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
             workers = []
-            for index, engine in enumerate(_engines(config, model, Path(folder))):
+            if placed(config, "workers"):
+                options = engine_options(config, model)
+                refuse_other_numbers(config, len(options))
+                engines = await stack.enter_async_context(ray_engines(config, options, Path(folder)))
+            else:
+                engines = _engines(config, model, Path(folder))
+            for index, engine in enumerate(engines):
                 attached = isinstance(engine, AttachedEngine)
                 worker = VllmWorker(
                     index,
@@ -97,6 +108,7 @@ def engine_options(config: Config, model: Path) -> list[EngineOptions]:
         device=vllm.device,
         dtype=vllm.dtype,
         tensor_parallel=vllm.tensor_parallel,
+        gpu_memory_utilization=vllm.gpu_memory_share,
         max_model_len=vllm.max_model_len,
         max_num_seqs=vllm.max_num_seqs,
         max_images=config.policy.max_images,

@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import func, select
+
 from dartsim.config import Config, to_toml
-from dartsim.curation import MemoryStore
-from dartsim.curation.sql import SqlStore, open_sqlite
+from dartsim.curation.sql import Durability, SqlStore, open_store
+from dartsim.curation.sql.opening import CHECKPOINTS, DATABASE, SCREENS
+from dartsim.curation.sql.tables import DOCUMENTS
 from dartsim.errors import ConfigError
 from dartsim.ports import Store
 from dartsim.run.bounds import bounds
 from dartsim.run.curve import learning_curve
 from dartsim.run.finished import Finished
+from dartsim.run.lock import held
 from dartsim.run.models import Models, models
+from dartsim.run.origin import FIRST, METRICS, SNAPSHOTS, Origin
+from dartsim.run.ray import in_session
 from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
+from dartsim.run.watch import Watch
 from dartsim.trace import Trace
-from dartsim.trace.metrics import JsonlSink, TensorBoardSink
-from dartsim.trace.rundir import SUMMARY, RunDir, write_run
+from dartsim.trace.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
+from dartsim.trace.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
 from dartsim.types import Weights
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
-DATABASE = "run.db"
-METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 BEST, SUCCESSES = "best", "successes"
 """Folders of a run whose model learned: the promoted weights, and the successes that it keeps."""
 
 
+@in_session
 def execute(
     config: Config,
     path: Path,
@@ -61,44 +68,98 @@ def execute(
     """
     found = models(config)
     refuse_used(path)
-    trained = _learning(found, path, on_step)
-    claim(path)
+    with held(path):
+        claim(path)
+        write_text(path / CONFIG, to_toml(config))
+        store = stored(config, path)
+        with closing_store(store):
+            if isinstance(store, SqlStore):
+                refuse_stored(store, path)
+            trained = learned(found, path, on_step)
+            first = trained.evaluate(Weights(0)) if trained else None
+            if isinstance(store, SqlStore):
+                store.save({FIRST: first})
+            parts = Parts(found, path, store, trained, first=first)
+            return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a run is made of before anything happens.
+
+    Attributes:
+        found: Its configuration, and what that names.
+        path: Its folder.
+        store: Where it is kept.
+        trained: Its model; None for the surrogate policy.
+        first: Success rate of the model's first weights.
+        origin: Where it goes on; None: it begins.
+    """
+
+    found: Models
+    path: Path
+    store: Store
+    trained: Learning | None
+    first: float | None = None
+    origin: Origin | None = None
+
+
+def run_parts(
+    parts: Parts,
+    *,
+    on_start: Callable[[Trace], None] | None = None,
+    on_advance: Callable[[float], None] | None = None,
+    every_seconds: float = 60.0,
+) -> tuple[RunDir, Finished]:
+    """Run what was put together, and write its folder; arguments as ``execute``."""
+    found, path, trained, origin = parts.found, parts.path, parts.trained, parts.origin
+    config = found.config
     samples = Samples() if trained else None
-    first = trained.evaluate(Weights(0)) if trained else None
     with ExitStack() as stack:
-        store: Store = MemoryStore()
-        if config.curation.store == "sqlite":
-            sql = SqlStore(open_sqlite(path / DATABASE))
-            stack.callback(sql.dispose)
-            store = sql
-        sinks = [
-            stack.enter_context(JsonlSink(path / METRICS)),
-            stack.enter_context(TensorBoardSink(path / TENSORBOARD)),
-        ]
+        sinks = _sinks(stack, path, origin)
+        watch = stack.enter_context(Watch(config, path, store=parts.store))
 
         def start(trace: Trace) -> None:
             trace.sinks.extend(sinks)
+            trace.on_snapshot.append(SnapshotLog(path / SNAPSHOTS, trace))
+            watch.start(trace)
             if samples is not None:
                 trace.watchers.append(samples)
             if on_start is not None:
                 on_start(trace)
 
-        parts: dict[str, Any] = {"store": store, "learning": trained, "on_start": start, "on_advance": on_advance}
+        def advance(now: float) -> None:
+            watch.advance(now)
+            if on_advance is not None:
+                on_advance(now)
+
+        options: dict[str, Any] = {"store": parts.store, "learning": trained, "origin": origin}
+        options |= {"on_start": start, "on_advance": advance}
         if config.backend.virtual:
-            result = run_simulation(found, **parts, every_seconds=every_seconds)
+            result = run_simulation(found, **options, every_seconds=every_seconds)
         else:
-            result = run_realtime(found, **parts, folder=path)
+            result = run_realtime(found, **options, folder=path)
+        watch.interrupted = result.interrupted
+    return write_results(parts, result, samples), result
+
+
+def write_results(parts: Parts, result: Finished, samples: Samples | None) -> RunDir:
+    """Write the folder of a run that has ended, and its page."""
+    found, path, trained, origin = parts.found, parts.path, parts.trained, parts.origin
+    config = found.config
     more: dict[str, Any] = {}
     if trained is not None and samples is not None:
         last = trained.evaluate(trained.newest)
         trained.save(path)
         trained.save_successes(path / SUCCESSES)
         more = {
-            **success_rates(first, last),
-            "learning": learning_curve(result.trace.snapshots, list(result.trace.updates), first, last),
+            **success_rates(parts.first, last),
+            "learning": learning_curve(result.trace.snapshots, list(result.trace.updates), parts.first, last),
             "samples": samples.write(path, trained.grammar),
             **trained.figures(),
         }
+    if origin is not None:
+        more["lives"] = [*origin.lives, origin.told()]
     run = write_run(
         path,
         result.trace,
@@ -111,7 +172,66 @@ def execute(
     from dartsim.trace.report import render_report
 
     render_report(run)
-    return run, result
+    return run
+
+
+def _sinks(stack: ExitStack, path: Path, origin: Origin | None) -> list[Sink]:
+    """Return where updates are written, behind those of the lives before."""
+    life = 1 if origin is None else origin.life
+    after = None if origin is None else origin.recovered.update
+    return [
+        stack.enter_context(JsonlSink(path / METRICS, after=after)),
+        stack.enter_context(TensorBoardSink(path / TENSORBOARD, life=life, after=after or 0)),
+    ]
+
+
+def stored(config: Config, path: Path) -> Store:
+    """Return the configured store of a run.
+
+    Raises:
+        ConfigError: If there is no such store.
+        StoreFault: If the database does not answer.
+    """
+    storage, learns = config.storage, config.policy.kind == "vlm"
+    durability: Durability = "batched" if config.backend.virtual else "each"
+    if storage.durability != "auto":
+        durability = storage.durability
+    return open_store(
+        config.curation.store,
+        path,
+        durability=durability,
+        keep=storage.keep,
+        screenshots=storage.screenshots and learns,  # nobody looks at those of a surrogate
+        checkpoints=learns,
+        max_disk_gib=storage.max_disk_gib,
+        keep_checkpoints=storage.keep_checkpoints,
+        settled=True,
+    )
+
+
+@contextmanager
+def closing_store(store: Store) -> Iterator[None]:
+    """Let go of a store's database at the end."""
+    try:
+        yield
+    finally:
+        if isinstance(store, SqlStore):
+            store.dispose()
+
+
+def refuse_stored(store: SqlStore, path: Path) -> None:
+    """Refuse a database that has a run of this name, whose folder is gone.
+
+    Raises:
+        ConfigError: If it has.
+    """
+    with store.engine.connect() as connection:
+        known = connection.scalar(select(func.count()).select_from(DOCUMENTS))
+    if known:
+        raise ConfigError(
+            f"the database already keeps a run of the name {path.resolve().name}, whose folder is not this one; give "
+            "another folder with --out, or drop that schema"
+        )
 
 
 def success_rates(first: float | None, last: float | None) -> dict[str, float]:
@@ -120,13 +240,24 @@ def success_rates(first: float | None, last: float | None) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-def _learning(found: Models, path: Path, on_step: Callable[[str, int, int], None] | None) -> Learning | None:
+def learned(
+    found: Models, path: Path, on_step: Callable[[str, int, int], None] | None, *, restore: Path | None = None
+) -> Learning | None:
+    """Return the configured model; None for the surrogate policy.
+
+    Args:
+        found: The configuration, and what it names.
+        path: The run's folder.
+        on_step: Told of what comes before the run.
+        restore: The checkpoint that it goes on from.
+    """
     if found.config.policy.kind != "vlm":
         return None
     # Imported here: it brings torch, which a simulation of the system alone does not need.
     from dartsim.run.learning import learning
 
-    return learning(found, on_step, best=path / BEST)
+    checkpoints = None if found.config.curation.store == "memory" else path / CHECKPOINTS
+    return learning(found, on_step, best=path / BEST, checkpoints=checkpoints, restore=restore)
 
 
 def refuse_used(path: Path) -> None:
@@ -137,21 +268,18 @@ def refuse_used(path: Path) -> None:
     """
     if (path / SUMMARY).exists():
         raise ConfigError(f"{path} holds a run already; give another folder with --out, or remove it")
+    if (path / CONFIG).exists():
+        raise ConfigError(
+            f"{path} holds a run that did not come to its end; go on with `dartsim resume {path}`, give another folder "
+            "with --out, or remove it"
+        )
 
 
 def claim(path: Path) -> None:
-    """Make a run's folder, and remove what an unfinished run left in it.
-
-    Raises:
-        ConfigError: If it cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be made a run's folder: {error.strerror}") from None
-    for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS):
+    """Remove what is left in a folder of a run that never began."""
+    for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS, SNAPSHOTS):
         (path / leftover).unlink(missing_ok=True)
-    for folder in (BEST, SUCCESSES):
+    for folder in (BEST, SUCCESSES, CHECKPOINTS, SCREENS):
         shutil.rmtree(path / folder, ignore_errors=True)
 
 

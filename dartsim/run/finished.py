@@ -48,13 +48,24 @@ def finished(
     )
 
 
+BY_LENGTH = "by task length"
+"""Which third of the tasks by length: ``short``, ``middle``, ``long``."""
+
+
+def _thirds(found: Models) -> dict[str, str]:
+    """Return which third by length each task belongs to."""
+    order = sorted(found.tasks, key=lambda task: (found.difficulties[task.id].length_factor, task.id))
+    names = ("short", "middle", "long")
+    return {task.id: names[3 * place // len(order)] for place, task in enumerate(order)}
+
+
 def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, int]]]:
-    """Count attempts offered and trajectories trained, by domain and by success rate of their task."""
+    """Count attempts offered and trajectories trained, by domain, success rate and length of their task."""
     counts = {"offered": trace.offered, "trained": trace.trained}
     domains = {task.id: task.domain for task in found.tasks}
     if not found.difficulties:
         return {"by domain": by_label(counts, domains)}
     tenths = {task.id: min(9, int(found.difficulties[task.id].success_rate * 10)) for task in found.tasks}
     deciles = {task: f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}" for task, tenth in tenths.items()}
-    by_decile = {"by task success rate": by_label(counts, deciles)}
+    by_decile = {"by task success rate": by_label(counts, deciles), BY_LENGTH: by_label(counts, _thirds(found))}
     return by_decile if len(set(domains.values())) == 1 else {"by domain": by_label(counts, domains), **by_decile}

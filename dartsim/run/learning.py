@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -22,6 +23,7 @@ from dartsim.errors import ConfigError
 from dartsim.ports import Learner
 from dartsim.run.backend import action_grammar, desktop_maker
 from dartsim.run.models import Models
+from dartsim.run.ray import placed, ray_learner
 from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.advantages import AdvantageConfig
 from dartsim.trainer.objective_config import ObjectiveConfig
@@ -31,6 +33,9 @@ from envs.actions import Grammar, make_grammar
 from envs.render import episode_gif
 
 try:
+    from safetensors.torch import load_file, save_file
+
+    from dartsim.run.checkpointing import CheckpointedLearner, Saved
     from dartsim.run.promoting import CHECKPOINT, RealLearner, promoting, promotion_figures, write_state
     from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from real.evaluate import Evaluation, evaluate, play
@@ -39,16 +44,23 @@ try:
     from real.learner import LearnerConfig, TorchLearner
     from real.local import LocalWorker
     from real.pool_files import PoolFile, token_meaning, write_pool
+    from real.ray_cluster.learner import RayLearner
     from real.vlm import Vlm, VlmConfig, VlmPolicy, build
-    from real.vlm.config import tiny, tiny_agent, tiny_writer
+    from real.vlm.config import Decoding, PromptStyle, tiny, tiny_agent, tiny_writer
     from real.vlm.export import export
+    from real.vlm.lora import LoraSettings
     from real.vlm.model import one_thread
+    from real.vlm.ui_tars import SYSTEM, read_task, ui_tars_task
     from real.warmstart import WarmStart, warm_start
 except ModuleNotFoundError as missing:
     raise ConfigError(
         f"policy.kind = 'vlm' trains a real model and needs {missing.name}, which is not installed: "
         "pip install torch 'dartsim[train]'; or take a preset whose policy is a surrogate, such as --preset dart"
     ) from None
+
+
+_FIRST = "first.safetensors"
+"""Weights that a learner on another node begins with."""
 
 
 class HeldOut:
@@ -106,7 +118,7 @@ class EvaluatedLearner:
         evaluation = self._held_out.evaluate(result.weights)
         if evaluation is None:
             return result
-        return UpdateResult(result.weights, {**result.metrics, HELD_OUT: evaluation.success_rate})
+        return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.success_rate})
 
 
 @dataclass
@@ -143,7 +155,7 @@ class Learning:
 
     def close(self) -> None:
         """End the processes that train, if there are any; weights and state can be written all the same."""
-        if isinstance(self.trainer, FsdpLearner):
+        if isinstance(self.trainer, FsdpLearner | RayLearner):
             self.trainer.close()
 
     def evaluate(self, weights: Weights) -> float | None:
@@ -199,12 +211,18 @@ class Learning:
         episode_gif(frames, actions, target, grammar=self.grammar, end=f"reward {trajectory.reward:g}")
         return trajectory
 
-    def fill(self, successes: SuccessPool) -> None:
+    def fill(self, successes: SuccessPool, *, begun: bool = False) -> None:
         """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
 
         Actions of the oracle that the model's grammar cannot write are left out: nothing could be trained on them.
+
+        Args:
+            successes: The run's pool.
+            begun: Whether the run goes on: then its store has them.
         """
         self.successes = successes
+        if begun:
+            return
         for success in self.collected.successes if self.collected is not None else ():
             successes.add(scored(success, self.model.vlm), now=0.0)
         wanted = self._found.config.curation.pool.collected_per_task
@@ -221,6 +239,8 @@ def learning(
     *,
     resume: Path | None = None,
     best: Path | None = None,
+    checkpoints: Path | None = None,
+    restore: Path | None = None,
 ) -> Learning:
     """Build the configured model, with its warm start, and what trains and evaluates it.
 
@@ -229,6 +249,8 @@ def learning(
         resume: Folder of a finished run whose weights and optimizer state are taken up.
         on_step: Given the name of what is done, the steps done and the steps to do; for a progress bar.
         best: Folder for the promoted weights (``trainer.promotion``).
+        checkpoints: Folder for the run's checkpoints (``storage.checkpoint_every_updates``).
+        restore: The checkpoint from which an unfinished run goes on.
     """
     config = found.config
     seed = config.run.seed
@@ -241,29 +263,79 @@ def learning(
         if not (resume / CHECKPOINT).is_dir():
             raise ConfigError(f"{resume} holds no {CHECKPOINT}: the run was not finished; run it again")
         trainer.load(resume / CHECKPOINT)
-        if isinstance(trainer, FsdpLearner):
-            vlm = build(replace(vlm.config, folder=str(trainer.weights().source)))
+        if isinstance(trainer, FsdpLearner | RayLearner):
+            vlm = _with(vlm, trainer.weights())
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(found, model)
     promoted = promoting(found, vlm, trainer, best)
+    saved = Saved(trainer, promoted)
+    if restore is not None:
+        saved.read(restore)
+        model.add(trainer.weights())
+    inner: Learner = promoted or trainer
+    every_checkpoint = config.storage.checkpoint_every_updates
+    if checkpoints is not None and every_checkpoint is not None:
+        inner = CheckpointedLearner(inner, partial(saved.write, checkpoints), every_updates=every_checkpoint)
     file = config.curation.pool.file if resume is None else None
     collected = None if file is None else read_successes(Path(file), found, vlm)
     every_updates = config.trainer.evaluation.every_updates
-    evaluated = EvaluatedLearner(promoted or trainer, held_out, every_updates, first=trainer.weights())
+    evaluated = EvaluatedLearner(inner, held_out, every_updates, first=trainer.weights())
     return Learning(model, evaluated, held_out, vlm, trainer, promoted, collected, found)
 
 
+def _with(vlm: Vlm, weights: Weights) -> Vlm:
+    """Return the model with other weights, which came as a snapshot or as a folder."""
+    if not isinstance(weights.source, dict):
+        return build(replace(vlm.config, folder=str(weights.source)))
+    vlm.use(weights.source)
+    return vlm
+
+
 def _trainer(config: Config, vlm: Vlm) -> RealLearner:
-    """Return what trains: in this process, or in several, from a copy of the model on disk."""
+    """Return what trains: here, or where Ray places it."""
+    if not placed(config, "learner"):
+        return _trainer_here(config, vlm)
+    folder = Path(mkdtemp(prefix="dartsim-learner-", dir=config.ray.folder))
+    snapshot = vlm.snapshot()
+    save_file(snapshot, folder / _FIRST)
+    try:
+        learner = ray_learner(config, partial(trainer_there, config, folder), folder, Weights(0, snapshot))
+    except BaseException:
+        rmtree(folder, ignore_errors=True)
+        raise
+    finalize(learner, rmtree, folder, ignore_errors=True)
+    return learner
+
+
+def trainer_there(config: Config, folder: Path) -> TorchLearner | FsdpLearner:
+    """Return the configured learner as it is at the very beginning; called where Ray placed it.
+
+    Raises:
+        ConfigError: If the folder of its first weights is not there.
+    """
+    if not (folder / _FIRST).is_file():
+        raise ConfigError(
+            f"there is no {_FIRST} in {str(folder)!r} on the node of the learner; set ray.folder to a folder of a disk "
+            "that all nodes share"
+        )
+    one_thread()
+    vlm = build(vlm_config(config), seed=config.run.seed)
+    vlm.use(load_file(folder / _FIRST))
+    return _trainer_here(config, vlm, folder)
+
+
+def _trainer_here(config: Config, vlm: Vlm, base: Path | None = None) -> TorchLearner | FsdpLearner:
+    """Return what trains: in this process, or in several, from a copy of the model on disk below ``base``."""
     settings = learner_config(config)
     options: dict[str, Any] = {"seed": config.run.seed, "select": _selector(config)}
     if config.backend.learner != "fsdp":
         return TorchLearner(vlm, settings, **options)
     fsdp = config.trainer.fsdp
-    folder = Path(fsdp.folder or mkdtemp(prefix="dartsim-learner-"))
+    folder = Path(fsdp.folder or mkdtemp(prefix="dartsim-learner-", dir=base))
     spread = FsdpSettings(
         ranks=fsdp.ranks,
         device=fsdp.device,
+        gpus=tuple(fsdp.gpus),
         precision=fsdp.precision,
         checkpoint_every=fsdp.checkpoint_every_updates,
         keep_weights=fsdp.keep_weights,
@@ -279,19 +351,36 @@ def _trainer(config: Config, vlm: Vlm) -> RealLearner:
 def vlm_config(config: Config) -> VlmConfig:
     """Return the model that the configuration describes."""
     policy = config.policy
+    if policy.grammar == "ui_tars":
+        return _writer(config)
     make = {"clicks": tiny, "clicks_and_done": tiny_agent, "compact": tiny_writer}[policy.grammar]
-    return make(
+    made = make(
         columns=policy.grid,
         rows=policy.grid,
         family=policy.family,
         max_images=policy.max_images,
         max_texts=policy.max_texts,
     )
+    return made if policy.model is None else replace(made, folder=policy.model, dtype=policy.dtype)
+
+
+def _writer(config: Config) -> VlmConfig:
+    """Return a model of a checkpoint's folder that writes free text in UI-TARS's form."""
+    policy = config.policy
+    absolute = bool(action_grammar(config)[1]["absolute"])
+    text = ui_tars_task(absolute) if policy.instructions is None else read_task(Path(policy.instructions))
+    return VlmConfig(
+        family=policy.family,
+        folder=policy.model,
+        dtype=policy.dtype,
+        prompts=PromptStyle(system=SYSTEM, max_images=policy.max_images, max_texts=policy.max_texts, task=text),
+        decoding=Decoding(temperature=policy.temperature, max_new_tokens=policy.max_new_tokens, grammar="free"),
+    )
 
 
 def learner_config(config: Config) -> LearnerConfig:
     """Return how the configuration wants weights to be updated."""
-    optimizer = config.trainer.optimizer
+    optimizer, lora = config.trainer.optimizer, config.trainer.lora
     values = config.trainer.objective.model_dump()
     objective = ObjectiveConfig(**values | {"advantage": AdvantageConfig(**values["advantage"])})
     return LearnerConfig(
@@ -303,6 +392,7 @@ def learner_config(config: Config) -> LearnerConfig:
         minibatches=optimizer.minibatches,
         max_tokens=optimizer.max_tokens,
         checkpointing=config.backend.learner == "fsdp" and config.trainer.fsdp.checkpointing,
+        lora=None if lora.rank is None else LoraSettings(rank=lora.rank, alpha=lora.alpha),
         mismatch_bound=config.trainer.mismatch_bound,
     )
 

@@ -14,6 +14,7 @@ from dartsim.sim import SimEnvironment
 from dartsim.sim.difficulty import TaskDifficulty, difficulties
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.env_profiles import EnvTiming
+from dartsim.sim.faults import active_kinds
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import Host, place
@@ -73,6 +74,7 @@ def models(config: Config) -> Models:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
     _check_placement(config, timing)
+    active_kinds(config.cluster.faults)
     return Models(
         config=config,
         tasks=tasks,
@@ -81,8 +83,15 @@ def models(config: Config) -> Models:
         lengths=lengths,
         timing=timing,
         gpu=GPU_PROFILES[gpu_name],
-        prompts=PromptModel(window=config.cluster.engine.window, num_turns=max(100, config.rollout.max_turns)),
+        prompts=_prompts(config),
     )
+
+
+def _prompts(config: Config) -> PromptModel:
+    engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
+    if engine.prompt == "text":
+        return PromptModel(image_tokens=0, max_images=1, images_after_cut=1, max_texts=0, num_turns=num_turns)
+    return PromptModel(window=engine.window, num_turns=num_turns)
 
 
 def env_timing(config: Config) -> EnvTiming:
@@ -114,7 +123,7 @@ def hosts(config: Config, env: SimEnvironment) -> list[Host]:
     return [
         Host(
             env,
-            cores=settings.cores,
+            cores=settings.slow_cores if number < settings.slow_count else settings.cores,
             memory_gib=settings.memory_gib,
             concurrent_starts=settings.concurrent_starts,
             name=f"host-{number}",

@@ -16,13 +16,14 @@ from dartsim.types import Weights
 from real.evaluate import evaluate
 from real.fsdp.learner import FsdpLearner
 from real.learner import TorchLearner
+from real.ray_cluster.learner import RayLearner
 from real.vlm import Vlm, VlmPolicy
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""
 
 
-RealLearner = TorchLearner | FsdpLearner
+RealLearner = TorchLearner | FsdpLearner | RayLearner
 """A learner whose state can be kept, gone back to and written."""
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVarTuple, Unpack
 
@@ -23,10 +23,13 @@ from dartsim.rollout import Service
 from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
+from dartsim.run.origin import Origin
+from dartsim.run.ray import placed, ray_desktops, ray_workers, session
 from dartsim.run.system import System, success_pool
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.trace import Trace
+from dartsim.types import Weights
 from real.idle import IdleSelector
 
 if TYPE_CHECKING:
@@ -36,15 +39,19 @@ Ts = TypeVarTuple("Ts")
 
 
 class RunLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time begins at 0, as that of a simulated one does, and that knows how idle it was."""
+    """An event loop whose time begins at 0, as that of a simulated one does, and that knows how idle it was.
 
-    def __init__(self) -> None:
+    Args:
+        start: Where its time begins instead, seconds.
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
         self._watched = IdleSelector()
         super().__init__(self._watched)
-        self._began = super().time()
+        self._began = super().time() - start
 
     def time(self) -> float:
-        """Return the seconds since the loop was made."""
+        """Return the seconds since the loop was made, and ``start``."""
         return super().time() - getattr(self, "_began", 0.0)
 
     def call_soon_threadsafe(
@@ -64,6 +71,7 @@ def run_realtime(
     *,
     store: Store | None = None,
     learning: Learning | None = None,
+    origin: Origin | None = None,
     folder: Path | None = None,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
@@ -75,6 +83,7 @@ def run_realtime(
         found: The configuration, with what it names.
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
+        origin: Where the run goes on; None: it begins.
         folder: Where the run's timings are written; None writes none.
         on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
         on_advance: Called with the run's time now and then; for a progress bar.
@@ -82,16 +91,18 @@ def run_realtime(
     """
     traces: list[Trace] = []
     interrupted = False
+    start = 0.0 if origin is None else origin.seconds
 
     async def main() -> None:
         nonlocal interrupted
         async with AsyncExitStack() as stack:
+            stack.enter_context(session(found.config))
             timings = None if folder is None else stack.enter_context(Timings.open(folder))
             loop = asyncio.get_running_loop()
             if timings is not None and isinstance(loop, RunLoop):
                 watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")
                 stack.callback(watching.cancel)
-            system = await RealParts(found, learning, stack, timings).assemble(store or MemoryStore())
+            system = await RealParts(found, learning, stack, timings, origin).assemble(store or MemoryStore())
             traces.append(system.trace)
             if on_start is not None:
                 on_start(system.trace)
@@ -99,11 +110,11 @@ def run_realtime(
                 ticker = asyncio.create_task(_tick(on_advance, every_seconds), name="progress")
                 stack.callback(ticker.cancel)
             try:
-                await system.run(found.config.run.hours * 3600.0)
+                await system.run(found.config.run.hours * 3600.0 - start)
             except asyncio.CancelledError:
                 interrupted = True
 
-    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=RunLoop) as runner:
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=partial(RunLoop, start)) as runner:
         runner.run(main())
     if not traces:
         raise KeyboardInterrupt  # before anything ran
@@ -129,14 +140,21 @@ class RealParts:
     """The parts that a configuration asks for, on the running loop; what they hold is let go by ``stack``."""
 
     def __init__(
-        self, found: Models, learning: Learning | None, stack: AsyncExitStack, timings: Timings | None = None
+        self,
+        found: Models,
+        learning: Learning | None,
+        stack: AsyncExitStack,
+        timings: Timings | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._found = found
         self._config: Config = found.config
         self._learning = learning
         self._stack = stack
         self._timings = timings
-        self._streams = Streams(found.config.run.seed)
+        self._origin = origin
+        self._streams = Streams(found.config.run.seed, life=1 if origin is None else origin.life)
+        self._version = 0 if origin is None else origin.recovered.version
 
     @cached_property
     def _world(self) -> BridgeEnvironment:
@@ -146,7 +164,7 @@ class RealParts:
         """Return the control plane over the parts."""
         successes = success_pool(self._config)
         if successes is not None and self._learning is not None:
-            self._learning.fill(successes)
+            self._learning.fill(successes, begun=self._origin is not None)
         provider, workers = await self._provider(), await self._workers()
         return System(
             self._config,
@@ -159,6 +177,8 @@ class RealParts:
             streams=self._streams,
             way=self._way,
             successes=successes,
+            weights=Weights(self._version, self._learning.newest.source if self._learning else None),
+            origin=self._origin,
         )
 
     def _trace(self) -> Trace:
@@ -169,6 +189,7 @@ class RealParts:
             num_workers=config.rollout.num_workers,
             max_segments=config.trace.max_segments,
             max_snapshots=config.trace.max_snapshots,
+            max_requests=config.trace.max_requests,
             first_spacing_seconds=min(5.0, 36.0 * config.run.hours),
         )
 
@@ -178,6 +199,8 @@ class RealParts:
 
     async def _desktops(self) -> EnvProvider:
         kind = self._config.backend.desktops
+        if placed(self._config, "desktops"):
+            return await self._stack.enter_async_context(ray_desktops(self._found))
         if kind == "sim":
             return backend.provider(self._found, self._world, self._streams)
         if kind == "mock":
@@ -199,9 +222,11 @@ class RealParts:
         learning = self._learning
         if kind == "sim":
             model = learning.model if learning else None
-            return backend.workers(self._found, self._world, self._streams, model)
+            return backend.workers(self._found, self._world, self._streams, model, version=self._version)
         if learning is None:
             raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
+        if kind == "local" and placed(self._config, "workers"):
+            return await self._stack.enter_async_context(ray_workers(self._found, learning))
         if kind == "local":
             local = learning.local_workers(self._config.rollout.num_workers)
             for worker in local:

@@ -6,18 +6,23 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dartsim.curation import MemoryStore
 from dartsim.ports import Store
 from dartsim.rng import Streams
 from dartsim.run.backend import learner, provider, way, workers
+from dartsim.run.faulted import faulted
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
+from dartsim.run.origin import Origin
 from dartsim.run.system import System, success_pool
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.simulate import SimReport
 from dartsim.trace import Trace
+from dartsim.trace.waits import told
+from dartsim.types import Weights
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -31,6 +36,7 @@ def run_simulation(
     *,
     store: Store | None = None,
     learning: Learning | None = None,
+    origin: Origin | None = None,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     every_seconds: float = 60.0,
@@ -41,23 +47,25 @@ def run_simulation(
         found: The configuration, with what it names.
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
+        origin: Where the run goes on; None: it begins.
         on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
         on_advance: Called with the virtual time now and then; for a progress bar.
         every_seconds: Virtual seconds between two such calls.
     """
     config = found.config
+    start = 0.0 if origin is None else origin.seconds
     reports: list[SimReport] = []
     traces: list[Trace] = []
     interrupted = False
 
     async def main() -> None:
         nonlocal interrupted
-        system = build(found, store or MemoryStore(), learning)
+        system = build(found, store or MemoryStore(), learning, origin)
         traces.append(system.trace)
         if on_start is not None:
             on_start(system.trace)
         try:
-            await system.run(config.run.hours * 3600.0)
+            await system.run(config.run.hours * 3600.0 - start)
         except asyncio.CancelledError:
             interrupted = True
 
@@ -66,6 +74,7 @@ def run_simulation(
         simulate(
             main(),
             seed=config.run.seed,
+            start=start,
             on_advance=on_advance,
             every_seconds=every_seconds,
             on_end=reports.append,
@@ -94,32 +103,38 @@ def _rare_collections() -> Iterator[None]:
             gc.unfreeze()
 
 
-def build(found: Models, store: Store, learning: Learning | None = None) -> System:
+def build(found: Models, store: Store, learning: Learning | None = None, origin: Origin | None = None) -> System:
     """Build the control plane over the cluster model, on the running simulated loop."""
     config = found.config
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop), "the cluster model needs the environment of a simulated loop"
-    streams = Streams(config.run.seed)
+    streams = Streams(config.run.seed, life=1 if origin is None else origin.life)
+    version = 0 if origin is None else origin.recovered.version
     trace = Trace(
         loop.time,
         num_envs=config.rollout.num_desktops,
         num_workers=config.rollout.num_workers,
         max_segments=config.trace.max_segments,
         max_snapshots=config.trace.max_snapshots,
+        max_requests=config.trace.max_requests,
         first_spacing_seconds=min(60.0, 36.0 * config.run.hours),
     )
+    loop.explain = partial(told, trace)
     successes = success_pool(config)
     if successes is not None and learning is not None:
-        learning.fill(successes)
+        learning.fill(successes, begun=origin is not None)
+    harm = faulted(found, loop.env, streams, trace)
     return System(
         config,
         tasks=found.tasks,
-        provider=provider(found, loop.env, streams),
-        engines=workers(found, loop.env, streams, learning.model if learning else None),
-        learner=learner(config, streams, learning.learner if learning else None),
-        store=store,
+        provider=harm.desktops(provider(found, loop.env, streams)),
+        engines=harm.workers(workers(found, loop.env, streams, learning.model if learning else None, version=version)),
+        learner=harm.learner(learner(config, streams, learning.learner if learning else None)),
+        store=harm.store(store),
         trace=trace,
         streams=streams,
-        way=lambda pool: way(config, loop.env, pool),
+        way=lambda pool: harm.way(way(config, loop.env, pool)),
         successes=successes,
+        weights=Weights(version, learning.newest.source if learning else None),
+        origin=origin,
     )

@@ -8,7 +8,9 @@ from contextlib import suppress
 from math import inf
 
 from dartsim.config import Config
+from dartsim.config.rules import num_groups
 from dartsim.curation import (
+    AdmissionRule,
     AttemptsBySuccess,
     AttemptsRule,
     BatchRule,
@@ -30,6 +32,7 @@ from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
 from dartsim.rng import Streams
 from dartsim.rollout import (
     EnvCluster,
+    InTurn,
     LeastInFlight,
     Limits,
     LockStepService,
@@ -42,6 +45,8 @@ from dartsim.rollout import (
     SyncPlan,
     WarmProvider,
 )
+from dartsim.run.origin import Origin
+from dartsim.run.words import SystemWords
 from dartsim.trace import Trace
 from dartsim.trace.trace import HELD_OUT, UpdateRecord
 from dartsim.trainer import RetryRule, Trainer
@@ -62,6 +67,8 @@ class System:
         streams: Random streams of the run's seed.
         way: Puts the way between desktops and inference pool in front of the latter.
         successes: Stored successes for groups in which all failed; None for none.
+        weights: What the engines serve.
+        origin: Where the run goes on; None: it begins.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class System:
         streams: Streams,
         way: Callable[[Service], Service],
         successes: SuccessPool | None = None,
+        weights: Weights | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.trace = trace
         self._num_updates = config.run.updates
@@ -84,7 +93,7 @@ class System:
         self.data = _data_manager(config, tasks, store, trace, streams, successes)
         self.pool = RolloutService(
             engines,
-            weights=Weights(0),
+            weights=weights or Weights(0),
             router=_router(config),
             plan=_sync_plan(config),
             trace=trace,
@@ -106,18 +115,24 @@ class System:
             self.warm = WarmProvider(provider, num_envs=rollout.num_envs, tracks=spares, rule=rule, trace=trace)
         self.cluster = EnvCluster(self.warm or provider, num_envs=rollout.num_envs, rule=rule, trace=trace)
         self.rollout = Rollout(self.cluster, service, self.data, limits=_limits(config), trace=trace)
+        self.data.withdraw = self.rollout.withdraw
         self.trainer = Trainer(
             learner,
             source=self.data,
             publisher=self.pool,
             trace=trace,
             wait_for_sync=config.trainer.wait_for_sync,
+            publish_every=config.trainer.publish_every,
+            before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
             retry=RetryRule(
                 first_seconds=config.trainer.retry_seconds,
                 longest_seconds=config.trainer.retry_longest_seconds,
                 max_failures=config.trainer.max_failures,
             ),
         )
+        SystemWords(self, store)
+        if origin is not None:
+            origin.take_up(self.data, trace, tasks)
 
     async def run(self, seconds: float) -> None:
         """Run for ``seconds`` of loop time, or until the configured updates are finished; then account for all.
@@ -152,6 +167,9 @@ class System:
             ]
             try:
                 await self._until(seconds)
+            except BaseException:
+                self.data.suspend(failed=any(map(_failed, tasks)))
+                raise
             finally:
                 # Before anything is cancelled: a slot that goes must not make room for another attempt.
                 self.data.end_admission()
@@ -168,9 +186,16 @@ class System:
                 enough.set()
 
         self.trace.sinks.append(judge)
+        self.trace.end = enough.set
+        if self._num_updates is not None and self.data.trainer_version >= self._num_updates:
+            enough.set()  # it crashed between its last update and its end
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await enough.wait()
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
 
 
 def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -202,15 +227,38 @@ def _data_manager(
             max_mean_reward=groups.max_mean_reward,
             drop_equal=groups.drop_equal,
         ),
-        batch_rule=BatchRule(min_groups=curation.batch.min_groups, max_groups=curation.batch.max_groups),
+        batch_rule=BatchRule(
+            min_groups=curation.batch.min_groups,
+            max_groups=curation.batch.max_groups,
+            order=curation.batch.order,
+            wait_age=curation.batch.wait_age,
+        ),
         staleness=StalenessRule(bound=staleness.bound, measured_by=staleness.measured_by),
         units=Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most),
         store=store,
         trace=trace,
         turn_limits=_turn_limits(config),
         max_ahead=curation.max_ahead,
+        admission=_admission(config),
+        requeue_stale=staleness.requeue,
+        cancel_stale=staleness.cancel_running,
+        publish_wait=config.trainer.publish_wait,
         max_replacements=curation.attempts.max_replacements,
         seed=streams.seed_of("curation/attempts"),
+    )
+
+
+def _admission(config: Config) -> AdmissionRule:
+    size, bounds = config.curation.batch.max_groups, config.curation.admission
+
+    def groups(batches: float | None) -> int | None:
+        return None if batches is None else num_groups(batches, size)
+
+    return AdmissionRule(
+        max_ahead=groups(bounds.ahead_batches),
+        max_open=groups(bounds.open_batches),
+        max_ready=groups(bounds.ready_batches),
+        max_waiting=groups(bounds.waiting_batches),
     )
 
 
@@ -257,13 +305,18 @@ def success_pool(config: Config) -> SuccessPool | None:
 
 def _router(config: Config) -> Router:
     routing = config.rollout.routing
-    return LeastInFlight() if routing.rule == "least_in_flight" else SessionAffine(routing.max_excess)
+    if routing.rule == "least_in_flight":
+        return LeastInFlight()
+    if routing.rule == "session_affine":
+        return SessionAffine(routing.max_excess)
+    return InTurn("session" if routing.rule == "in_turn" else "group")
 
 
 def _sync_plan(config: Config) -> SyncPlan:
     sync = config.rollout.sync
     size = None if sync.workers_at_a_time == "all" else sync.workers_at_a_time
-    return SyncPlan(mode=SyncMode(sync.mode), workers_at_a_time=size)
+    load_seconds = config.rollout.limits.load_seconds
+    return SyncPlan(mode=SyncMode(sync.mode), workers_at_a_time=size, load_seconds=load_seconds)
 
 
 def _limits(config: Config) -> Limits:

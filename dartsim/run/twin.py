@@ -70,6 +70,23 @@ def twin(config: Config, measured: Measured, summary: Mapping[str, Any], entries
     return from_tree(lay_profile(merge(config.model_dump(), changes), measured.settings))
 
 
+def planned(config: Config) -> Config:
+    """Return a real configuration, turned virtual before anything was measured.
+
+    Scheduler, curation and hyper-parameters are its own; desktops, engines and trainer are those of its section
+    ``cluster``, and a surrogate policy draws outcomes of generated tasks (``surrogate``).
+    """
+    changes: Tree = {
+        "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+        "tasks": {"source": "generated", "folder": None, "held_out": 0},
+        "policy": {"kind": "surrogate", "grammar": "clicks", "model": None, "instructions": None},
+        "curation": {"pool": {"file": None, "collected_per_task": 0}},
+        "run": {"target_success": None},
+        "trainer": {"promotion": {"enabled": False}},
+    }
+    return from_tree(merge(config.model_dump(), changes))
+
+
 def _surrogate(config: Config, summary: Mapping[str, Any], entries: Sequence[Entry]) -> Tree:
     """Return the settings of a policy that draws outcomes like those of the run."""
     mean, sd = lengths(entries)

@@ -252,6 +252,15 @@ class FluidEngine:
         self._clear()
         return jobs
 
+    def forget(self) -> list[tuple[Job, int]]:
+        """Take all jobs out, as when requests are aborted; return each with the tokens that it had said."""
+        v = self._v
+        now = self.env.now if self._paused is None else self._paused
+        if self._planned and self._chunk is None and self._heap and now > self._start:
+            v += min(self._steps, self._boundary(now)[0]) - 1
+        said = {job.id: job.output_tokens - (last - v) for last, _, job in self._heap}
+        return [(job, said.get(job.id, 0)) for job in self.abort_all()]
+
     def pause(self) -> None:
         """Freeze all progress, as while weights are loaded under live requests."""
         if self._paused is None:

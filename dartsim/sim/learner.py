@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from dartsim.errors import LearnerFault
 from dartsim.ports import Learner
@@ -46,13 +47,17 @@ class SimLearner:
         self._fails = fails
         self._outage_seconds = outage_seconds
 
+    def seconds(self, batch: Batch) -> float:
+        """Return how long the update with a batch takes, if nothing happens to it."""
+        return self._fixed_seconds + self._turn_seconds * batch.num_turns
+
     async def update(self, batch: Batch) -> UpdateResult:
         """Take the time of an update, then train."""
         await asyncio.sleep(self._outage_seconds())
-        seconds = self._fixed_seconds + self._turn_seconds * batch.num_turns
+        seconds = self.seconds(batch)
         if self._fails():
             await asyncio.sleep(seconds / 2)
             raise LearnerFault(f"update {batch.update} failed half-way (drawn fault)")
         await asyncio.sleep(seconds)
         result = await self._inner.update(batch)
-        return UpdateResult(result.weights, {"update_seconds": seconds, **result.metrics})
+        return replace(result, metrics={"update_seconds": seconds, **result.metrics})

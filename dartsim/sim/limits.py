@@ -71,6 +71,7 @@ class Limits:
                 f"no progress since t={self.last_progress:g} s, for more than stall_seconds="
                 f"{self._stall_seconds:g} s; call loop.progress() when work gets done. Waiting:\n"
                 + describe_waiting(pending_tasks(loop))
+                + loop.parts_wait()
             )
         return self.alarm
 

@@ -13,7 +13,7 @@ import itertools
 import sys
 from asyncio import events
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,8 @@ class SimLoop(LoopServices):
         self._running = False
         self._closing = False
         self._buried: list[asyncio.Task[Any]] = []
+        self.explain: Callable[[], str] | None = None
+        """Tells what the parts of the system wait for, for errors; whoever builds it sets it."""
 
     # ---- time and callbacks
 
@@ -205,7 +207,12 @@ class SimLoop(LoopServices):
             text += f" and {len(tasks)} task{'s wait' if len(tasks) > 1 else ' waits'}:\n"
             text += describe_waiting(tasks)
         crashed = len(crashed_tasks(self))
-        return Stalled(text + (f"\n  ({crashed} more on crashed nodes)" if crashed else ""))
+        text += f"\n  ({crashed} more on crashed nodes)" if crashed else ""
+        return Stalled(text + self.parts_wait())
+
+    def parts_wait(self) -> str:
+        """Return what the parts of the system wait for, if it tells; for errors."""
+        return f"\nits parts:\n{self.explain()}" if self.explain is not None else ""
 
     def _world_failed(self, event: Any) -> None:
         """Raise the failure of a SimPy event that nobody waits for."""

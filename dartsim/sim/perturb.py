@@ -64,6 +64,10 @@ class _PerturbedEnvironment(SimEnvironment):
             return seconds + self._low + self._width * next(self._uniforms)
         return seconds
 
+    def calm(self) -> None:
+        """Stretch nothing any more."""
+        self._share = 0.0
+
 
 class _NodeQueue:
     """What is ready on one node, as on an asyncio loop of its own.
@@ -92,6 +96,8 @@ class _NodeQueue:
 
 class PerturbedLoop(SimLoop):
     """A ``SimLoop`` that picks between nodes at random, and keeps asyncio's order on each."""
+
+    env: _PerturbedEnvironment
 
     def __init__(self, perturbation: Perturbation, *, seed: int = 0, **options: Any) -> None:
         """Make a loop at time 0; ``options`` are those of ``SimLoop``."""
@@ -122,6 +128,10 @@ class PerturbedLoop(SimLoop):
         if call[0] is WAKE_SLEEPER and context.get(NODE) is not None:
             delay = self.env.delay(delay)
         return self.call_at(self.env._now + delay, *call, context=context)
+
+    def calm(self) -> None:
+        """From now on no latency is stretched; the order between nodes goes on to vary."""
+        self.env.calm()
 
     def _handles(self) -> Iterator[Any]:
         yield from super()._handles()
@@ -163,8 +173,10 @@ class PerturbedLoop(SimLoop):
 
     def _let_due_happen(self) -> None:
         """Run what the world has due, and hand due timers to their nodes."""
-        heap: list[Any] = self.env._queue
-        while heap and heap[0][0] <= self.env._now:
+        env = self.env
+        heap: list[Any] = env._queue
+        # peek throws cancelled timers out; left to _step, it would let happen whatever comes after them, at any time.
+        while env.peek() <= env._now:
             item = heap[0][3]
             if item.__class__ is not LaterHandle:
                 self._run_world()

@@ -40,7 +40,7 @@ class PromptModel:
 
     Attributes:
         system_tokens: System text and instruction: the measured first prompt less its image.
-        image_tokens: One 1920x1080 screenshot after Qwen2.5-VL's resize to 1932x1092 (69 x 39 tokens).
+        image_tokens: One 1920x1080 screenshot after Qwen2.5-VL's resize to 1932x1092 (69 x 39 tokens); 0: no image.
         reply_tokens: Mean reply (measured, n = 496).
         turn_tokens: Chat template around a reply and an image; the measured prompts grow by 2,800 a turn.
         max_images: Most screenshots in a prompt (DART: 5).
@@ -109,7 +109,8 @@ class PromptModel:
     def cold(self) -> tuple[Prompt, ...]:
         """The prompt of each turn on an engine that knows nothing of the session."""
         return tuple(
-            Prompt(self._tokens(self.segments(turn)), 0, self.num_images(turn)) for turn in range(self.num_turns)
+            Prompt(self._tokens(self.segments(turn)), 0, self.num_images(turn) if self.image_tokens else 0)
+            for turn in range(self.num_turns)
         )
 
     @cached_property

@@ -39,6 +39,7 @@ def simulate(
     coroutine: Coroutine[Any, Any, T],
     *,
     seed: int = 0,
+    start: float = 0.0,
     perturb: Perturbation | None = None,
     until: float | None = None,
     max_events: int | None = None,
@@ -56,6 +57,7 @@ def simulate(
     Args:
         coroutine: The main task.
         seed: Seed of the streams of ``loop.rng(name)`` and of the perturbation.
+        start: Where the virtual time begins, seconds.
         perturb: How to disturb the order between hosts and the latencies; None leaves both alone.
         until: Virtual seconds after which the run is given up.
         max_events: Callbacks and SimPy events after which it is given up; finds loops that poll.
@@ -86,6 +88,7 @@ def simulate(
         loop = SimLoop(seed=seed, limits=limits, executor_cost=executor_cost, strict=True)
     else:
         loop = PerturbedLoop(perturb, seed=seed, limits=limits, executor_cost=executor_cost, strict=True)
+    loop.env._now = float(start)
     return _run(loop, coroutine, on_end)
 
 

@@ -57,6 +57,11 @@ class SimWorker:
         load_fails: Draws whether a weight change fails.
         prefix_cache: Whether prompts share their prefix with the session's last one on this engine; only a GPU's
             model has such a cache.
+        transfer_seconds: Draws how long a weight change takes that does not restart the engine; like one that does
+            by default.
+        forgets: Whether requests that are kept over a weight change lose their keys and values: they are aborted,
+            and asked again with what they had said so far (a GPU's model only).
+        retry_seconds: Time until they are asked again.
     """
 
     def __init__(
@@ -70,6 +75,9 @@ class SimWorker:
         reload_seconds: Callable[[], float],
         load_fails: Callable[[], bool],
         prefix_cache: bool,
+        transfer_seconds: Callable[[], float] | None = None,
+        forgets: bool = False,
+        retry_seconds: float = 0.0,
     ) -> None:
         self.index = index
         self.engine = engine
@@ -80,7 +88,14 @@ class SimWorker:
         self._policy = policy
         self._reply_tokens = reply_tokens
         self._reload_seconds = reload_seconds
+        self._transfer_seconds = transfer_seconds or reload_seconds
+        self._forgets = forgets
+        self._retry_seconds = retry_seconds
+        self._again: dict[asyncio.Future[None], Job] = {}
+        """Jobs in place of those that a weight change aborted, by what waits for them."""
         self._load_fails = load_fails
+        self.spoils_load: Callable[[], bool] | None = None
+        """Asked at the end of a load: whether it failed for a reason that lies outside."""
         self._cache: PrefixCache | None = None
         if prefix_cache and isinstance(engine, FluidEngine):
             mean_context = prompts.cold[min(prompts.max_images, self._last)].tokens
@@ -99,8 +114,11 @@ class SimWorker:
         try:
             await future
         except BaseException:
-            self.engine.abort(job)
+            self.engine.abort(self._again.get(future, job))
             raise
+        finally:
+            if self._again:
+                self._again.pop(future, None)
         if self.engine.atomic:
             version = self.version
         return self._reply(request, version, prompt.tokens, tokens)
@@ -112,18 +130,38 @@ class SimWorker:
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""
         if mode is SyncMode.RESTART:
-            for job in self.engine.abort_all():
-                _fail(job, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
+            self.kill(lambda: WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         elif mode is SyncMode.KEEP:
             self.engine.pause()
-        await asyncio.sleep(self.engine.stands_still_in + self._reload_seconds())
-        if self._load_fails():
+        draw = self._reload_seconds if mode is SyncMode.RESTART else self._transfer_seconds
+        await asyncio.sleep(self.engine.stands_still_in + draw())
+        if self._load_fails() or (self.spoils_load is not None and self.spoils_load()):
             # What was kept stays frozen: an engine without weights serves nothing.
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
         self.version = weights.version
         if self._cache is not None:
             self._cache.clear()
+        if mode is SyncMode.KEEP and self._forgets and isinstance(self.engine, FluidEngine):
+            self._ask_again(self.engine)
         self.engine.resume()
+
+    def kill(self, fault: Callable[[], WorkerFault]) -> None:
+        """Let all live requests fail; what they hold in the engine is free."""
+        for job in self.engine.abort_all():
+            _fail(job, fault())
+        if self._cache is not None:
+            self._cache.clear()
+
+    def _ask_again(self, engine: FluidEngine) -> None:
+        """Abort what is kept, and hand it in again, with what it had said, after its client's wait."""
+        for job, said in engine.forget():
+            self._loop.call_later(self._retry_seconds, self._resubmit, engine, job, said)
+
+    def _resubmit(self, engine: FluidEngine, job: Job, said: int) -> None:
+        future = job.payload
+        if not future.done():
+            prompt, left = job.prompt_tokens + said, job.output_tokens - said
+            self._again[future] = engine.submit(prompt, 0, job.images, left, _answered, payload=future)
 
 
 def _answered(job: Job) -> None:

@@ -1,11 +1,15 @@
 """Measurements: states and their times, counts, figures by definition, report and traces."""
 
+from dartsim.trace.alarm import Alarm
 from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
 from dartsim.trace.trace import Snapshot, Trace
 from dartsim.trace.tracks import Population, Segment, Track
+from dartsim.trace.waits import Part, parts
 
 __all__ = [
+    "Alarm",
     "DesktopState",
+    "Part",
     "PhaseState",
     "Population",
     "Segment",
@@ -14,4 +18,5 @@ __all__ = [
     "Track",
     "TrainerState",
     "WorkerState",
+    "parts",
 ]

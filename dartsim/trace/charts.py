@@ -20,6 +20,26 @@ BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
 HOURS = "hours"
 """Title of every axis of the run's time."""
+CAUSE_COLORS: Mapping[str, str] = {
+    "in use": "#009e73",
+    "model": "#0072b2",
+    "way": "#56b4e9",
+    "acting": "#8fbf4d",
+    "boots": "#aa4499",
+    "teardown": "#6e4b8b",
+    "set-up": "#cc79a7",
+    "scoring": "#b7d089",
+    "lock step": "#88ccee",
+    "sampling unit": "#f2d94e",
+    "admission limit": "#e69f00",
+    "update": "#7a5cc9",
+    "weight sync": "#d55e00",
+    "failed starts": "#a05a2c",
+    "spare": "#44aa99",
+    "fault": "#882255",
+    "not provisioned": "#9aa5b1",
+}
+"""Colour of every cause of ``dartsim.trace.idle``, in drawing order; states of the same meaning look the same."""
 ENDING_COLOR, DROP_COLOR, STALE_COLOR, PUBLISHED_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9", "#e69f00"
 
 
@@ -29,6 +49,10 @@ def _chart(data: list[dict[str, Any]], height: int, **layout: Any) -> Chart:
 
 def _axis(title: str = "", **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **more}
+
+
+chart, axis = _chart, _axis
+"""What the charts of other pages are made of."""
 
 
 def _floats(values: Iterable[float]) -> list[float]:
@@ -160,6 +184,24 @@ def _over_time(data: list[dict[str, Any]], unit: str, **layout: Any) -> Chart:
         xaxis=_axis(HOURS, hoverformat=".2f", ticksuffix=" h"),
         **layout,
     )
+
+
+def idle_over_time(found: Mapping[str, Any], population: str) -> Chart:
+    """One population's time in the recorded window, in use and by cause of being idle, stacked.
+
+    Args:
+        found: What ``dartsim.trace.idle`` wrote.
+        population: Which one.
+    """
+    edges, shares = found["hours"], found["populations"][population]["shares"]
+    data = []
+    for cause, color in CAUSE_COLORS.items():
+        if cause not in shares:
+            continue
+        steps = [100.0 * share for share in shares[cause]]
+        line = _line(cause, color, edges, [*steps, steps[-1]], "%{y:.1f} %", width=0, shape="hv")
+        data.append({**line, "stackgroup": "one", "fillcolor": color})
+    return _over_time(data, "", yaxis=_axis(range=[0, 100], ticksuffix=" %"))
 
 
 def staleness(summary: Mapping[str, Any]) -> Chart:

@@ -5,7 +5,7 @@ Every figure is measured between a first snapshot (after the warm-up) and the la
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dartsim.trace.states import INTERACTING, SERVING, DesktopState, PhaseState, TrainerState, WorkerState
@@ -88,6 +88,33 @@ def staleness(trace: Trace) -> dict[str, Any]:
     }
 
 
+def staleness_definitions(counts: Mapping[tuple[int, int], int]) -> dict[str, dict[str, float]]:
+    """Return mean and maximum of a trained trajectory's staleness by every system's definition, in versions.
+
+    With *s* the weights trained on, *a* the oldest and *z* the newest that generated any part of it: ``oldest`` s - a
+    (ours; verl's worst, prime-rl's total), ``newest`` s - z (DART's released code), ``age`` s - a + 1 (verl), ``spans``
+    z - a + 1 (verl), ``in_flight`` min(s - a, z - a) and ``in_queue``, the rest of s - a (prime-rl).
+
+    Args:
+        counts: Trajectories by (s - a, s - z).
+    """
+    total = sum(counts.values())
+    definitions: Mapping[str, Callable[[int, int], int]] = {
+        "oldest": lambda oldest, newest: oldest,
+        "newest": lambda oldest, newest: newest,
+        "age": lambda oldest, newest: oldest + 1,
+        "spans": lambda oldest, newest: oldest - newest + 1,
+        "in_flight": lambda oldest, newest: min(oldest, oldest - newest),
+        "in_queue": lambda oldest, newest: oldest - min(oldest, oldest - newest),
+    }
+    found = {}
+    for name, value in definitions.items():
+        values = [(value(*versions), times) for versions, times in counts.items()]
+        mean = sum(number * times for number, times in values) / total if total else 0.0
+        found[name] = {"mean": mean, "max": float(max((number for number, _ in values), default=0))}
+    return found
+
+
 def mean_reward(first: Snapshot, last: Snapshot) -> float | None:
     """Return the mean reward of the attempts that ended between two snapshots; None if none has one."""
     rewarded = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)
@@ -121,6 +148,7 @@ def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float 
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
         **staleness(trace),
+        "staleness_definitions": staleness_definitions(trace.staleness_trajectories),
         **success_rates(trace.snapshots),
         "attempts": int(last.counts.get("attempts", 0)),
         "endings": counted(last, "ending"),
@@ -130,4 +158,5 @@ def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float 
         "faults": counted(last, "fault"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),
+        "alarms": [alarm.plain() for alarm in trace.alarms],
     }

@@ -1,7 +1,8 @@
 """The recorded window as a Chrome trace, for ui.perfetto.dev or chrome://tracing.
 
 One process for each population, one thread for each desktop, worker and the trainer, and one complete event
-for each stay in a state; times are microseconds of simulated time since the start of the run.
+for each stay in a state; times are microseconds of simulated time since the start of the run. Of the newest requests
+there are arrows, from the turn to the request, the batch and the update (``dartsim.trace.flows``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from dartsim.trace.flows import Processes, batches_and_flows
 from dartsim.trace.styles import POPULATIONS, STATES
 from dartsim.trace.timeline import Stay, recorded_window
 from dartsim.trace.trace import Trace
@@ -28,6 +30,8 @@ def perfetto(trace: Trace, *, meta: Mapping[str, Any] | None = None) -> dict[str
                 thread = index + 1
                 events += _thread(process, thread, f"{population.name.removesuffix('s')} {index}")
                 events += _events(process, thread, population.name, states, stays)
+        numbers = {population.name: number + 1 for number, population in enumerate(reversed(trace.populations()))}
+        events += batches_and_flows(trace, window.start, Processes(**numbers))
     return {"displayTimeUnit": "ms", "otherData": dict(meta or {}), "traceEvents": events}
 
 

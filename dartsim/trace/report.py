@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dartsim.trace import charts
+from dartsim.trace.alarm import hours
 from dartsim.trace.rundir import RunDir, write_text
 from dartsim.trace.styles import FIGURES, POPULATIONS, STATES, USEFUL, figure_text
 
@@ -51,6 +52,8 @@ def render_report(run: RunDir) -> Path:
     curve = summary.get("learning")
     if curve:
         plots["learning"] = charts.learning(curve)
+    if run.idle is not None:
+        plots |= {f"idle_{name}": charts.idle_over_time(run.idle, name) for name in POPULATIONS}
     bias = {f"bias{index}": name for index, name in enumerate(summary.get("bias", {}))}
     plots |= {key: charts.bias(summary["bias"][name]) for key, name in bias.items()}
     page = (
@@ -66,10 +69,13 @@ def render_report(run: RunDir) -> Path:
             sentences=_sentences(summary),
             window_minutes=window * 60.0,
             bias=bias,
+            idle=run.idle,
+            populations=POPULATIONS,
             curve=curve,
             promotion=summary.get("promotion"),
             samples=_samples(run),
             facts=_facts(summary),
+            alarms=_alarms(summary),
         )
     )
     write_text(run.report, page)
@@ -119,6 +125,29 @@ def render_comparison(
     )
     write_text(path, page)
     return path
+
+
+def _alarms(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the run's alarms with their times in words."""
+    return [
+        {
+            **alarm,
+            "since": hours(alarm["since_seconds"]),
+            "over": None if alarm["cleared_seconds"] is None else hours(alarm["cleared_seconds"]),
+        }
+        for alarm in summary.get("alarms", ())
+    ]
+
+
+def lone_page(template: str, plots: Mapping[str, charts.Chart], **values: Any) -> str:
+    """Return a page that shows charts of its own, of no single run.
+
+    Args:
+        template: Its file.
+        plots: Its charts by name.
+        values: What else the template names.
+    """
+    return _environment().get_template(template).render(_shared(plots, []), clock="simulated", **values)
 
 
 def _samples(run: RunDir) -> list[dict[str, str]]:
@@ -275,7 +304,7 @@ def _sentences(summary: Mapping[str, Any]) -> list[str]:
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the plain values of the summary that no card or chart shows."""
-    shown = {"config", "learning", "samples", "preset", "seed", "event_hash", "surrogate", *FIGURES}
+    shown = {"alarms", "config", "learning", "samples", "preset", "seed", "event_hash", "surrogate", *FIGURES}
     facts = [(name, value) for name, value in summary.items() if name not in shown]
     plain = [
         (name, f"{value:,.4g}" if isinstance(value, float) else str(value))

@@ -4,6 +4,7 @@
     summary.json    figures of the whole run, seed, event hash and configuration
     series.json     figures by interval of simulated time
     timeline.json   states of desktops, workers and trainer, in the newest stretch; null if not kept
+    idle.json       why desktops, workers and trainer were idle, in that stretch; null if not kept
     trace.json.gz   the same for ui.perfetto.dev, in full
     report.html     all of it on one page
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.errors import ConfigError
+from dartsim.trace.idle import idle
 from dartsim.trace.perfetto import perfetto
 from dartsim.trace.series import series
 from dartsim.trace.timeline import timeline
@@ -30,6 +32,7 @@ CONFIG = "config.toml"
 SUMMARY = "summary.json"
 SERIES = "series.json"
 TIMELINE = "timeline.json"
+IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
 
@@ -59,6 +62,13 @@ class RunDir:
     def timeline(self) -> dict[str, Any] | None:
         """States in the recorded window; None if they were not recorded."""
         return None if _text(self.path, TIMELINE).strip() == "null" else _object(self.path, TIMELINE)
+
+    @cached_property
+    def idle(self) -> dict[str, Any] | None:
+        """Causes of idle time in the recorded window; None if segments were not recorded, or by an older version."""
+        if not (self.path / IDLE).is_file() or _text(self.path, IDLE).strip() == "null":
+            return None
+        return _object(self.path, IDLE)
 
     @property
     def report(self) -> Path:
@@ -97,6 +107,7 @@ def write_run(
     write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
     write_text(path / SERIES, _compact(series(trace)))
     write_text(path / TIMELINE, _compact(timeline(trace)))
+    write_text(path / IDLE, _compact(idle(trace)))
     # No time in the header: the same run writes the same bytes.
     write_bytes(path / TRACE, gzip.compress(_compact(perfetto(trace, meta=meta)).encode(), mtime=0))
     return RunDir(path)

@@ -8,15 +8,21 @@ taken when an attempt or an update ends and one is due.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
+from dartsim.trace.alarm import Alarm
 from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
 from dartsim.trace.tracks import Clock, Population
-from dartsim.types import Batch, Drop, Trajectory
+from dartsim.trace.waits import Part
+from dartsim.types import Batch, Drop, Trajectory, Version
 
 _VERSIONS = attrgetter("reply.oldest_version", "reply.version")
+
+MAX_BATCHES = 256
+"""Newest batches kept for the flows of the Perfetto trace."""
 
 HELD_OUT = "held_out/success_rate"
 """Name of the update metric that evaluations on held-out tasks write."""
@@ -58,6 +64,30 @@ class UpdateRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+Asked = tuple[int, int, int, int, float, float]
+"""One answered request: (desktop, worker, attempt, turn, asked, answered), times in seconds of loop time.
+
+A plain tuple, for the reason of ``dartsim.trace.tracks.Segment``.
+"""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """One batch, for the flows of the Perfetto trace.
+
+    Attributes:
+        update: Its update.
+        leased: Loop time at which the trainer took it, seconds.
+        attempts: When each of its attempts ended, loop time in seconds, by the attempt's number.
+        trained: Loop time at which its update was finished; None as long as it is not.
+    """
+
+    update: int
+    leased: float
+    attempts: Mapping[int, float]
+    trained: float | None = None
+
+
 class Counts:
     """Totals counted on the hot path; plain attributes, because a dictionary costs twice as much."""
 
@@ -79,6 +109,7 @@ class Trace:
         max_segments: Newest state segments to keep for each population; 0 keeps none.
         max_snapshots: Snapshots to keep; when full, every other one is dropped and their spacing doubled.
         first_spacing_seconds: Smallest spacing of snapshots.
+        max_requests: Newest answered requests to keep for the flows of the Perfetto trace; 0 keeps none.
     """
 
     def __init__(
@@ -90,6 +121,7 @@ class Trace:
         max_segments: int = 0,
         max_snapshots: int = 400,
         first_spacing_seconds: float = 60.0,
+        max_requests: int = 0,
     ) -> None:
         if max_snapshots < 2:
             raise ValueError(f"max_snapshots must be at least 2, got {max_snapshots}")
@@ -103,6 +135,8 @@ class Trace:
         self.counts: Counter[str] = Counter()
         self.staleness: Counter[tuple[int, int]] = Counter()
         """Trained turns by (versions behind of their oldest weights, of their newest weights)."""
+        self.staleness_trajectories: Counter[tuple[int, int]] = Counter()
+        """Trained trajectories by the same of all of their turns."""
         self.offered: Counter[str] = Counter()
         self.trained: Counter[str] = Counter()
         self.staleness_max = 0
@@ -112,6 +146,18 @@ class Trace:
         """Called with every finished update, in order."""
         self.watchers: list[Callable[[Trajectory], None]] = []
         """Called with every ended attempt, in order."""
+        self.on_snapshot: list[Callable[[], None]] = []
+        """Called after every snapshot."""
+        self.details: dict[str, Callable[[int], str]] = {}
+        """By population: the particulars of what one of its parts waits for; see ``dartsim.trace.waits``."""
+        self.tellers: list[Callable[[], Part]] = []
+        """Tell of parts without a track what they wait for."""
+        self.alarms: list[Alarm] = []
+        """Raised so far, in order."""
+        self.end: Callable[[], None] = _go_on
+        """Ends the run before its time; the system sets it."""
+        self.requests: deque[Asked] | None = deque(maxlen=max_requests) if max_requests else None
+        self.batches: deque[Gathered] = deque(maxlen=MAX_BATCHES if max_requests else 0)
         self.snapshots: list[Snapshot] = []
         self._max_snapshots = max_snapshots
         self._spacing = first_spacing_seconds
@@ -155,11 +201,16 @@ class Trace:
     def batch_leased(self, batch: Batch) -> None:
         """A batch was given to the trainer."""
         self.counts["admitted_turns"] += batch.num_turns
+        if self.requests is not None:
+            ended = {trajectory.attempt.id: trajectory.finished for trajectory in batch.trajectories}
+            self.batches.append(Gathered(batch.update, self.clock(), ended))
 
     def batch_released(self, batch: Batch) -> None:
         """A batch came back untrained."""
         self.counts["admitted_turns"] -= batch.num_turns
         self.counts["failed_updates"] += 1
+        if self.batches:
+            self.batches.pop()
 
     def update_finished(self, batch: Batch, metrics: Mapping[str, float]) -> None:
         """An update was finished; its turns count as trained from now on."""
@@ -172,7 +223,10 @@ class Trace:
             for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
                 total += (batch.version - oldest) * times
                 self.staleness[batch.version - oldest, batch.version - newest] += times
+            self.staleness_trajectories[behind, batch.version - trajectory.newest_version] += 1
             num_turns += len(trajectory.turns)
+        if self.batches:
+            self.batches[-1].trained = self.clock()
         self.counts["updates"] += 1
         self.counts["trained_turns"] += num_turns
         self.counts["trained_trajectories"] += len(trajectories)
@@ -213,6 +267,8 @@ class Trace:
             del self.snapshots[1:-1:2]  # never the first or the last
             self._spacing *= 2
         self._next = self.clock() + self._spacing
+        for told in self.on_snapshot:
+            told()
         return snapshot
 
     def measure(self) -> Snapshot:
@@ -230,12 +286,84 @@ class Trace:
             counts=counts,
         )
 
+    # -- going on after a crash -------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return everything counted up to now, as JSON can say it; snapshots and updates are kept apart."""
+        now = self.measure()
+        return {
+            "time": now.time,
+            "desktops": now.desktops,
+            "workers": now.workers,
+            "trainer": now.trainer,
+            "phase": now.phase,
+            "counts": dict(self.counts),
+            "hot": [self.hot.generated_turns, self.hot.prompt_tokens, self.hot.response_tokens],
+            "staleness": [[*versions, number] for versions, number in self.staleness.items()],
+            "staleness_max": self.staleness_max,
+            "offered": dict(self.offered),
+            "trained": dict(self.trained),
+            "running": self._running,
+        }
+
+    def restore(
+        self, state: Mapping[str, Any], *, snapshots: Sequence[Snapshot] = (), updates: Sequence[UpdateRecord] = ()
+    ) -> None:
+        """Go on counting from what ``state`` returned, before anything happened here.
+
+        Args:
+            state: What was counted; the time of the run goes on from its time.
+            snapshots: Those of then, oldest first.
+            updates: Likewise.
+        """
+        self.started = self.clock() - state["time"]
+        for population in (*self.populations(), self.phase):
+            population.totals = [a + b for a, b in zip(population.totals, state[population.name], strict=True)]
+        self.counts = Counter(state["counts"])
+        self.hot.generated_turns, self.hot.prompt_tokens, self.hot.response_tokens = state["hot"]
+        self.staleness = Counter({(oldest, newest): number for oldest, newest, number in state["staleness"]})
+        self.staleness_max = state["staleness_max"]
+        self.offered, self.trained = Counter(state["offered"]), Counter(state["trained"])
+        self.updates.extend(updates)
+        self._running = state["running"]
+        if self._running:
+            self.phase.tracks[0].enter(PhaseState.ROLLOUT)
+        self.snapshots = list(snapshots) or self.snapshots[:1]
+        while len(self.snapshots) >= self._max_snapshots:
+            del self.snapshots[1:-1:2]
+            self._spacing *= 2
+        self.snapshot()
+
+    def untrain(self, trajectories: Sequence[Trajectory], version: Version) -> None:
+        """Take back what was counted of a finished update, whose weights are lost.
+
+        Args:
+            trajectories: Those that were in it and may be trained again.
+            version: The weights that it was trained with.
+        """
+        num_turns = 0
+        for trajectory in trajectories:
+            self.trained[trajectory.attempt.task.id] -= 1
+            for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
+                self.staleness[version - oldest, version - newest] -= times
+            num_turns += len(trajectory.turns)
+        self.counts["updates"] -= 1
+        self.counts["undone_updates"] += 1
+        for name in ("trained_turns", "admitted_turns"):
+            self.counts[name] -= num_turns
+        self.counts["trained_trajectories"] -= len(trajectories)
+
     def populations(self) -> tuple[Population, ...]:
         """The populations that have a timeline, in drawing order."""
         return (self.desktops, self.workers, self.trainer)
 
     def close(self) -> None:
         """Take the last snapshot and close the timelines."""
+        self.on_snapshot.clear()  # whoever looks on is to see what was going on, not its end
         for population in (*self.populations(), self.phase):
             population.flush()
         self.snapshot()
+
+
+def _go_on() -> None:
+    """Nothing to end: the trace belongs to no system."""

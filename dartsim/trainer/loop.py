@@ -1,7 +1,8 @@
 """``Trainer``: batch, update, publish; again and again.
 
 next_batch --> update --> trained --> publish --> (wait until settled) --> published
-    ^             |
+    ^          ^  |
+    |          +--+ (nobody knows whether it was done; wait, then ask again with the same batch)
     +-- release <-+ (the update failed; wait, then try again)
 """
 
@@ -9,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from dartsim.errors import LearnerFault
+from dartsim.errors import LearnerFault, UpdateUncertain
 from dartsim.ports import BatchSource, Learner, Publisher
 from dartsim.trace import Trace, TrainerState
 from dartsim.trainer.health import MISMATCH_ALARM
 from dartsim.trainer.promoted import COUNTED
-from dartsim.types import Batch
+from dartsim.types import Batch, UpdateResult
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ class RetryRule:
 class Trainer:
     """The training loop.
 
-    Invariant: a batch is trained at most once; when its update fails or is cancelled it goes back.
+    Invariant: a batch is trained at most once; when its update fails or is cancelled it goes back. One whose answer was
+    lost may have been trained, so it does not go back: it is asked for again, by the same number, until it is known.
 
     Args:
         learner: Turns batches into weights.
@@ -49,6 +52,8 @@ class Trainer:
         wait_for_sync: Whether the next batch is taken (and counted as published) only when every worker has
             the new weights: the coupled baseline. DART does not wait.
         retry: What is done about failures.
+        publish_every: Updates between two publications (verl's T, slime's update interval).
+        before_publication: Awaited before weights are published, for schedulers whose rollouts must end first.
     """
 
     def __init__(
@@ -60,6 +65,8 @@ class Trainer:
         trace: Trace,
         wait_for_sync: bool = False,
         retry: RetryRule | None = None,
+        publish_every: int = 1,
+        before_publication: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._learner = learner
         self._source = source
@@ -67,11 +74,16 @@ class Trainer:
         self._trace = trace
         self._wait_for_sync = wait_for_sync
         self._retry = retry or RetryRule()
+        self._publish_every = publish_every
+        self._before_publication = before_publication
         self._track = trace.trainer.tracks[0]
+        self.doing = ""
+        """The update that it does, or did last."""
+        self.failures = 0
+        """Updates that failed in a row."""
 
     async def run(self) -> None:
         """Train until the source has no more batches."""
-        failures = 0
         while True:
             self._track.enter(TrainerState.WAIT_DATA)
             batch = await self._source.next_batch()
@@ -80,15 +92,16 @@ class Trainer:
                 return
             try:
                 await self._train(batch)
-                failures = 0
+                self.failures = 0
             except LearnerFault as fault:
-                failures += 1
-                await self._after_failure(fault, failures)
+                self.failures += 1
+                await self._after_failure(fault, self.failures)
 
     async def _train(self, batch: Batch) -> None:
+        self.doing = f"update {batch.update}: {len(batch.trajectories)} trajectories, {batch.num_turns} turns"
         self._track.enter(TrainerState.TRAINING)
         try:
-            result = await self._learner.update(batch)
+            result = await self._update(batch)
         except BaseException:
             self._source.release(batch)
             raise
@@ -98,11 +111,26 @@ class Trainer:
         if result.metrics.get(MISMATCH_ALARM):
             self._trace.counts[MISMATCH_ALARM] += 1
         self._source.trained(batch, result)
+        if result.weights.version % self._publish_every:
+            return
+        if self._before_publication is not None:
+            self._track.enter(TrainerState.WAIT_SYNC)
+            await self._before_publication()
         self._publisher.publish(result.weights)
         if self._wait_for_sync:
             self._track.enter(TrainerState.WAIT_SYNC)
             await self._publisher.settled(result.weights.version)
         self._source.published(result.weights.version)
+
+    async def _update(self, batch: Batch) -> UpdateResult:
+        """Ask for an update until it is known whether it was done."""
+        while True:
+            try:
+                return await self._learner.update(batch)
+            except UpdateUncertain as fault:
+                self.failures += 1
+                await self._after_failure(fault, self.failures)
+                self._track.enter(TrainerState.TRAINING)
 
     async def _after_failure(self, fault: LearnerFault, failures: int) -> None:
         rule = self._retry

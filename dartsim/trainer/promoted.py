@@ -88,6 +88,11 @@ class PromotedLearner:
         promotions.promoted = Evaluation(version=self.incumbent.version, rewards={})
 
     @property
+    def promotions(self) -> Promotions:
+        """The rule and its record."""
+        return self._promotions
+
+    @property
     def decisions(self) -> list[Decision]:
         """All judgements, oldest first."""
         return self._promotions.decisions

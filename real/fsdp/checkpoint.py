@@ -3,7 +3,7 @@
 FOLDER/learner.json    updates, seed, number of ranks, whether there is optimizer state
 FOLDER/parts/          ``torch.distributed.checkpoint``
 
-Read only your own checkpoints: DCP's description of the parts is a pickle.
+DCP's description of the parts is a pickle: ``descriptions`` reads it without running what it names.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_parts
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from real.fsdp.descriptions import Reader
 from real.fsdp.peers import Ranks
 from real.gradient_steps import GradientSteps
 
@@ -64,10 +64,10 @@ def load(steps: GradientSteps, folder: Path) -> None:
         for name, parameter in steps.parameters.items():
             tensors |= {f"{key}/{name}": torch.zeros_like(parameter) for key in _MOMENTS}
             tensors[f"step/{name}"] = torch.zeros((), device=parameter.device)
-    _check(tensors, FileSystemReader(str(folder / PARTS)).read_metadata().state_dict_metadata)
+    _check(tensors, Reader(str(folder / PARTS)).read_metadata().state_dict_metadata)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process may read it, too
-        load_parts(tensors, checkpoint_id=str(folder / PARTS), no_dist=not dist.is_initialized())
+        load_parts(tensors, storage_reader=Reader(str(folder / PARTS)), no_dist=not dist.is_initialized())
     steps.restore((tensors, numbers))
 
 

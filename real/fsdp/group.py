@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,15 +42,25 @@ class RankGroup:
     Args:
         folder: Holds what the ranks read at their start, and the log.
         ranks: How many.
+        gpus: Those that they may see, by number; empty: all.
         start_seconds: They must be up within this time.
         prepare: Told the address at which the first rank has to call, before they are started.
     """
 
-    def __init__(self, folder: Path, *, ranks: int, start_seconds: float, prepare: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        ranks: int,
+        start_seconds: float,
+        prepare: Callable[[str], None],
+        gpus: Sequence[int] = (),
+    ) -> None:
         self.pids: tuple[int, ...] = ()
         self.log = folder / "ranks.log"
         self._folder = folder
         self._ranks = ranks
+        self._gpus = tuple(gpus)
         self._start_seconds = start_seconds
         self._prepare = prepare
         self._process: subprocess.Popen[bytes] | None = None
@@ -135,11 +145,9 @@ class RankGroup:
                     end.close()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
-        command += [f"--nproc-per-node={self._ranks}", "--local-addr=127.0.0.1", "--max-restarts=0"]
-        command += ["-m", "real.fsdp.rank", str(self._folder)]
+        command = rank_command(self._ranks, str(self._folder))
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"}
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, **rank_variables(self._gpus), "PYTHONPATH": path}
         started: list[subprocess.Popen[bytes] | OSError] = []
         up = threading.Event()
 
@@ -210,6 +218,19 @@ class RankGroup:
             lines = [line.rstrip() for line in log][-500:]
         named = list(dict.fromkeys(line for line in lines if _NAMED.search(line)))
         return f"log {str(self.log)!r}: " + "\n".join((named or lines)[-_TAIL_LINES:])
+
+
+def rank_command(ranks: int, folder: str) -> list[str]:
+    """Return the command line that starts the ranks on this machine."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
+    command += [f"--nproc-per-node={ranks}", "--local-addr=127.0.0.1", "--max-restarts=0"]
+    return [*command, "-m", "real.fsdp.rank", folder]
+
+
+def rank_variables(gpus: Sequence[int]) -> dict[str, str]:
+    """Return what their environment is given."""
+    seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+    return {**seen, "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def _end_with_parent() -> None:

@@ -85,6 +85,7 @@ class FsdpLearner:
         self.group = RankGroup(
             self._folder,
             ranks=self.settings.ranks,
+            gpus=self.settings.gpus,
             start_seconds=self.settings.start_seconds,
             prepare=self._set_up,
         )
@@ -165,6 +166,16 @@ class FsdpLearner:
         """Write weights, optimizer and progress, so that ``load`` goes on, with any number of ranks."""
         with self._one:
             self._saved(folder)
+
+    def save_kept(self, folder: Path) -> None:
+        """Write what was remembered as ``save`` writes what is.
+
+        Raises:
+            ValueError: If nothing was remembered.
+        """
+        if self._kept is None:
+            raise ValueError("there is nothing to write; wanted a call of keep() before")
+        _copied(self._kept, folder)
 
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint of any number of ranks, or of ``TorchLearner``.

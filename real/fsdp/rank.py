@@ -100,13 +100,20 @@ class Rank:
         if "checkpoint" in paths:
             checkpoint.save(self._steps, paths["checkpoint"], self._peers, seed=self._seed)
         self._export(paths["weights"])
-        return {"metrics": metrics, "updates": self._steps.updates}
+        return {"metrics": metrics | _peak(), "updates": self._steps.updates}
 
     def _export(self, folder: Path) -> None:
         first = self._peers.rank == 0
         weights = gathered(self._vlm.model, keep=first)
         if first:
             export_weights(weights, folder, like=self._like)
+
+
+def _peak() -> dict[str, float]:
+    """Return the most memory that this rank has held on its GPU so far; nothing on a processor."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    return {"learner/peak_gib": torch.cuda.max_memory_allocated() / 2**30}
 
 
 class _Driver:

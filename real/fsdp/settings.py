@@ -25,6 +25,7 @@ class FsdpSettings:
     Attributes:
         ranks: Processes, one GPU each where there are some.
         device: ``auto`` takes GPUs if there are as many as ranks.
+        gpus: GPUs of the ranks, by number, in order; empty: the first ones.
         precision: Of what is computed and gathered. Trained weights, gradients that are summed and optimizer state
             stay in the model's own.
         checkpoint_every: Updates between checkpoints. More than 1 saves time, and loses up to as many updates when a
@@ -36,6 +37,7 @@ class FsdpSettings:
 
     ranks: int = 2
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    gpus: tuple[int, ...] = ()
     precision: Literal["float32", "bfloat16"] = "float32"
     checkpoint_every: int = 1
     keep_weights: int = 4
@@ -46,6 +48,8 @@ class FsdpSettings:
         for name in ("ranks", "checkpoint_every", "keep_weights", "start_seconds", "update_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.gpus and len(self.gpus) != self.ranks:
+            raise ValueError(f"{self.ranks} ranks want as many GPUs, got {len(self.gpus)}: {self.gpus}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

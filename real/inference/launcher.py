@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from dartsim.config.secrets import hidden
 from real.inference.client import EngineClient
 from real.inference.errors import EngineStartFailed
 from real.inference.options import EngineOptions
@@ -198,7 +199,7 @@ class LocalEngine:
         environment = os.environ | options.variables(site)
         self.starts += 1
         with self.log.open("ab") as log:
-            log.write(f"{_BEGIN}{self.starts}: {' '.join(command)}\n".encode())
+            log.write(f"{_BEGIN}{self.starts}: {hidden(' '.join(command))}\n".encode())
             log.flush()
             try:
                 self._process = await asyncio.create_subprocess_exec(

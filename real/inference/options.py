@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from dartsim.errors import ConfigError
+from real.loopback import is_loopback
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution goes by another name, and the command cannot find itself."""
@@ -72,7 +73,7 @@ class EngineOptions:
     port: int = 0
     entry: tuple[str, ...] = SERVER
     flags: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     start_seconds: float = 600.0
     stop_seconds: float = 10.0
 
@@ -81,6 +82,12 @@ class EngineOptions:
             raise ConfigError(
                 f"an engine on GPUs {self.devices} wants tensor_parallel = {len(self.devices)}, "
                 f"got {self.tensor_parallel}"
+            )
+        if not is_loopback(self.host):
+            # vLLM's own key guards a part of its routes, and not those that pause and change weights.
+            raise ConfigError(
+                f"an engine on {self.host} could be reached from elsewhere, and the routes that change its weights "
+                "take no token; let it listen on 127.0.0.1 and reach it through an ssh tunnel"
             )
 
     def command(self, port: int, model: str | None = None) -> list[str]:

@@ -129,7 +129,7 @@ def _grammar_processor() -> type[Any]:
 
         def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
             file = Path(vllm_config.model_config.model) / GRAMMAR_FILE
-            self._follows = np.load(file)["follows"] if file.is_file() else None
+            self._follows = np.load(file, allow_pickle=False)["follows"] if file.is_file() else None
             self._refused = None
             if self._follows is not None:
                 self._refused = torch.from_numpy(self._follows == _REFUSED).to(device)

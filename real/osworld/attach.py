@@ -89,7 +89,8 @@ def connect(
         transport: What sends requests; by default sockets.
     """
     width, height = settings.screen
-    found = replace(Desk(server_url=desk) if isinstance(desk, str) else desk, width=width, height=height)
+    known = Desk(server_url=desk) if isinstance(desk, str) else desk
+    found = replace(known, width=width, height=height, token=server.token)
     folders = AttemptFolders(found, root=root, downloads=downloads)
 
     def client() -> VmClient:
@@ -102,7 +103,7 @@ def connect(
 
     async def afresh() -> VmClient:
         assert revert is not None
-        folders.desk = replace(await revert(), width=width, height=height)
+        folders.desk = replace(await revert(), width=width, height=height, token=server.token)
         return client()
 
     options = {} if recycle is None else {"recycle": recycle}

@@ -242,4 +242,5 @@ def _desk(where: TaskFolder) -> dict[str, Any]:
         "chromium_port": where.desk.chromium_url and urlsplit(where.desk.chromium_url).port,
         "vlc_port": where.desk.vlc_url and urlsplit(where.desk.vlc_url).port,
         "cache_dir": str(where.path.resolve()),
+        "token": where.desk.token,
     }

@@ -136,8 +136,9 @@ class Controller:
         failure: Why the desktop did not answer, the last time that it did not. Some getters swallow the error.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.failure: VmUnreachable | None = None
 
     def get_file(self, path: str) -> bytes | None:
@@ -198,7 +199,7 @@ class Controller:
             body, kind = urllib.parse.urlencode(form).encode(), "application/x-www-form-urlencoded"
         elif data is not None:
             body = json.dumps(data).encode()
-        request = urllib.request.Request(self._url + route, data=body, headers={"Content-Type": kind})
+        request = urllib.request.Request(self._url + route, data=body, headers={"Content-Type": kind, **self._headers})
         # Never through a proxy: the desktop is near.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -223,7 +224,7 @@ class Env:
         self.chromium_port: int | None = desk["chromium_port"]
         self.vlc_port: int | None = desk["vlc_port"]
         self.cache_dir: str = desk["cache_dir"]
-        self.controller = Controller(f"http://{self.vm_ip}:{self.server_port}")
+        self.controller = Controller(f"http://{self.vm_ip}:{self.server_port}", desk.get("token", ""))
         self.current_use_proxy = False
 
     @property

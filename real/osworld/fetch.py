@@ -10,11 +10,12 @@ import asyncio
 import os
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
 from real.osworld.failures import FetchFailed
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Downloads:
             looked up in each, in order.
         transport: Of the HTTP client; by default the network.
         max_bytes: Larger files are refused.
+        allowed: Hosts that may have any address; all others must be of the public internet.
+        look_up: Returns the addresses of a host.
     """
 
     def __init__(
@@ -49,8 +52,12 @@ class Downloads:
         sources: Sequence[Path] = (),
         transport: httpx.AsyncBaseTransport | None = None,
         max_bytes: int = MAX_BYTES,
+        allowed: Collection[str] = (),
+        look_up: Resolve = resolve,
     ) -> None:
         self.folder = folder
+        self._allowed = frozenset(host.lower() for host in allowed)
+        self._look_up = look_up
         self.sources = tuple(sources)
         self._transport = transport
         self._max_bytes = max_bytes
@@ -71,6 +78,7 @@ class Downloads:
         parts = urlsplit(url)
         if parts.scheme == "file":
             return self.local(unquote(parts.path))
+        check_host(parts.hostname or "", self._allowed)
         path = self.folder / self.name(url)
         # Attempts of one task begin together and want the same files.
         lock = self._locks.setdefault(url, asyncio.Lock())
@@ -106,8 +114,8 @@ class Downloads:
         async with httpx.AsyncClient(
             timeout=timeout,
             follow_redirects=True,
-            transport=self._transport,
-            event_hooks={"request": [_stay_on_the_web]},
+            transport=self._guarded(url),
+            event_hooks={"request": [self._stay_on_the_web]},
         ) as client:
             for number in range(TRIES):
                 if number:
@@ -121,6 +129,22 @@ class Downloads:
                     if isinstance(exc, httpx.HTTPStatusError) and exc.response.status_code in (401, 403, 404, 410):
                         break
         raise FetchFailed(f"{url} could not be downloaded: {type(reason).__name__}: {reason}") from reason
+
+    def _guarded(self, url: str) -> httpx.AsyncBaseTransport | None:
+        """Return what connects; None leaves it to the client, with the proxies of the environment."""
+        import httpx
+
+        if self._transport is None and behind_proxy(urlsplit(url).scheme):
+            return None  # the proxy looks names up; hosts are judged by their names
+        if self._transport is not None and self._look_up is resolve:
+            return self._transport
+        return guarded(self._transport or httpx.AsyncHTTPTransport(), allowed=self._allowed, look_up=self._look_up)
+
+    async def _stay_on_the_web(self, request: httpx.Request) -> None:
+        """Refuse a redirection to a file of this host, or to a host that may not be asked."""
+        if request.url.scheme not in ("http", "https"):
+            raise FetchFailed(f"found a redirection to {request.url}, wanted one to http or https")
+        check_host(request.url.host, self._allowed)
 
     async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
         handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix=".part-", dir=self.folder)
@@ -137,12 +161,6 @@ class Downloads:
             _rename(name, path)
         finally:
             _discard(name)
-
-
-async def _stay_on_the_web(request: httpx.Request) -> None:
-    """Refuse a redirection to a file of this host."""
-    if request.url.scheme not in ("http", "https"):
-        raise FetchFailed(f"found a redirection to {request.url}, wanted one to http or https")
 
 
 def _rename(name: str, path: Path) -> None:

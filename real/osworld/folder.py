@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from dartsim.errors import TaskFileError
@@ -27,6 +27,7 @@ class Desk:
         height: Pixels.
         password: Of the desktop's user, for ``{CLIENT_PASSWORD}``.
         vlc_password: Of VLC's web interface.
+        token: That the server wants; "" for none.
     """
 
     server_url: str
@@ -36,6 +37,7 @@ class Desk:
     height: int = 1080
     password: str = "password"
     vlc_password: str = "password"
+    token: str = field(default="", repr=False)
 
     def fill(self, command: str | Sequence[str]) -> str | list[str]:
         """Return a command with OSWorld's placeholders replaced."""
@@ -120,4 +122,5 @@ def _write(path: Path, data: bytes) -> None:
 
 def _copy(source: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # never through a link
     shutil.copyfile(source, path)

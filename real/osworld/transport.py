@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
 
+from real.osworld.bounded import Bounded
 from real.osworld.errors import ActionUncertain, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class ServerTraits:
         retry_seconds: Wait between two tries.
         in_container: Whether it runs right in a container, not in a virtual machine there; then the container's limits
             are the desktop's.
+        token: Sent with every request; "" sends none.
     """
 
     screenshot_budget: int | None = 200
@@ -69,6 +71,7 @@ class ServerTraits:
     tries: int = 3
     retry_seconds: float = 0.2
     in_container: bool = False
+    token: str = field(default="", repr=False)
 
 
 OSWORLD_SERVER = ServerTraits(screenshot_budget=200, restart_seconds=8.0)
@@ -114,9 +117,12 @@ class Transport:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
-            transport=transport
-            or httpx.AsyncHTTPTransport(
-                verify=self.base_url.startswith("https:"), limits=limits, trust_env=False, retries=0
+            headers={"Authorization": f"Bearer {traits.token}"} if traits.token else {},
+            transport=Bounded(
+                transport
+                or httpx.AsyncHTTPTransport(
+                    verify=self.base_url.startswith("https:"), limits=limits, trust_env=False, retries=0
+                )
             ),
             trust_env=False,
         )

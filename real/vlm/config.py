@@ -28,14 +28,18 @@ class PromptStyle:
         max_images: Most screenshots in a prompt, the present one included (DART: 5).
         max_texts: Most earlier replies in a prompt (DART: 35).
         terse: Leave out the chat template's role names and line breaks: half the tokens of a short prompt.
+        task: What the user says first; ``{instruction}`` stands for the task's instruction.
     """
 
     system: str = ""
     max_images: int = 5
     max_texts: int = 35
     terse: bool = False
+    task: str = "{instruction}"
 
     def __post_init__(self) -> None:
+        if "{instruction}" not in self.task:
+            raise ConfigError(f"the user's first words lack {{instruction}}: {self.task[:200]!r}")
         if self.max_images < 1 or self.max_texts < 0:
             raise ConfigError(
                 f"a prompt needs max_images >= 1 and max_texts >= 0, got {self.max_images} and {self.max_texts}"

@@ -58,7 +58,7 @@ class PromptBuilder:
         draft = _Draft(self.vocabulary, self._merge, terse=style.terse)
         if style.system:
             draft.message("system", style.system)
-        draft.message("user", observation.instruction)
+        draft.message("user", style.task.replace("{instruction}", observation.instruction))
         turn = len(history)
         first_image = turn + 1 - style.max_images
         first_text = turn - style.max_texts

@@ -70,7 +70,6 @@ def test_engines_that_run_are_attached_to():
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        ((), "DARTSIM_VLLM_PYTHON"),
         (('vllm.addresses=["http://a:1"]',), "make 1 engines"),
         (('vllm.python="python"', "vllm.gpus=[0]"), "make 1 engines"),
     ],
@@ -80,6 +79,64 @@ def test_what_a_run_would_refuse_is_refused(sets, message):
     failed = dry_run(*VLLM, sets=sets)
     assert isinstance(failed.exception, ConfigError)
     assert message in str(failed.exception)
+
+
+def test_an_interpreter_that_nobody_named_is_missing_and_no_error():
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    found = as_json(*VLLM)
+    assert found["engines"]["processes"][0]["command"][0] == "VLLM_PYTHON"
+    assert "vLLM's interpreter" in [one["what"] for one in found["missing"]]
+    said = dry_run(*VLLM)
+    assert said.exit_code == 0, said.output
+    assert "DARTSIM_VLLM_PYTHON" in said.stdout
+
+
+@pytest.mark.parametrize("name", ["osworld-1gpu", "osworld-8gpu", "osworld-16gpu"])
+def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("docker", reason="needs the extra `real`")
+    found = as_json("--preset", name)
+    missing = {one["what"] for one in found["missing"]}
+    assert {"model", "tasks"} <= missing
+    assert ("vLLM's interpreter" in missing) == (name != "osworld-16gpu")
+    command = found["desktops"]["command"]
+    assert command[:3] == ["docker", "run", "--detach"]
+    assert command[-1] == "happysixd/osworld-docker"
+    assert "--volume=/data/Ubuntu.qcow2:/System.qcow2:ro" in command
+    assert "--device=/dev/kvm" in command
+    ranks = found["learner"]["processes"][0]
+    assert f"--nproc-per-node={len(ranks['environment']['CUDA_VISIBLE_DEVICES'].split(','))}" in ranks["command"]
+    assert (
+        sum(host["desktops"] for host in found["desktops"]["hosts"])
+        == {1: 38, 8: 38, 16: 180}[len(found["memory"]["gpus"])]
+    )
+    said = dry_run("--preset", name)
+    assert said.exit_code == 0, said.output
+    assert "missing on this machine" in said.stdout
+    assert "torch.distributed.run" in said.stdout
+
+
+def test_engines_of_another_machine_are_told_with_their_command():
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("docker", reason="needs the extra `real`")
+    there = as_json("--preset", "osworld-16gpu")["engines"]["start_there"]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in there] == list("01234567")
+    last = there[7]["command"]
+    assert last[last.index("--port") + 1] == "8007"
+    assert last[last.index("--model") + 1] == "models/UI-TARS-1.5-7B"
+
+
+def test_parts_that_do_not_fit_are_refused():
+    failed = dry_run("--preset", "osworld-8gpu", sets=("trainer.fsdp.gpus=[0,1,2,3,4,5]",))
+    assert isinstance(failed.exception, ConfigError)
+    assert "would hold engine-0" in str(failed.exception)
+
+
+def test_the_twin_of_a_real_configuration_is_virtual():
+    found = as_json("--preset", "osworld-8gpu", "--twin")
+    assert found["clock"] == "virtual"
+    assert found["engines"] == {"what": "2 modelled"}
+    assert found["memory"] is None
 
 
 def test_containers_are_told_by_image_ports_and_limits():

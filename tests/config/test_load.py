@@ -153,7 +153,7 @@ def test_all_wrong_values_are_named_at_once():
 
 
 def test_the_preset_must_be_a_name():
-    assert "preset must be the name of a preset, got 3; there are: coupled, dart" in refused("preset=3")
+    assert "preset must be the name of a preset, got 3; there are: areal-eta0, areal-eta4" in refused("preset=3")
 
 
 # -- unknown keys ---------------------------------------------------------------------------------

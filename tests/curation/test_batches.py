@@ -1,6 +1,12 @@
 """When there is a batch, and what it takes."""
 
-from dartsim.curation import BatchRule
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.curation import BatchRule, Begun
+from dartsim.types import Group
 
 
 def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready():
@@ -9,3 +15,66 @@ def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready():
     assert list(rule.select(["a"])) == []
     assert list(rule.select(["a", "b"])) == ["a", "b"]
     assert list(rule.select(["a", "b", "c", "d"])) == ["a", "b", "c"]
+
+
+def numbers(chosen):
+    return [group.id for group in chosen]
+
+
+def ready_in_order(made, *ids, versions=None):
+    """Groups that became ready in this order, of these versions."""
+    return [
+        replace(
+            made.group(number),
+            trajectories=(made.trajectory(number, versions=[versions[number] if versions else 0]),),
+            ready=float(place),
+        )
+        for place, number in enumerate(ids)
+    ]
+
+
+def test_what_began_first_comes_first(made):
+    rule = BatchRule(min_groups=1, max_groups=2, order="started")
+    assert numbers(rule.select(ready_in_order(made, 3, 1, 2))) == [1, 2]
+
+
+def test_the_oldest_weights_come_first_then_what_became_ready_first(made):
+    rule = BatchRule(min_groups=1, max_groups=3, order="weights")
+    versions = {1: 5, 2: 4, 3: 5, 4: 6}
+    assert numbers(rule.select(ready_in_order(made, 4, 3, 1, 2, versions=versions))) == [2, 3, 1]
+
+
+def test_in_order_waits_for_every_group_that_began_before(made):
+    rule = BatchRule(min_groups=2, max_groups=2, order="in_order")
+    eligible = ready_in_order(made, 2, 0, 3)
+    assert numbers(rule.select(eligible, [Begun(1, 0)])) == []
+    assert numbers(rule.select(eligible, [Begun(3, 0)])) == [0, 2]
+    assert numbers(rule.select(eligible)) == [0, 2]
+
+
+def test_a_batch_waits_for_running_groups_of_an_age(made):
+    rule = BatchRule(min_groups=1, max_groups=1, wait_age=3)
+    eligible = ready_in_order(made, 0)
+    assert numbers(rule.select(eligible, [Begun(1, 4)], version=6)) == [0]
+    assert numbers(rule.select(eligible, [Begun(1, 4)], version=7)) == []
+    assert rule.looks_at_running
+    assert not BatchRule().looks_at_running
+
+
+@given(
+    st.permutations(range(8)),
+    st.sampled_from(["ready", "started", "weights", "in_order"]),
+    st.integers(1, 4),
+    st.sets(st.integers(0, 7)),
+)
+def test_a_batch_has_distinct_eligible_groups_and_its_size(ids, order, size, running):
+    rule = BatchRule(min_groups=size, max_groups=size + 1, order=order)
+    eligible = [Group(number, None, (), float(place)) for place, number in enumerate(ids) if number not in running]
+    chosen = numbers(rule.select(eligible, [Begun(number, 0) for number in running]))
+    assert set(chosen) <= set(numbers(eligible))
+    assert len(set(chosen)) == len(chosen)
+    assert not chosen or size <= len(chosen) <= size + 1
+    if order == "in_order" and chosen and running:
+        assert max(chosen) < min(running)
+    if order in ("ready", "started", "weights") and len(eligible) >= size:
+        assert chosen

@@ -159,7 +159,8 @@ class Cluster:
         assert data.trained_count == self.store.counts[TrajectoryState.TRAINED] == len(self.trained)
         assert data.dropped == self.store.counts[TrajectoryState.DROPPED]
         kept = data.admitted - data.running - data.leased - data.trained_count - data.dropped
-        assert kept == self.store.counts[TrajectoryState.RECORDED]
+        waiting = self.store.counts[TrajectoryState.RECORDED] + self.store.counts[TrajectoryState.ELIGIBLE]
+        assert kept == waiting
         # Work conserving: who waits, waits for its unit or for room.
         if not data._ending and (self.max_ahead is None or data.ahead < self.max_ahead):
             assert not [slot for slot in data._ready if data._units.gang(slot).open]

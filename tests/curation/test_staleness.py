@@ -25,3 +25,18 @@ def test_what_has_no_turns_is_as_old_as_its_admission(made):
     rule = StalenessRule(bound=1)
     assert rule.fresh(trajectory, 4)
     assert not rule.fresh(trajectory, 5)
+
+
+def test_the_start_counts_whatever_the_turns_were(made):
+    trajectory = made.trajectory(versions=[4, 5], version=3)
+    rule = StalenessRule(bound=2, measured_by="start")
+    assert rule.fresh(trajectory, 5)
+    assert not rule.fresh(trajectory, 6)
+
+
+@pytest.mark.parametrize(
+    ("bound", "measured_by", "hopeless"), [(2, "start", [6, 7]), (None, "start", []), (2, "oldest", [])]
+)
+def test_what_runs_is_hopeless_once_its_start_is_too_old(bound, measured_by, hopeless):
+    rule = StalenessRule(bound=bound, measured_by=measured_by)
+    assert [version for version in range(3, 8) if rule.hopeless(3, version)] == hopeless

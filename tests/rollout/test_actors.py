@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -43,7 +44,7 @@ async def test_an_attempt_starts_when_it_is_admitted_and_is_handed_over_before_i
     assert times == [(0.0, ATTEMPT_SECONDS - 1.0), (ATTEMPT_SECONDS, 2 * ATTEMPT_SECONDS - 1.0)]
 
 
-async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_goes_on(fakes):
+async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_rests_and_goes_on(fakes):
     source = fakes.Source(2)
     provider = fakes.Provider([(2.0, EnvStartFailed("no"))] * 2)
     rollout, cluster, _ = make(fakes, source, provider, tries=2, backoff_seconds=5.0)
@@ -51,8 +52,18 @@ async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_goes
     failed, done = source.finished
     assert (failed.ending, failed.reward, failed.cause) == (Ending.BROKEN, None, "EnvStartFailed")
     assert (failed.started, failed.finished) == (0.0, 9.0)
-    assert (done.ending, done.started) == (Ending.DONE, 9.0)
+    assert (done.ending, done.started) == (Ending.DONE, 9.0 + 10.0)
     assert cluster.leases == {}
+
+
+async def test_a_slot_that_starts_nothing_rests_longer_each_time_until_a_desktop_comes_up(fakes):
+    source = fakes.Source(5)
+    provider = fakes.Provider([(0.0, EnvStartFailed("no"))] * 4)
+    rollout, _, _ = make(fakes, source, provider, tries=1, backoff_seconds=5.0, rest_seconds=15.0)
+    await rollout.run()
+    starts = [t.started for t in source.finished]
+    assert [t.ending for t in source.finished] == [Ending.BROKEN] * 4 + [Ending.DONE]
+    assert [later - earlier for earlier, later in pairwise(starts)] == [5.0, 10.0, 15.0, 15.0]
 
 
 async def test_a_broken_desktop_is_replaced(fakes):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.rollout import LeastInFlight, SessionAffine
+from dartsim.rollout import InTurn, LeastInFlight, SessionAffine
 from dartsim.rollout.routing import Routed
 
 
@@ -130,3 +130,26 @@ def test_a_router_agrees_with_a_search_over_all_workers(operations, max_excess):
             assert router.other_than(worker) in others
             assert router.other_than(worker).in_flight == min(each.in_flight for each in others)
         assert router.num_routable == sum(each.routable for each in everyone)
+
+
+def test_sessions_take_workers_in_turn_whatever_their_load_and_keep_them():
+    router = InTurn()
+    first, second, third = workers(router, 3)
+    load(router, first, 9)
+    assert [router.pick(None).index for _ in range(4)] == [0, 1, 2, 0]
+    assert router.pick(third) is third
+    router.remove(third)
+    assert router.pick(third) is second
+    assert [router.pick(None).index for _ in range(3)] == [0, 0, 1]
+
+
+def test_a_group_s_sessions_share_a_worker():
+    router = InTurn("group")
+    first, second = workers(router, 2)
+    assert {router.pick(None, 4).index for _ in range(3)} == {first.index}
+    assert router.pick(None, 7) is second
+    router.remove(second)
+    assert router.pick(None, 7) is first
+    assert router.pick(second, 7) is first
+    router.add(second)
+    assert router.pick(None, 7) is second

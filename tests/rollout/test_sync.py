@@ -132,6 +132,22 @@ async def test_a_load_that_fails_is_tried_again_and_its_worker_is_down_meanwhile
     assert fakes.spent(service.trace.workers) == {"LOADING": 40.0, "DOWN": 15.0, "IDLE": 45.0 + 10.0}
 
 
+async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
+    engines = fakes.engines(2)
+    whole = engines[0].load
+
+    async def hangs_once(weights, mode):
+        engines[0].load = whole
+        await asyncio.sleep(1000.0)
+
+    engines[0].load = hangs_once
+    service, _ = service_of(fakes, engines, retry_seconds=5.0, load_seconds=60.0)
+    service.publish(Weights(1))
+    await service.settled(1)
+    assert fakes.now() == 60.0 + 5.0 + 10.0 + 10.0
+    assert (service.trace.counts["fault/load"], service.trace.counts["load_cause/load_timeout"]) == (1, 1)
+
+
 async def test_the_wait_after_a_failed_load_stops_growing(fakes):
     engines = fakes.engines(1, load_seconds=0.0, load_faults=[True] * 8)
     service, _ = service_of(fakes, engines, retry_seconds=5.0)
@@ -383,3 +399,19 @@ async def test_a_worker_that_is_down_when_the_run_ends_is_left(fakes):
         task.cancel()
         await asyncio.wait([task])
     assert fakes.now() == 10.0
+
+
+async def test_a_slice_of_all_that_serves_changes_one_by_one_while_another_worker_refuses(fakes):
+    """With two at a time, the last two would otherwise wait for the one that refuses, for ever."""
+    engines = fakes.engines(3)
+    service, _ = service_of(fakes, engines, workers_at_a_time=2)
+
+    async def refuse(weights, mode):
+        raise WorkerFault("torn weights")
+
+    engines[1].load = refuse
+    for version in (1, 2, 3):
+        service.publish(Weights(version))
+        await service.settled(version)
+    assert [worker.version for worker in service.workers] == [3, 0, 3]
+    assert min(service.router.numbers) >= 1, "somebody serves all along"

@@ -78,8 +78,8 @@ class WatchedStore(MemoryStore):
         sizes = self.config.curation.batch
         assert sizes.min_groups <= len(batch.groups) <= sizes.max_groups
 
-    def trained(self, batch, version):
-        super().trained(batch, version)
+    def trained(self, batch, version, *, checkpoint=None):
+        super().trained(batch, version, checkpoint=checkpoint)
         assert version == batch.update == max(self.published) + 1
         self.published.add(version)
         self.trained_ids.update(t.attempt.id for t in batch.trajectories)

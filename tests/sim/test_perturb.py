@@ -277,3 +277,38 @@ def test_the_hash_of_a_perturbed_run_follows_its_seed():
     assert len(hashes) > 3
     again = simulate_reported(ring_of_nodes(), seed=3, perturb=ORDER_ONLY)[1].event_hash
     assert again in hashes
+
+
+def test_a_cancelled_timer_of_the_world_hides_nothing_and_moves_no_clock():
+    """Whatever comes after it, a timer of asyncio or of the world, happens at its own time."""
+    seen = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        env = loop.env
+
+        def note(name):
+            seen.append((name, loop.time()))
+
+        for at, cancels in ((5.0, 3), (8.0, 1)):
+            dead = [env.call_at(at, note, "dead") for _ in range(cancels)]
+            env.call_at(at - 1.0, lambda timers=dead: [timer.cancel() for timer in timers])
+        loop.call_at(5.0, note, "asyncio")
+        env.call_at(9.0, note, "world")
+        env.call_at(5.0, lambda: env.call_at(5.0, note, "never").cancel())
+        await asyncio.sleep(20.0)
+
+    simulate(main(), perturb=Perturbation())
+    assert seen == [("asyncio", 5.0), ("world", 9.0)]
+
+
+def test_calm_ends_the_stretching():
+    async def main():
+        loop = asyncio.get_running_loop()
+        before = loop.env.delay(1.0)
+        loop.calm()
+        return before, [loop.env.delay(1.0) for _ in range(50)]
+
+    before, after = simulate(main(), perturb=Perturbation(latency_share=1.0, latency_seconds=(5.0, 5.0)))
+    assert before == 6.0
+    assert set(after) == {1.0}

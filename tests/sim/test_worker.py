@@ -26,7 +26,7 @@ class Echo:
         return f"turn {request.turn}"
 
 
-def worker(*, load_fails=(), prefix_cache=True, tokens=104):
+def worker(*, load_fails=(), prefix_cache=True, tokens=104, **options):
     loop = asyncio.get_running_loop()
     fails = iter(load_fails)
     return SimWorker(
@@ -38,6 +38,7 @@ def worker(*, load_fails=(), prefix_cache=True, tokens=104):
         reload_seconds=lambda: RELOAD,
         load_fails=lambda: next(fails, False),
         prefix_cache=prefix_cache,
+        **options,
     )
 
 
@@ -230,3 +231,43 @@ async def test_a_worker_that_breaks_its_promise_does_not_conform(broken, message
 
     with pytest.raises(InvariantViolated, match=message):
         await check_policy_worker(Broken())
+
+
+async def test_a_change_without_a_restart_takes_the_time_of_a_transfer():
+    engine = worker(transfer_seconds=lambda: 4.0)
+    for mode, seconds in ((SyncMode.KEEP, 4.0), (SyncMode.DRAIN, 4.0), (SyncMode.RESTART, RELOAD)):
+        before = now()
+        await engine.load(Weights(engine.version + 1), mode)
+        assert now() - before == seconds
+
+
+async def test_requests_that_lose_their_cache_are_asked_again_with_what_they_had_said():
+    """From the middle of a long reply: a transfer, the client's wait, a prefill of all, and the rest of the reply."""
+    whole = await alone(PROMPTS.cold[0], 1000)
+    engine = worker(tokens=1000, transfer_seconds=lambda: 4.0, forgets=True, retry_seconds=1.0)
+    before = now()
+    reply = start(engine.generate(request()))
+    await asyncio.sleep(whole / 2)
+    await engine.load(Weights(1), SyncMode.KEEP)
+    answer = await reply
+    kept = whole + 4.0
+    prefill = await alone(PROMPTS.cold[0], 1)
+    assert (answer.oldest_version, answer.version, answer.response_tokens) == (0, 1, 1000)
+    assert kept + 1.0 + 0.8 * prefill < now() - before - prefill < kept + 1.0 + 1.5 * prefill
+    assert engine.engine.num_jobs == 0
+
+
+async def test_a_request_cancelled_while_it_waits_to_be_asked_again_leaves_nothing():
+    engine = worker(tokens=1000, transfer_seconds=lambda: 4.0, forgets=True, retry_seconds=1.0)
+    reply = start(engine.generate(request()))
+    await asyncio.sleep(0.5)
+    await engine.load(Weights(1), SyncMode.KEEP)
+    reply.cancel()
+    await asyncio.sleep(2.0)
+    assert engine.engine.num_jobs == 0
+    assert engine._again == {}
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+async def test_a_worker_that_forgets_keeps_the_port(forgets):
+    await check_policy_worker(worker(forgets=forgets, retry_seconds=0.5))

@@ -106,7 +106,7 @@ def rgb(text: str) -> tuple[int, int, int]:
 def test_the_report_is_drawn_in_silence_and_offline(visitor: Visitor, folder: Path):
     page = visitor.open(folder / "dart" / "report.html")
     plots = page.locator("[data-plot]")
-    assert plots.count() == 10
+    assert plots.count() == 13
     for index in range(plots.count()):
         assert plots.nth(index).locator("svg.main-svg").count() >= 1
     seen = colors(page.screenshot(full_page=True))

@@ -11,7 +11,7 @@ import pytest
 from dartsim.errors import ConfigError
 from dartsim.trace.rundir import read_run, write_run, write_text
 
-FILES = {"config.toml", "summary.json", "series.json", "timeline.json", "trace.json.gz", "report.html"}
+FILES = {"config.toml", "summary.json", "series.json", "timeline.json", "idle.json", "trace.json.gz", "report.html"}
 
 
 def test_a_run_is_read_back_as_it_was_written(make_run, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import LearnerFault
+from dartsim.errors import LearnerFault, UpdateUncertain
 from dartsim.sim import simulate
 from dartsim.trace import Trace
 from dartsim.trainer import RetryRule, Trainer
@@ -141,6 +141,27 @@ async def test_a_failed_update_returns_its_batch_at_once_and_is_tried_again_afte
     assert world.spent() == {"TRAINING": 300.0, "DOWN": 30.0}
 
 
+async def test_a_batch_whose_answer_was_lost_is_kept_and_asked_for_again():
+    world = World(1, failing=[True, True], error=UpdateUncertain("no answer"), retry=RetryRule(first_seconds=10.0))
+    await world.trainer.run()
+    assert world.events == [
+        (0.0, "batch", 1),
+        (330.0, "trained", 1),
+        (330.0, "publish", 1),
+        (330.0, "published", 1),
+    ]
+    assert world.trace.counts["fault/update"] == 2
+    assert world.spent() == {"TRAINING": 300.0, "DOWN": 30.0}
+
+
+async def test_a_batch_that_nobody_ever_hears_of_is_given_back_when_the_trainer_gives_up():
+    lost = UpdateUncertain("no answer")
+    world = World(1, failing=[True] * 9, error=lost, retry=RetryRule(first_seconds=10.0, max_failures=2))
+    with pytest.raises(UpdateUncertain):
+        await world.trainer.run()
+    assert world.events == [(0.0, "batch", 1), (210.0, "release", 1)]
+
+
 async def test_a_success_makes_the_next_wait_short_again():
     world = World(2, failing=[True, True, False, True], seconds=0.0, retry=RetryRule(first_seconds=10.0))
     await world.trainer.run()
@@ -200,3 +221,20 @@ def test_whenever_it_is_cancelled_no_batch_is_lost_or_trained_twice(moment, wait
         assert asyncio.get_running_loop().env.peek() == inf
 
     simulate(main())
+
+
+async def test_weights_are_published_every_so_many_updates():
+    world = World(batches=5, publish_every=2)
+    await world.trainer.run()
+    assert [number for _, what, number in world.events if what == "publish"] == [2, 4]
+    assert [number for _, what, number in world.events if what == "trained"] == [1, 2, 3, 4, 5]
+
+
+async def test_a_publication_waits_for_what_must_end_before():
+    async def wait():
+        await asyncio.sleep(7.0)
+
+    world = World(batches=1, before_publication=wait)
+    await world.trainer.run()
+    times = {what: time for time, what, _ in world.events}
+    assert times["publish"] - times["trained"] == 7.0

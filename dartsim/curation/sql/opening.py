@@ -23,6 +23,8 @@ def open_store(
     screenshots: bool = True,
     checkpoints: bool = False,
     max_disk_gib: float | None = None,
+    keep_checkpoints: int = 2,
+    settled: bool = False,
 ) -> SqlStore | MemoryStore:
     """Open the store of a run, and make it if it is not there.
 
@@ -36,6 +38,8 @@ def open_store(
         checkpoints: Whether the learner writes checkpoints, under ``checkpoints``, without which its updates do not
             count after a crash.
         max_disk_gib: Most that turns and screenshots may take.
+        keep_checkpoints: How many of the newest stay.
+        settled: As for ``SqlStore``.
 
     Raises:
         ConfigError: If there is no such store.
@@ -56,4 +60,6 @@ def open_store(
         blobs=BlobStore(folder / SCREENS, durable=durable) if screenshots and keep != "none" else None,
         checkpoints=folder / CHECKPOINTS if checkpoints else None,
         max_disk_gib=max_disk_gib,
+        keep_checkpoints=keep_checkpoints,
+        settled=settled,
     )

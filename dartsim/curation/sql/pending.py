@@ -51,6 +51,10 @@ class Pending:
     def __len__(self) -> int:
         return len(self._rows) + len(self._changes)
 
+    def __contains__(self, attempt: int) -> bool:
+        """Whether a trajectory is new and not written yet."""
+        return attempt in self._rows
+
     def add(self, trajectory: Trajectory, seen: Sequence[Seen] | None, *, state: str) -> int:
         """Add a trajectory; return the size of its turns in bytes, as far as it counts now.
 

@@ -7,6 +7,8 @@
 ``durability`` says when a call's transaction is written: ``each`` before the call returns; ``batched`` at the latest
 with the next lease, release or trained mark, or when there is much. What a crash takes from a batched store is the
 newest trajectories and drops, as if those attempts had still been running; never anything that an update used.
+
+A caller that ends what belongs together with ``settle`` has it written together, with its own state: ``settled``.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from dartsim.curation.sql.tables import (
     BATCHES,
     CHECKPOINTS,
     DOCUMENTS,
+    META,
+    METADATA,
     SUCCESSES,
     TASKS,
     TRAJECTORIES,
@@ -42,6 +46,7 @@ from dartsim.curation.sql.tables import (
 from dartsim.curation.sql.writer import Writer, reading
 from dartsim.curation.store import LIVE, MemoryStore, TrajectoryState, own_attempts
 from dartsim.errors import InvariantViolated
+from dartsim.ports import Resumable
 from dartsim.types import Batch, Drop, Group, Observation, Trajectory, Version
 
 Durability = Literal["each", "batched"]
@@ -67,6 +72,8 @@ class SqlStore:
             contains it; None: the learner has nothing to lose, every finished update counts.
         keep_checkpoints: How many of the newest stay.
         max_pending: Changes that a batched store collects at most.
+        settled: Whether a transaction is written by ``settle`` only (and by ``save``, ``flush``, ``close``), rather
+            than by the call that makes it due.
 
     Raises:
         InvariantViolated: On any other transition; nothing of it is written.
@@ -85,6 +92,7 @@ class SqlStore:
         checkpoints: Path | None = None,
         keep_checkpoints: int = 2,
         max_pending: int = 2_000,
+        settled: bool = False,
     ) -> None:
         prepare(engine)
         self._engine = engine
@@ -93,11 +101,19 @@ class SqlStore:
         self._checkpoints = checkpoints
         self._keep_checkpoints = keep_checkpoints
         self._max_pending = max_pending
+        self._settled = settled
+        self._due = False
+        """Whether something was told that is written with the next ``settle``."""
+        self._suspended = False
         self._writer = Writer(engine)
         max_bytes = None if max_disk_gib is None else int(max_disk_gib * 2**30)
         self.contents = Contents(engine, blobs, max_bytes)
+        self._ending: list[int] = []
+        """Trajectories that ended, and whose turns are of no more use unless the success pool holds them."""
         self._ended: list[int] = []
-        """Trajectories whose turns are of no more use."""
+        """Those of them that are written, with their turns."""
+        self._old_checkpoints: list[Path] = []
+        """Folders that go once the transaction that names newer ones is written."""
         self._uncontained: list[int] = []
         """Trained ones that no checkpoint contains yet."""
         self._read_states()
@@ -129,6 +145,8 @@ class SqlStore:
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt, its screenshots first."""
+        if self._suspended:
+            return
         self.states.record(trajectory)
         self._add(trajectory, TrajectoryState.RECORDED.value)
         self._settle()
@@ -147,6 +165,8 @@ class SqlStore:
 
     def eligible(self, group: Group) -> None:
         """Mark a group's own trajectories as eligible."""
+        if self._suspended:
+            return
         self.states.eligible(group)
         attempts = own_attempts(group)
         self._pending.change(attempts, TrajectoryState.ELIGIBLE)
@@ -155,6 +175,8 @@ class SqlStore:
 
     def lease(self, batch: Batch) -> None:
         """Mark as leased to the batch's update."""
+        if self._suspended:
+            return
         self.states.lease(batch)
         attempts = _attempts(batch)
         self._batches += 1
@@ -171,15 +193,17 @@ class SqlStore:
         self._pending.then(insert(BATCHES).values(row))
         members = [{"batch": self._batches, "attempt": attempt} for attempt in attempts]
         self._pending.then_rows(insert(BATCH_MEMBERS), members)
-        self.flush()
+        self._write_soon()
 
     def release(self, batch: Batch) -> None:
         """Mark as eligible again, or as recorded if nobody told that it was."""
+        if self._suspended:
+            return
         self.states.release(batch)
         for attempt in _attempts(batch):
             self._pending.change((attempt,), self.states.live[attempt])
         self._end_lease(batch, "released")
-        self.flush()
+        self._write_soon()
 
     def trained(
         self,
@@ -197,6 +221,8 @@ class SqlStore:
             checkpoint: A whole checkpoint that contains the update, if there is one.
             documents: State by name that goes with it; see ``save``.
         """
+        if self._suspended:
+            return
         if checkpoint is not None and checkpoint.update != batch.update:
             raise InvariantViolated(f"update {batch.update} comes with the checkpoint of update {checkpoint.update}")
         self.states.trained(batch, version)
@@ -214,9 +240,8 @@ class SqlStore:
         if checkpoint is not None or self._checkpoints is None:
             self._end(self._uncontained)
             self._uncontained = []
-        self.flush()
-        for folder in old:
-            shutil.rmtree(folder, ignore_errors=True)
+        self._old_checkpoints.extend(old)
+        self._write_soon()
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
         """Mark as dropped."""
@@ -224,6 +249,8 @@ class SqlStore:
 
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
         """Mark as dropped what is known by number only, as when it cannot be read back."""
+        if self._suspended:
+            return
         self.states.give_up(attempts, reason)
         self._pending.change(attempts, TrajectoryState.DROPPED, reason=reason.value)
         self._end(attempts)
@@ -248,7 +275,10 @@ class SqlStore:
 
     def keep_successes(self, entries: Iterable[Stored]) -> None:
         """Make the stored successes exactly these; ``dartsim.curation.sql.successes`` reads them."""
+        self._tell_successes(entries)
         self.flush()
+
+    def _tell_successes(self, entries: Iterable[Stored]) -> None:
         wanted = {entry.trajectory.attempt.id: entry for entry in entries}
         for attempt in [attempt for attempt in self._uses if attempt not in wanted]:
             del self._uses[attempt]
@@ -264,7 +294,25 @@ class SqlStore:
                 changed = update(SUCCESSES).where(SUCCESSES.c.attempt == attempt).values(uses=entry.uses)
                 self._pending.then(changed)
             self._uses[attempt] = entry.uses
+
+    def settle(self, source: Resumable, *, now: bool = False) -> None:
+        """Write what was told, with the state and the successes of ``source``, if it is time, or ``now``."""
+        if self._suspended or not (now or self._due or self._each or self._much):
+            return
+        self._keep_documents(source.documents())
+        self._tell_successes(source.successes())
         self.flush()
+
+    def suspend(self) -> None:
+        """Write what is pending, and nothing of what is told from now on: the run will go on from here."""
+        if not self._settled:
+            self.flush()
+        self._suspended = True
+
+    def clear(self) -> None:
+        """Forget everything, of a run in which nothing happened."""
+        self._writer.write([(delete(table), None) for table in METADATA.sorted_tables if table is not META])
+        self._read_states()
 
     def recover(self) -> Recovered:
         """Bring the store to a state from which a run can go on, whatever ended the last one; see ``Recovered``."""
@@ -281,16 +329,22 @@ class SqlStore:
     # -- writing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write what is pending."""
-        self.flush()
+        """Write what is pending; with ``settled``, what was not settled is not whole, and is not written."""
+        if not self._settled:
+            self.flush()
 
     def dispose(self) -> None:
         """Let go of the database, when nothing more will come."""
-        self.flush()
+        self.close()
         self._engine.dispose()
 
     def flush(self) -> None:
         """Write what is pending, as one transaction."""
+        self._due = False
+        ending, self._ending = self._ending, []
+        for attempt in ending:
+            if attempt not in self._uses and not self._pending.without_turns(attempt):
+                self._ended.append(attempt)
         steps, num_bytes = self._pending.take()
         self.contents.add((), num_bytes)
         if steps or self._writer.waiting:
@@ -298,13 +352,26 @@ class SqlStore:
         if self._ended:
             ended, self._ended = self._ended, []
             self._forget(ended)
+        for folder in self._old_checkpoints:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._old_checkpoints.clear()
         if self.contents.over:
             self._make_room(0)
 
+    @property
+    def _much(self) -> bool:
+        pending, most = self._pending, self._max_pending
+        return len(pending) >= most or pending.num_turns >= TURNS_A_CHANGE * most
+
     def _settle(self) -> None:
-        pending = self._pending
-        most = self._max_pending
-        if self._each or len(pending) >= most or pending.num_turns >= TURNS_A_CHANGE * most:
+        """End a call that a batched store need not write at once."""
+        if not self._settled and (self._each or self._much):
+            self.flush()
+
+    def _write_soon(self) -> None:
+        """End a call that has to be written: now, or with what belongs to it."""
+        self._due = True
+        if not self._settled:
             self.flush()
 
     def _add(self, trajectory: Trajectory, state: str) -> None:
@@ -313,7 +380,8 @@ class SqlStore:
             return
         seen, new = self.contents.put(trajectory)
         if new and not self.contents.fits(new):
-            self.flush()
+            if not self._settled:
+                self.flush()
             self._make_room(sum(kept.num_bytes for kept in new))
             if not self.contents.fits(new):
                 seen, new = self.contents.without(seen, new), []
@@ -322,13 +390,8 @@ class SqlStore:
 
     def _end(self, attempts: Sequence[int]) -> None:
         """Forget the turns of what needs none any more, if only live ones are kept."""
-        if self._keep != "live":
-            return
-        for attempt in attempts:
-            if attempt in self._uses:
-                continue
-            if not self._pending.without_turns(attempt):
-                self._ended.append(attempt)
+        if self._keep == "live":
+            self._ending.extend(attempts)
 
     def _end_lease(self, batch: Batch, state: str) -> None:
         number = self._leases.pop(batch.update, None)
@@ -361,17 +424,23 @@ class SqlStore:
     def _add_success(self, entry: Stored) -> None:
         trajectory = entry.trajectory
         attempt = trajectory.attempt.id
+        if attempt not in self._pending:
+            self._keep_success(trajectory)
+        values = {"attempt": attempt, "origin": entry.origin.value, "stored": entry.stored, "uses": entry.uses}
+        self._pending.then(insert(SUCCESSES).values(values))
+
+    def _keep_success(self, trajectory: Trajectory) -> None:
+        """Keep the turns of a stored success that is not among what is pending."""
         columns = TRAJECTORIES.c
         with reading(self._engine) as connection:
-            found = connection.execute(select(columns.kept_bytes).where(columns.attempt == attempt)).first()
+            query = select(columns.kept_bytes).where(columns.attempt == trajectory.attempt.id)
+            found = connection.execute(query).first()
         if found is None:
             self._add(trajectory, COLLECTED)
         elif found.kept_bytes is None and self._keep != "none":
             seen, new = self.contents.put(trajectory)
             self._pending.add_blobs(new)
             self.contents.add(new, self._pending.add_turns(trajectory, seen))
-        values = {"attempt": attempt, "origin": entry.origin.value, "stored": entry.stored, "uses": entry.uses}
-        self._pending.then(insert(SUCCESSES).values(values))
 
     def _make_room(self, num_bytes: int) -> None:
         """Forget the turns of what ended first until there is room for more."""

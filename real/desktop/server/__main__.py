@@ -2,7 +2,8 @@
 
 Environment: ``DISPLAY``; ``FRAMEBUFFER``, the file of Xvfb's pixels; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether
 actions run in forked warm interpreters; ``ACTION_PAUSE_SECONDS``, pyautogui's pause after each call in those;
-``SIBLINGS`` (0), whether other containers of the same network may connect.
+``SIBLINGS`` (0), whether other containers of the same network may connect; ``DESKTOP_TOKEN``, which every request has
+to bring, and which no program that is started here gets to see in its environment.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from real.desktop.server.wire import Server
 
 def main() -> None:
     """Serve until killed."""
+    token = os.environ.pop("DESKTOP_TOKEN", "")
     setting = os.environ.get
     connection = XConnection(setting("DISPLAY", ":99"))
     screen, windows = Screen(connection, Path(setting("FRAMEBUFFER", "/dev/shm/Xvfb_screen0"))), Windows(connection)
@@ -35,7 +37,7 @@ def main() -> None:
     desktop.show_background()
     routes = table(desktop, commands, Recording(screen))
     port = int(setting("PORT", "5000"))
-    Server(("0.0.0.0", port), routes, siblings=setting("SIBLINGS", "0") != "0").serve_forever()
+    Server(("0.0.0.0", port), routes, siblings=setting("SIBLINGS", "0") != "0", token=token).serve_forever()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ JSON, 404 and 405 with a small HTML page, HEAD and OPTIONS answered, an unexpect
 
 from __future__ import annotations
 
+import hmac
 import html
 import ipaddress
 import json
@@ -131,15 +132,22 @@ class Server(ThreadingHTTPServer):
         address: Host and port to listen on; port 0 takes a free one.
         routes: Function by (method, path).
         siblings: Whether other members of the container's network may connect.
+        token: What every request has to bring, as ``Authorization: Bearer TOKEN``; "" for none.
     """
 
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(
-        self, address: tuple[str, int], routes: Mapping[tuple[str, str], Route], *, siblings: bool = False
+        self,
+        address: tuple[str, int],
+        routes: Mapping[tuple[str, str], Route],
+        *,
+        siblings: bool = False,
+        token: str = "",
     ) -> None:
         self.routes = routes
+        self._token = token
         self._network, self._gateway = (None, None) if siblings else own_network()
         self._welcome = {self._gateway, own_address()}
         super().__init__(address, _Handler)
@@ -148,6 +156,11 @@ class Server(ThreadingHTTPServer):
         """Refuse what comes from another container; a published port comes from the gateway or from outside."""
         peer = ipaddress.IPv4Address(client_address[0])
         return self._network is None or peer not in self._network or peer in self._welcome
+
+    def admits(self, authorization: str) -> bool:
+        """Whether a request with this header may be answered."""
+        wanted = f"Bearer {self._token}"
+        return not self._token or hmac.compare_digest(authorization.encode(), wanted.encode())
 
     def methods_of(self, path: str) -> list[str]:
         """Return the methods that a path takes, sorted; empty for an unknown path."""
@@ -183,6 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def _serve(self) -> None:
+        if not self.server.admits(self.headers.get("Authorization", "")):
+            self.close_connection = True  # nothing of the body is read
+            self._send(as_page(401, "This desktop wants its token."))
+            return
         try:
             body = self._body()
         except HttpError as exc:

@@ -13,6 +13,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from real.osworld.archives import check_zip
+
 Cell = Any
 Grid = list[list[Cell]]
 
@@ -64,7 +66,9 @@ class Book:
     def _load(self, *, data_only: bool) -> Any:
         import openpyxl
 
-        return openpyxl.load_workbook(BytesIO(self.path.read_bytes()), data_only=data_only)
+        data = self.path.read_bytes()
+        check_zip(data, what=self.path.name)  # an agent may have made it
+        return openpyxl.load_workbook(BytesIO(data), data_only=data_only)
 
     @property
     def names(self) -> list[str]:

@@ -1,0 +1,64 @@
+"""``dartsim faults``: what can go wrong on the modelled cluster, how often by profile, and where that is known from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import out, write_json
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim faults\n\n"
+    "dartsim faults --json - | jq '.kinds[] | select(.place == \"worker\")'\n\n"
+    "dartsim run --preset dart --faults osworld --set cluster.faults.kinds.worker_crash.per_hour=1\n\n"
+    "dartsim run --preset dart --set 'cluster.faults.schedule=[{kind=\"host_lost\", at_seconds=3600}]'"
+)
+
+
+def faults(
+    sources: Annotated[bool, typer.Option("--sources", help="Also say what happens, and where it is known from.")] = (
+        False
+    ),
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON; - for standard output.")
+    ] = None,
+) -> None:
+    """List the kinds of faults that can strike a modelled cluster, with their rates in each profile.
+
+    Rates are shares of calls or messages, or numbers an hour of each desktop, host or worker.
+    `cluster.faults.kinds.NAME` changes one, `cluster.faults.schedule` adds single strikes.
+    """
+    from dartsim.sim.faults import PROFILES, as_data
+
+    kinds = as_data()
+    if json_file is not None:
+        write_json({"profiles": ["none", *PROFILES], "kinds": kinds}, json_file)
+        if json_file == "-":
+            return
+    if sources:
+        for kind in kinds:
+            out.print(_told(kind))
+    else:
+        out.print(_table(kinds, PROFILES))
+        out.print("rates are in thousandths: of the calls of that sort, or times in 1,000 hours of each such part")
+
+
+def _table(kinds: list[dict[str, Any]], profiles: tuple[str, ...]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("kind", no_wrap=True)
+    for profile in profiles:
+        table.add_column(profile, justify="right", no_wrap=True)
+    table.add_column("of 1,000", no_wrap=True)
+    for kind in kinds:
+        rates = (f"{1000.0 * kind['rates'][profile]:g}" for profile in profiles)
+        table.add_row(kind["name"], *rates, kind["unit"])
+    return table
+
+
+def _told(kind: dict[str, Any]) -> str:
+    seen = f"counted as {kind['cause']}" if kind["cause"] else "nobody sees a fault"
+    together = "" if kind["correlation"] == "independent" else f", {kind['correlation']}"
+    return f"[bold]{kind['name']}[/bold] ({kind['place']}{together}): {kind['what']}; {seen}. Source: {kind['source']}"

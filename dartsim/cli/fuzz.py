@@ -1,0 +1,360 @@
+"""``dartsim fuzz``, a search for failing schedules, and ``dartsim replay``, which plays one again."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Out, new_folder
+from dartsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.fuzz import Chunk, Found, Outcome, Tally
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim fuzz\n\n"
+    "dartsim fuzz --seconds 3600 --preset coupled --faults osworld\n\n"
+    "dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations"
+)
+
+REPLAY_EXAMPLES = "Examples:\n\ndartsim replay TOKEN\n\ndartsim replay TOKEN --out failure --json -"
+
+PLANTED_SHARE = 0.25
+"""Of the time: what the search would find is shown by bugs that are planted."""
+
+
+def fuzz(
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, seconds of this machine.")] = 60.0,
+    preset: Annotated[
+        str, typer.Option(help="Whose scheduler is searched; drawn: any; all: each preset in turn.")
+    ] = "drawn",
+    faults: Annotated[str, typer.Option(help="How much goes wrong: none, calm, osworld or hostile.")] = "hostile",
+    seed: Annotated[int, typer.Option(min=0, help="Decides what is drawn.")] = 0,
+    processes: Annotated[int | None, typer.Option(min=1, help="How many at a time; default: one a core.")] = None,
+    planted: Annotated[
+        bool, typer.Option("--planted/--no-planted", help="Whether a quarter of the time shows that bugs are found.")
+    ] = True,
+    out_folder: Out = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output."),
+    ] = None,
+) -> None:
+    """Search for a schedule under which the control plane breaks a rule.
+
+    Tiny clusters under drawn schedulers, latencies, faults and orders of events are played in virtual time, the
+    production code in them watched all along; then all faults heal, and everything must move again. A failure is made
+    as simple as possible, and printed as one line that replays it. Exit code 1: one was found.
+    """
+    from dartsim.fuzz.mutations import MUTATIONS
+    from real.machine import usable_cores
+
+    presets = _presets(preset, faults)
+    workers = processes or usable_cores()
+    share = PLANTED_SHARE if planted else 0.0
+    began = time.monotonic()
+    with _hushed(), _pool(workers) as pool, _bar() as bar:
+        tally, failure = _search(pool, workers, bar, presets, faults, seed, began + seconds * (1.0 - share), seconds)
+        bugs = _plant(pool, bar, seed, list(MUTATIONS), began + seconds) if planted and failure is None else {}
+    wall = time.monotonic() - began
+    figures = _figures(tally, failure, bugs, wall, seed, presets, faults)
+    if failure is not None:
+        figures |= _report(failure, out_folder, errors if json_file == "-" else out)
+    if json_file != "-":
+        _show(tally, bugs, wall)
+    if json_file is not None:
+        write_json(figures, json_file)
+    if failure is not None:
+        raise typer.Exit(1)
+
+
+def replay(
+    token: Annotated[str, typer.Argument(help="What `dartsim fuzz` printed.")],
+    out_folder: Out = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Also write what happened as JSON; - for standard output."),
+    ] = None,
+) -> None:
+    """Play a case of `dartsim fuzz` again, to the byte, and write its folder.
+
+    Exit code 1: it broke a rule again; 0: it no longer does.
+    """
+    from dartsim.fuzz import from_token, play_case
+    from dartsim.fuzz.folder import write_folder
+
+    case = from_token(token)
+    with _hushed():
+        outcome = play_case(case, keep=True)
+    folder = write_folder(out_folder or new_folder(f"replay-{outcome.event_hash}"), outcome)
+    if json_file != "-":
+        out.print(_verdict(outcome), soft_wrap=True, markup=False)
+        out.print(f"event hash {outcome.event_hash}, {outcome.seconds:g} virtual seconds")
+        out.print(f"folder: {folder}", soft_wrap=True)
+    if json_file is not None:
+        write_json(
+            {
+                "rule": outcome.rule,
+                "text": outcome.text,
+                "event_hash": outcome.event_hash,
+                "virtual_seconds": outcome.seconds,
+                "folder": str(folder),
+            },
+            json_file,
+        )
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _presets(preset: str, faults: str) -> list[str]:
+    """Return the presets to search, checked before anything starts."""
+    from dartsim.fuzz.space import DRAWN, MOST_FAULTS, known_presets
+
+    if faults not in MOST_FAULTS:
+        raise ConfigError(f"there are no {faults!r} faults; --faults takes {', '.join(MOST_FAULTS)}")
+    if preset == "all":
+        return known_presets()
+    if preset != DRAWN and preset not in known_presets():
+        raise ConfigError(f"there is no preset {preset!r}; --preset takes {DRAWN}, all, {', '.join(known_presets())}")
+    return [preset]
+
+
+# -- searching ------------------------------------------------------------------------------------
+
+
+def _work(chunk: Chunk, cpu_seconds: float) -> Found:
+    """Search a chunk in a process of the pool."""
+    from dartsim.fuzz import search
+
+    with _hushed():
+        return search(chunk, clock=time.process_time, until=time.process_time() + max(0.0, cpu_seconds))
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Say nothing of faults that are meant to be there, nor of tasks that a failed run left behind."""
+    level, hook = logging.root.manager.disable, sys.unraisablehook
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda left_behind: None
+    try:
+        yield
+    finally:
+        logging.disable(level)
+        sys.unraisablehook = hook
+
+
+class _Inline(Executor):
+    """Does in this process what a pool of one would do."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Do it, and return what came of it."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _quiet() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Executor]:
+    if workers == 1:
+        yield _Inline()
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for process in list(pool._processes.values()):
+                process.terminate()
+            raise
+
+
+def _search(
+    pool: Executor,
+    workers: int,
+    bar: _Bar,
+    presets: list[str],
+    faults: str,
+    seed: int,
+    until: float,
+    seconds: float,
+) -> tuple[Tally, Outcome | None]:
+    """Search until the time is over or something fails; return the failure made simple."""
+    from dartsim.fuzz import Chunk, Tally
+
+    tally, number, began = Tally(), 0, time.monotonic()
+    while (left := until - time.monotonic()) > 0:
+        chunks = [Chunk(seed, number + i, presets[(number + i) % len(presets)], faults) for i in range(2 * workers)]
+        number += len(chunks)
+        jobs = [pool.submit(_work, chunk, left) for chunk in chunks]
+        failures = []
+        for job in as_completed(jobs):
+            found = job.result()
+            tally.add(found.tally)
+            if found.failure is not None:
+                failures.append(found.failure)
+            bar.searched(tally, time.monotonic() - began, seconds)
+        if failures:
+            return tally, _simplest(failures, bar)
+    return tally, None
+
+
+def _simplest(failures: list[Outcome], bar: _Bar) -> Outcome:
+    from dartsim.fuzz import shrink
+
+    first = min(failures, key=lambda outcome: len(outcome.case.token()))
+    return shrink(first, on_run=lambda runs, case: bar.shrinking(runs, len(case.faults), len(case.choices)))
+
+
+def _plant(pool: Executor, bar: _Bar, seed: int, names: list[str], until: float) -> dict[str, dict[str, Any]]:
+    """Look for each planted bug; return runs and CPU seconds until it was found, by its name."""
+    from dartsim.fuzz import Chunk
+
+    left = max(1.0, (until - time.monotonic()) / 3)  # one that is hard to find leaves time to the others
+    jobs = {pool.submit(_work, Chunk(seed, 0, mutation=name, runs=10_000), left): name for name in names}
+    bugs: dict[str, dict[str, Any]] = {}
+    for job in as_completed(jobs):
+        found = job.result()
+        bugs[jobs[job]] = {
+            "found": found.failure is not None,
+            "rule": None if found.failure is None else found.failure.rule,
+            "runs": found.tally.runs,
+            "cpu_seconds": round(found.tally.cpu_seconds, 2),
+        }
+        bar.planted(len(bugs), len(names))
+    return {name: bugs[name] for name in names}
+
+
+# -- showing --------------------------------------------------------------------------------------
+
+
+class _Bar:
+    """How far the search has come."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("searching", total=1.0, live="")
+
+    def searched(self, tally: Tally, elapsed: float, seconds: float) -> None:
+        rate = tally.runs / elapsed if elapsed > 0 else 0.0
+        live = f"{tally.runs} runs ({rate:.0f}/s), {tally.hours:.1f} simulated h, {len(tally.struck)} kinds of faults"
+        self._progress.update(self._task, completed=min(1.0, elapsed / seconds), live=live)
+
+    def shrinking(self, runs: int, faults: int, choices: int) -> None:
+        live = f"a failure: {faults} faults and {choices} settings left after {runs} runs"
+        self._progress.update(self._task, description="simplifying", live=live)
+
+    def planted(self, done: int, total: int) -> None:
+        self._progress.update(self._task, description="planted bugs", completed=done / total, live=f"{done} of {total}")
+
+
+@contextmanager
+def _bar() -> Iterator[_Bar]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[live]}"),
+    )
+    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
+        yield _Bar(progress)
+
+
+def _report(failure: Outcome, out_folder: Path | None, console: Console) -> dict[str, Any]:
+    """Play a failure once more, write its folder, and print the line that replays it."""
+    from dartsim.fuzz import play_case
+    from dartsim.fuzz.folder import write_folder
+
+    with _hushed():
+        again = play_case(failure.case, keep=True)
+    folder = write_folder(out_folder or new_folder(f"fuzz-{again.event_hash}"), again)
+    token = failure.case.token()
+    console.print(_verdict(again), soft_wrap=True, markup=False, highlight=False)
+    console.print(f"folder: {folder}", soft_wrap=True, markup=False, highlight=False)
+    console.print(f"dartsim replay {token}", soft_wrap=True, markup=False, highlight=False)
+    return {
+        "token": token,
+        "rule": again.rule,
+        "text": again.text,
+        "event_hash": again.event_hash,
+        "folder": str(folder),
+    }
+
+
+def _verdict(outcome: Outcome) -> str:
+    case = outcome.case
+    if not outcome.failed:
+        return "no rule was broken"
+    what = ", ".join(f"{name} = {value}" for name, value in sorted(case.choices.items())) or "the simplest cluster"
+    faults = "; ".join(
+        f"{f.kind} from {f.start} s for {f.seconds} s on {'all' if f.target is None else f.target}" for f in case.faults
+    )
+    return f"broken: {outcome.text}\n  at t={outcome.seconds:g} s, {case.preset}: {what}\n  faults: {faults or 'none'}"
+
+
+def _figures(
+    tally: Tally,
+    failure: Outcome | None,
+    bugs: dict[str, dict[str, Any]],
+    wall: float,
+    seed: int,
+    presets: list[str],
+    faults: str,
+) -> dict[str, Any]:
+    return {
+        "seeds": tally.runs,
+        "simulated_hours": round(tally.hours, 3),
+        "violations": int(failure is not None),
+        "planted_total": len(bugs),
+        "planted_found": sum(bug["found"] for bug in bugs.values()),
+        "runs_per_cpu_second": round(tally.runs / tally.cpu_seconds, 1) if tally.cpu_seconds else None,
+        "cpu_seconds": round(tally.cpu_seconds, 1),
+        "wall_seconds": round(wall, 1),
+        "seed": seed,
+        "presets": presets,
+        "fault_profile": faults,
+        "faults_struck": dict(sorted(tally.struck.items())),
+        "schedulers": dict(sorted(tally.schedulers.items())),
+        "planted": bugs,
+    }
+
+
+def _show(tally: Tally, bugs: dict[str, dict[str, Any]], wall: float) -> None:
+    speed = tally.runs / tally.cpu_seconds if tally.cpu_seconds else 0.0
+    out.print(
+        f"{tally.runs} runs, {tally.hours:.1f} simulated hours in {wall:.0f} s ({speed:.0f} runs a CPU second); "
+        f"{len(tally.schedulers)} schedulers, {len(tally.struck)} kinds of faults struck "
+        f"{sum(tally.struck.values())} times"
+    )
+    if not bugs:
+        return
+    found = sum(bug["found"] for bug in bugs.values())
+    table = Table(title=f"{found} of {len(bugs)} planted bugs found", title_justify="left", show_edge=False)
+    for column in ("planted bug", "by", "runs", "CPU s"):
+        table.add_column(column, justify="right" if column in ("runs", "CPU s") else "left")
+    for name, bug in bugs.items():
+        table.add_row(name, bug["rule"] or "not found", str(bug["runs"]), f"{bug['cpu_seconds']:.2f}")
+    out.print(table)

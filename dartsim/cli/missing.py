@@ -1,0 +1,137 @@
+"""What a configuration asks of this machine and the machine does not have, with what to type; nothing is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from dartsim.cli import doctor
+from dartsim.config import Config
+from dartsim.run.estimate import HERE, Estimate
+from dartsim.run.memory import GIB
+
+VARIABLE = "DARTSIM_VLLM_PYTHON"
+
+
+class Missing(NamedTuple):
+    """One thing: what, what was found in its place, and what to type."""
+
+    what: str
+    found: str
+    type: str
+
+
+def missing(
+    config: Config, found: Estimate | None, *, gpus: Callable[[], str | None] = doctor.nvidia_smi
+) -> list[Missing]:
+    """Return all that is missing here for a run of this configuration.
+
+    Args:
+        config: The configuration.
+        found: What it needs.
+        gpus: Returns a line for each GPU of this machine, or None.
+    """
+    if config.backend.virtual:
+        return []
+    parts = (_packages, _vllm, _model, _desktops, _tasks)
+    rest = () if found is None else (*_gpus(found, gpus()), *_sizes(config, found))
+    return [*(one for part in parts for one in part(config)), *rest]
+
+
+def _packages(config: Config) -> Iterator[Missing]:
+    wanted = []
+    if config.policy.kind == "vlm":
+        wanted.append(doctor.check_packages("train packages", doctor.TRAIN, "pip install 'dartsim[train]'"))
+    if config.backend.desktops in ("desktop", "osworld") or config.backend.workers == "vllm":
+        wanted.append(doctor.check_packages("real packages", doctor.REAL, "pip install 'dartsim[real]'"))
+    yield from (Missing(one.name, one.found, one.type) for one in wanted if one.state is not doctor.State.OK)
+
+
+def _vllm(config: Config) -> Iterator[Missing]:
+    vllm = config.vllm
+    if config.backend.workers != "vllm" or vllm.addresses:
+        return
+    python = vllm.python or os.environ.get(VARIABLE)
+    command = f"python -m venv vllm && vllm/bin/pip install vllm && export {VARIABLE}=$PWD/vllm/bin/python"
+    if python is None:
+        yield Missing("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", command)
+    elif shutil.which(python) is None:
+        yield Missing("vLLM's interpreter", f"{python} cannot be run", command)
+
+
+def _model(config: Config) -> Iterator[Missing]:
+    policy = config.policy
+    if policy.kind == "vlm" and policy.model is not None:
+        folder = Path(policy.model)
+        absent = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+        if absent or not any(folder.glob("*.safetensors")):
+            wanted = ", ".join([*absent, *(() if any(folder.glob("*.safetensors")) else ("*.safetensors",))])
+            repository = f"ByteDance-Seed/{folder.name}" if "UI-TARS" in folder.name else f"Qwen/{folder.name}"
+            yield Missing(
+                "model", f"{policy.model} has no {wanted}", f"hf download {repository} --local-dir {policy.model}"
+            )
+    if policy.instructions is not None and not Path(policy.instructions).is_file():
+        yield Missing("instructions", f"there is no file {policy.instructions}", "write it, with {instruction} in it")
+
+
+def _desktops(config: Config) -> Iterator[Missing]:
+    kind, desktop = config.backend.desktops, config.desktop
+    if kind not in ("desktop", "osworld"):
+        return
+    if all(host.url is None for host in desktop.hosts.values()):  # another machine's is not looked at
+        engine = doctor.check_engine()
+        if engine.state is not doctor.State.OK:
+            yield Missing("engine", engine.found, engine.type)
+        if kind == "osworld" and desktop.disk is not None and not Path(desktop.disk).is_file():
+            yield Missing("disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says")
+        kvm = doctor.check_kvm()
+        if kind == "osworld" and kvm.state is not doctor.State.OK:
+            yield Missing("kvm", kvm.found, kvm.type)
+    if desktop.evaluator == "desktop-env":
+        from real.osworld.evaluator_venv import default_home
+
+        if not default_home().is_dir():
+            yield Missing("evaluator", f"there is no {default_home()}", "dartsim evaluator install")
+
+
+def _tasks(config: Config) -> Iterator[Missing]:
+    tasks = config.tasks
+    if tasks.source == "osworld" and tasks.folder is not None:
+        file = Path(tasks.folder) / f"{tasks.list_name}.json"
+        if not file.is_file():
+            yield Missing("tasks", f"there is no file {file}", "git clone https://github.com/xlang-ai/OSWorld")
+
+
+def _gpus(found: Estimate, listed: str | None) -> Iterator[Missing]:
+    wanted = {gpu.number for gpu in found.gpus if gpu.host == HERE}
+    there = len(listed.split("; ")) if listed else 0
+    if wanted and max(wanted) >= there:
+        names = ", ".join(map(str, sorted(wanted)))
+        yield Missing(
+            "gpus", f"{there} on this machine ({listed or 'no nvidia-smi'})", f"a machine with the GPUs {names}"
+        )
+
+
+def _sizes(config: Config, found: Estimate) -> Iterator[Missing]:
+    memory = psutil.virtual_memory().total
+    if found.host_bytes > memory:
+        yield Missing(
+            "memory",
+            f"{memory / GIB:.0f} GiB here; {found.host_bytes / GIB:.0f} at the start, when every process has the model",
+            "more memory, fewer ranks, or policy.dtype = bfloat16 with trainer.lora.rank",
+        )
+    folder = Path(config.trainer.fsdp.folder or Path.cwd())
+    while not folder.is_dir():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if found.disk_bytes > free:
+        yield Missing(
+            "disk space",
+            f"{free / GIB:.0f} GiB free in {folder}; {found.disk_bytes / GIB:.0f} for weights and checkpoints",
+            "trainer.fsdp.folder on a larger disk, or a lower trainer.fsdp.keep_weights",
+        )

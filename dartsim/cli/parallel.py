@@ -1,0 +1,142 @@
+"""Jobs of the laboratory on all cores, one process each, with a bar."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dartsim.cli.console import errors
+from dartsim.run.lab import InProcess, Job, Outcome, Runner, run_job
+from real.machine import usable_cores
+
+
+class Cores:
+    """Runs jobs on all cores; a context manager, which ends its processes.
+
+    Args:
+        processes: How many at a time; all usable cores by default.
+    """
+
+    def __init__(self, processes: int | None = None) -> None:
+        self._processes = processes or usable_cores()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(self._processes, mp_context=context, initializer=_ignore_ctrl_c)
+        return self
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+        """Yield each job's place and outcome, in the order in which they end."""
+        assert self._pool is not None, "used as a context manager"
+        places: dict[Future[Outcome], int] = {self._pool.submit(run_job, job): place for place, job in enumerate(jobs)}
+        for future in as_completed(places):
+            yield places[future], future.result()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        assert self._pool is not None
+        if kind is not None:  # nobody waits for what still runs
+            for process in list(self._pool._processes.values()):
+                process.terminate()
+        self._pool.shutdown(cancel_futures=True)
+        self._pool = None
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+
+
+class Counted:
+    """A runner that moves a bar by one with every job that ends.
+
+    Args:
+        inner: What runs the jobs.
+        progress: Where the bar is.
+        name: What it is called.
+        total: Jobs that are expected; None grows with the jobs that are given.
+    """
+
+    def __init__(self, inner: Runner, progress: Progress, name: str, total: int | None = None) -> None:
+        self._inner = inner
+        self._progress = progress
+        self._grows = total is None
+        self._task = progress.add_task(name, total=total or 0, live="")
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+        """Yield as the inner runner does."""
+        if self._grows:
+            known = self._progress.tasks[self._task].total or 0
+            self._progress.update(self._task, total=known + len(jobs))
+        for place, outcome in self._inner.run(jobs):
+            self._progress.update(self._task, advance=1, live=jobs[place].name)
+            yield place, outcome
+
+    def say(self, text: str) -> None:
+        """Show a text beside the bar."""
+        self._progress.update(self._task, live=text)
+
+
+@contextmanager
+def job_bars(console: Console = errors) -> Iterator[Progress]:
+    """Show how many runs are done; nothing where output is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[live]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+class OnRay:
+    """Runs jobs on a Ray cluster, as many at a time as it has CPUs.
+
+    Args:
+        address: The cluster, as ``ray.address``.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+        """Yield each job's place and outcome once all have ended."""
+        from real.ray_cluster.sweep import map_runs
+
+        yield from enumerate(map_runs(_run_there, jobs, address=self._address))
+
+
+def _run_there(job: Job, tell: Callable[[float], None]) -> Outcome:
+    outcome = run_job(job)
+    tell(job.config.run.hours)
+    return outcome
+
+
+@contextmanager
+def runner_for(processes: int | None = None, ray: str | None = None) -> Iterator[Runner]:
+    """Give a runner on a Ray cluster, on so many cores (all by default), or in this process where there is one.
+
+    Args:
+        processes: Runs at a time on this machine.
+        ray: Address of a cluster.
+    """
+    number = processes or usable_cores()
+    if ray is not None:
+        yield OnRay(ray)
+    elif number == 1:
+        yield InProcess()
+    else:
+        with Cores(number) as cores:
+            yield cores

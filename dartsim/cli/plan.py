@@ -1,0 +1,201 @@
+"""``dartsim plan``: how to use given machines, what that gives and costs, and what one more of each would buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Json, Overrides, new_folder
+from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.lab.closed import Check
+    from dartsim.run.lab.planning import Plan
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim plan --gpus 8 --hosts 4x64GiB --profile osworld\n\n"
+    "dartsim plan --gpus 16 --hosts 8x128GiBx32cores --profile runs/real --price-gpu-hour 2.5 --price-host-hour 0.8"
+)
+
+FILE = "plan.toml"
+
+
+def plan(
+    gpus: Annotated[int, typer.Option(min=2, help="GPUs, for workers and trainer together.")],
+    hosts: Annotated[str, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores.")],
+    profile: Annotated[
+        str, typer.Option(help="Desktops: a profile (`dartsim profiles`), a run's folder, or a profile.toml.")
+    ] = "dart",
+    preset: Annotated[str, typer.Option(help="Whose scheduling and workload are kept.")] = "dartsim",
+    price_gpu_hour: GpuPrice = 1.0,
+    price_host_hour: HostPrice = 0.0,
+    hours: Annotated[
+        float | None, typer.Option(min=0.5, help="Simulated hours of each run; default: 3 to 10, by size.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Simulations of each, seeds from 0.")] = 2,
+    overrides: Overrides = None,
+    processes: Processes = None,
+    ray: RayAddress = None,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="Folder of plan.toml; default: a new one.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Say how many desktops, rollout and trainer GPUs and which weight sync suit given machines, and what they give.
+
+    Every figure is simulated; the closed form stands beside it, with an alarm where they disagree.
+    """
+    from dartsim.cli.parallel import Counted, job_bars, runner_for
+    from dartsim.run.lab import Prices, as_virtual
+    from dartsim.run.lab.closed import checks
+    from dartsim.run.lab.planning import Machines, Planner, read_hosts
+    from dartsim.run.models import models
+
+    count, memory_gib, cores = read_hosts(hosts)
+    machines = Machines(gpus, count, memory_gib, cores)
+    base = as_virtual(base_of(preset, profile, list(overrides or [])))
+    prices = Prices(price_gpu_hour, price_host_hour)
+    try:
+        with runner_for(processes, ray) as runner, job_bars() as progress:
+            counted = Counted(runner, progress, "runs")
+            planner = Planner(base, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), runner=counted)
+            made = planner.plan()
+    except KeyboardInterrupt:
+        errors.print("interrupted: nothing was written")
+        raise typer.Exit(130) from None
+    held = checks(models(made.config), made.figures)
+    path = _write(made, base, machines_text=f"{gpus} GPUs, {hosts}", folder=out_folder or new_folder("plan"))
+    if json_file != "-":
+        _show(made, held, path)
+    if json_file is not None:
+        write_json(as_json(made, held, path), json_file)
+
+
+def base_of(preset: str, profile: str, overrides: Sequence[str]) -> Config:
+    """Return the configuration that a plan starts from.
+
+    Args:
+        preset: Whose scheduling and workload are kept.
+        profile: A named profile of desktops, a run's folder, or a file that `dartsim measure` wrote.
+        overrides: Settings.
+
+    Raises:
+        ConfigError: If there is no such preset or profile.
+    """
+    from dartsim.cli.measure import PROFILE
+    from dartsim.config import load
+    from dartsim.errors import ConfigError
+    from dartsim.sim.env_profiles import PROFILES
+    from dartsim.trace.rundir import CONFIG
+
+    path = Path(profile)
+    if profile in PROFILES:
+        return load(preset_name=preset, overrides=[f"cluster.env.profile={profile}", *overrides])
+    if path.is_dir():
+        if (path / PROFILE).is_file():
+            return load(preset_name=preset, profile=path / PROFILE, overrides=overrides)
+        return load(path / CONFIG, overrides=overrides)
+    if path.is_file():
+        return load(preset_name=preset, profile=path, overrides=overrides)
+    raise ConfigError(
+        f"there is no profile, run or file {profile!r}; profiles: {', '.join(PROFILES)}; "
+        "a run's folder, or a profile.toml that `dartsim measure` wrote"
+    )
+
+
+def _write(made: Plan, base: Config, *, machines_text: str, folder: Path) -> Path:
+    from dartsim.config import to_toml
+    from dartsim.run.lab.planning import planned, words
+    from dartsim.trace.rundir import write_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    comment = f"# Made by `dartsim plan` for {machines_text}: {words(made.split)}.\n"
+    write_text(folder / FILE, comment + "\n" + to_toml(planned(base, made)))
+    return folder / FILE
+
+
+def as_json(made: Plan, held: Sequence[Check], path: Path) -> dict[str, Any]:
+    """Return a plan as plain values."""
+    return {
+        "plan": {**asdict(made.split), "desktops_per_rollout_gpu": made.split.num_envs / made.split.workers},
+        "binding": made.binding,
+        "figures": made.figures,
+        "closed_form": asdict(made.predicted),
+        "checks": [{**asdict(check), "high": None if check.high == float("inf") else check.high} for check in held],
+        "alarms": [f"{check.figure}: {check.alarm}" for check in held if check.alarm],
+        "extras": [{"what": extra.what, "gain": extra.gain, **_short(extra.figures)} for extra in made.extras],
+        "others": [{**asdict(split), "trained_turns_per_minute": rate} for split, rate in made.others],
+        "config": str(path),
+    }
+
+
+def _short(figures: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("trained_turns_per_minute", "steady_turns_per_minute", "cost_per_hour", "cost_per_1000_turns")
+    return {name: figures[name] for name in names}
+
+
+def _show(made: Plan, held: Sequence[Check], path: Path) -> None:
+    split, figures = made.split, made.figures
+    table = Table(show_edge=False, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(style="bold", overflow="fold")
+    rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
+    cost = figures["cost_per_1000_turns"]
+    for name, value in (
+        ("desktops", f"{split.num_envs} ({split.num_envs / split.workers:.1f} a rollout GPU)"),
+        ("GPUs", f"{split.workers} to roll out, {split.trainer} to train"),
+        ("weight sync", split.sync),
+        ("trained turns/min", f"{rate:.1f}"),
+        ("environment utilization", f"{figures['env_utilization']:.1%}"),
+        ("GPU utilization (rollout)", f"{figures['gpu_utilization']:.1%}"),
+        ("minutes per version", _number(figures["minutes_per_version"])),
+        ("staleness, mean (largest)", f"{figures['staleness_mean']:.2f} ({figures['staleness_max']})"),
+        ("cost an hour", f"{figures['cost_per_hour']:.2f}"),
+        ("cost of 1,000 trained turns", "–" if cost is None else f"{cost:.2f}"),
+        ("limited by", made.binding),
+    ):
+        table.add_row(name, value)
+    out.print(table)
+    out.print()
+    out.print(_check_table(held))
+    out.print()
+    out.print(_extra_table(made))
+    out.print(f"configuration: {path}", soft_wrap=True, highlight=False)
+    for check in held:
+        if check.alarm:
+            out.print(f"[bold red]alarm:[/bold red] {check.figure}: {check.alarm} ({check.law})", highlight=False)
+
+
+def _check_table(held: Sequence[Check]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for column in ("simulated", "closed form"):
+        table.add_column(column, justify="right")
+    table.add_column("law", overflow="fold")
+    for check in held:
+        closed = f"<= {_number(check.high)}" if not check.low else f"{_number(check.low)} to {_number(check.high)}"
+        table.add_row(check.figure, _number(check.simulated), closed, check.law)
+    return table
+
+
+def _extra_table(made: Plan) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("simulated with")
+    for column in ("trained/min", "change", "cost an hour", "cost of 1,000 turns"):
+        table.add_column(column, justify="right")
+    for extra in made.extras:
+        found = _short(extra.figures)
+        rate = found["steady_turns_per_minute"] or found["trained_turns_per_minute"]
+        costs = (_number(found[name]) for name in ("cost_per_hour", "cost_per_1000_turns"))
+        table.add_row(extra.what, f"{rate:.1f}", f"{extra.gain:+.1%}", *costs)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else "∞" if value == float("inf") else f"{value:,.4g}"

@@ -1,0 +1,80 @@
+"""``dartsim resume``: goes on with a run that ended anyhow."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dartsim.cli.console import errors
+from dartsim.cli.options import Json
+from dartsim.cli.progress import Live, bars
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.origin import Origin
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim resume runs/tiny-seed0\n\n"
+    "dartsim resume runs/dart-seed0 --hours 48\n\n"
+    "dartsim resume runs/tiny-seed0 --updates 1000 --json -"
+)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The run's folder, as `dartsim run` printed it.")],
+    hours: Annotated[
+        float | None, typer.Option(help="Hours of the run's time in all; default: the configuration's.")
+    ] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Updates in all; default: the configuration's.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Go on with a run after a crash, a kill or Ctrl-C, from its last transaction; or longer than it was meant to be.
+
+    The run's own configuration is used. Attempts that ran are made again; no trajectory is trained twice, and none that
+    was stored is lost. The report covers all of its lives.
+    """
+    from dartsim.cli.run import tell
+    from dartsim.run.resume import resumable
+    from dartsim.run.resume import resume as go_on
+
+    config = resumable(folder, hours=hours, updates=updates)
+    cpu, wall = time.process_time(), time.perf_counter()
+    with bars() as progress:
+        live = Live(progress, config.preset, config.run.hours)
+        run_dir, result = go_on(
+            folder,
+            hours=hours,
+            updates=updates,
+            on_origin=_tell,
+            on_start=live.watch,
+            on_advance=live,
+            on_step=live.step,
+            every_seconds=10.0,
+        )
+        if not result.interrupted:
+            live.done()
+    seconds = (time.process_time() - cpu, time.perf_counter() - wall)
+    tell(run_dir, result, seconds, json_file, fail_on_alarm=config.run.fail_on_alarm)
+
+
+def _tell(config: Config, origin: Origin | None) -> None:
+    """Say from where the run goes on."""
+    if origin is None:
+        errors.print("nothing had happened yet: the run begins")
+        return
+    told = origin.told()
+    text = (
+        f"life {origin.life}: from hour {told['from_hours']:.2f} of {config.run.hours:g} and update "
+        f"{told['from_update']}; "
+        f"{told['interrupted_attempts']} attempts ran and are made again, {told['returned']} trajectories were leased "
+        "and are given back"
+    )
+    if told["undone_updates"]:
+        text += f"; {told['undone_updates']} updates that no checkpoint contains are done again"
+    errors.print(text, highlight=False)
+    for why in told["torn_checkpoints"]:
+        errors.print(f"[yellow]a checkpoint is torn, and the one before it is taken:[/yellow] {why}", highlight=False)

@@ -1,0 +1,152 @@
+"""``dartsim status``: what each part of a run waits for, since when, and what would wake it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dartsim.cli.console import out, printable
+from dartsim.trace.alarm import hours
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim status runs/dart-seed0\n\n"
+    "dartsim status runs/dart-seed0 --watch\n\n"
+    "dartsim status runs/dart-seed0 --json | jq '.parts[] | select(.part == \"trainer\")'"
+)
+BETWEEN_SECONDS = 1.0
+SLOTS_SHOWN = 6
+ENDED = ("finished", "interrupted", "failed", "crashed")
+
+
+def status(
+    folder: Annotated[Path, typer.Argument(help="A run's folder, running, finished or crashed.", metavar="RUN")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the run ends.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
+) -> None:
+    """Say of every part of a run what it waits for, since when, and what would wake it; and the run's alarms.
+
+    It reads what the run writes down now and then, and asks nothing of the run itself.
+    """
+    if not watch:
+        _print(read_status(folder), as_json=as_json, each=each)
+        return
+    if as_json:
+        _stream(folder)
+        return
+    with Live(console=out, auto_refresh=False, transient=True) as live:
+        while (found := read_status(folder))["state"] not in ENDED:
+            live.update(_page(found, each=each), refresh=True)
+            time.sleep(BETWEEN_SECONDS)
+    _print(found, as_json=False, each=each)
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """Return a run's ``status.json``, its state put right if its process is gone.
+
+    Raises:
+        ConfigError: If the folder has none, or it cannot be read.
+    """
+    from dartsim.errors import ConfigError
+    from dartsim.run.watch import STATUS, is_running
+    from dartsim.trace.rundir import SUMMARY
+
+    running = is_running(folder)  # before the file: who ends in between has written its end
+    path = folder / STATUS
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it"
+            + (" (this run was made by an older dartsim)" if (folder / SUMMARY).is_file() else "")
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
+    if not isinstance(found, dict) or not isinstance(found.get("parts"), list):
+        raise ConfigError(f"{path} is no status of a run; the file is the run's own")
+    if found["state"] not in ENDED and not running:
+        found["state"] = "crashed"
+        found["error"] = "its process is gone and has not written its end"
+    return found
+
+
+def shown(alarm: Mapping[str, Any]) -> str:
+    """Return an alarm of ``summary.json`` in words."""
+    over = alarm["cleared_seconds"]
+    until = "" if over is None else f", over at {hours(over)}"
+    return (
+        f"{alarm['name']} since {hours(alarm['since_seconds'])}{until}: {alarm['found']}. Likely: {alarm['likely']}. "
+        f"Do: {alarm['todo']}. ({alarm['page']}, exit code {alarm['exit_code']})"
+    )
+
+
+def _stream(folder: Path) -> None:
+    """Print one line of JSON whenever the status has changed, until the run ends."""
+    last: dict[str, Any] = {}
+    while last.get("state") not in ENDED:
+        if last:
+            time.sleep(BETWEEN_SECONDS)
+        found = read_status(folder)
+        if found != last:
+            typer.echo(json.dumps(found))
+        last = found
+
+
+def _print(found: Mapping[str, Any], *, as_json: bool, each: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        out.print(_page(found, each=each))
+
+
+def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
+    now, whole = found["run_seconds"], found["of_seconds"]
+    lines = [
+        f"{found['preset']}, seed {found['seed']}: {found['state']} at {hours(now)} of {hours(whole)} "
+        f"({found['clock']} time); parts as of {hours(found['as_of_seconds'])}"
+    ]
+    if found.get("error"):
+        lines.append(str(found["error"]))
+    lines += [f"alarm: {shown(alarm)}" for alarm in found["alarms"]]
+    counts = ", ".join(f"{name} {number:,}" for name, number in found["counts"].items())
+    return Group(Text(printable("\n".join(lines))), Text(printable(counts), style="dim"), _table(found, each=each))
+
+
+def _table(found: Mapping[str, Any], *, each: bool) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column in ("part", "state", "for", "waits for; woken by"):
+        table.add_column(column, overflow="fold")
+    for same in _grouped(found["parts"], each=each):
+        oldest = min(same, key=lambda part: float(part["since_seconds"]))
+        lasted = hours(max(0.0, found["as_of_seconds"] - oldest["since_seconds"]))
+        detail = f" ({oldest['detail']})" if oldest["detail"] else ""
+        words = f"{oldest['waits_for']}{detail}; {oldest['woken_by']}"
+        table.add_row(*(Text(printable(word)) for word in (_names(same), oldest["state"], lasted, words)))
+    return table
+
+
+def _grouped(parts: Sequence[Mapping[str, Any]], *, each: bool) -> list[list[Mapping[str, Any]]]:
+    """Return the parts, slots of the same state together unless each is wanted."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for part in parts:
+        alone = each or not part["part"].startswith("slot ")
+        groups.setdefault((part["part"] if alone else "slots", part["state"]), []).append(part)
+    return list(groups.values())
+
+
+def _names(parts: Sequence[Mapping[str, Any]]) -> str:
+    if len(parts) == 1:
+        return str(parts[0]["part"])
+    numbers = [part["part"].removeprefix("slot ") for part in parts]
+    shown = ", ".join(numbers[:SLOTS_SHOWN]) + (", …" if len(numbers) > SLOTS_SHOWN else "")
+    return f"{len(numbers)} slots: {shown}"

@@ -1,0 +1,266 @@
+"""``dartsim tune``: better settings for a cluster, found by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.options import Hours, Json, Overrides, new_folder, settings
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.lab.objectives import Objective
+    from dartsim.run.lab.sensitivity import Knob
+    from dartsim.run.lab.study import Asked, Study, Trial
+
+EXAMPLES = (
+    "Examples:\n\n"
+    'dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" --hours 6\n\n'
+    "dartsim tune my.toml --space space.toml --max-staleness 1 --budget 400 --out studies/mine\n\n"
+    'dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" '
+    "--objective trained_turns_per_minute --objective cost_per_hour --sampler nsga2"
+)
+
+DATABASE, BEST, PAGE = "study.db", "best.toml", "study.html"
+
+
+class Samplers(StrEnum):
+    """How settings are proposed."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    QMC = "qmc"
+    NSGA2 = "nsga2"
+
+
+GpuPrice = Annotated[float, typer.Option("--price-gpu-hour", min=0.0, help="Price of a GPU hour.")]
+HostPrice = Annotated[float, typer.Option("--price-host-hour", min=0.0, help="Price of a desktop machine's hour.")]
+Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one for each core.")]
+RayAddress = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Simulate on this Ray cluster (extra `ray`).")
+]
+
+
+def tune(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file; see `dartsim config schema`.")] = None,
+    space: Annotated[
+        str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other (see docs/lab.md).")
+    ] = "",
+    preset: Annotated[str | None, typer.Option(help="What to build on; default: dart-measured.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Cluster, tasks and latencies laid over the preset.")] = None,
+    profile: Annotated[Path | None, typer.Option(help="A measured cluster, as `dartsim measure` writes it.")] = None,
+    objective: Annotated[
+        list[str] | None, typer.Option(help="Figure to raise (or lower: FIGURE:min); repeatable.", metavar="FIGURE")
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="Trials in all, those of an earlier part included.")] = 200,
+    max_staleness: Annotated[float | None, typer.Option(help="Largest staleness a solution may show.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Largest cost an hour, in the prices' currency.")] = None,
+    price_gpu_hour: GpuPrice = 1.0,
+    price_host_hour: HostPrice = 0.0,
+    sampler: Annotated[Samplers | None, typer.Option(help="Default: tpe.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the proposals.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Simulations of a trial, seeds from 0; figures are means.")] = 1,
+    prune: Annotated[bool, typer.Option(help="Give trials up that fall below the median on their way.")] = True,
+    batch: Annotated[int, typer.Option(min=1, help="Trials proposed at a time; at least one for each core.")] = 8,
+    overrides: Overrides = None,
+    hours: Hours = None,
+    processes: Processes = None,
+    ray: RayAddress = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the study; one that is there is gone on with.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Find better settings by simulation; ends with a TOML file for the real run.
+
+    The study is kept in FOLDER/study.db: the same command goes on with it after Ctrl-C, or with a larger --budget.
+    Trials do not depend on the number of cores. Needs the extra `lab`.
+    """
+    from dartsim.config import load
+    from dartsim.errors import ConfigError
+    from dartsim.run.lab.objectives import objective as objective_of
+    from dartsim.run.lab.prices import Prices
+    from dartsim.run.lab.space import read_space
+    from dartsim.run.lab.study import Asked, Study, require_optuna
+
+    require_optuna()
+    if not space:
+        raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
+    default = "dart-measured" if config is None and preset is None else preset
+    asked = Asked(
+        base=load(
+            config,
+            preset_name=default,
+            workload_name=workload,
+            profile=profile,
+            overrides=settings(overrides, hours, None),
+        ),
+        space=read_space(space),
+        objectives=tuple(objective_of(text) for text in objective or ["trained_turns_per_minute"]),
+        seeds=tuple(range(seeds)),
+        sampler=(sampler or Samplers.TPE).value,
+        seed=seed,
+        batch=batch,
+        prune=prune,
+        max_staleness=max_staleness,
+        max_cost=max_cost,
+        prices=Prices(price_gpu_hour, price_host_hour),
+    )
+    folder = out_folder or new_folder("tune")
+    study = Study(asked, folder / DATABASE)
+    try:
+        knobs = _search(study, asked, budget, processes, ray)
+    except KeyboardInterrupt:
+        done = len(study.trials())
+        errors.print(f"interrupted after {done} trials; the same command with --out {folder} goes on", soft_wrap=True)
+        raise typer.Exit(130) from None
+    found = _write(study, asked, knobs, folder)
+    if json_file != "-":
+        _show(study, asked, knobs, folder)
+    if json_file is not None:
+        write_json(found, json_file)
+    if study.best() is None:
+        errors.print("no trial kept the bounds: no settings were written", highlight=False)
+        raise typer.Exit(1)
+
+
+def _search(study: Study, asked: Asked, budget: int, processes: int | None, ray: str | None) -> list[Knob]:
+    """Run the study and, around its best settings, the sweep of each knob."""
+    from dartsim.cli.parallel import Counted, job_bars, runner_for
+    from dartsim.run.lab import Job, as_virtual, changed
+    from dartsim.run.lab.sensitivity import sensitivity
+
+    done = {trial.number for trial in study.trials()}
+    with runner_for(processes, ray) as runner, job_bars() as progress:
+        bar = progress.add_task("trials", total=max(budget, len(done)), completed=len(done), live=_live(study))
+
+        def ended(trial: Trial) -> None:
+            progress.update(bar, advance=1, live=_live(study))
+
+        study.run(budget, runner, on_trial=ended)
+        best = study.best()
+        if best is None:
+            return []
+        config = changed(as_virtual(asked.base), best.settings)
+        job = Job(name="best", config=config, seeds=asked.seeds, prices=asked.prices)
+        around = Counted(runner, progress, "around the best")
+        return sensitivity(job, best.settings, asked.space, asked.objectives[0], around)
+
+
+def _live(study: Study) -> str:
+    best = study.best()
+    if best is None:
+        return "nothing within the bounds yet"
+    wanted = study.asked.objectives[0]
+    return f"best {wanted.figure.replace('_', ' ')} {best.values[0]:.4g} (trial {best.number})"
+
+
+def _write(study: Study, asked: Asked, knobs: Sequence[Knob], folder: Path) -> dict[str, Any]:
+    """Write the best configurations and the page; return all that was found, as plain values."""
+    from dartsim.trace.studies import render_study
+
+    best, front, trials = study.best(), study.front(), study.trials()
+    files: list[str] = []
+    if best is not None:
+        files.append(str(_toml(folder / BEST, asked, best)))
+    if len(asked.objectives) > 1:
+        files += [str(_toml(folder / f"front-{place}.toml", asked, trial)) for place, trial in enumerate(front)]
+    found = {
+        "objectives": [{"figure": wanted.figure, "direction": wanted.direction} for wanted in asked.objectives],
+        "space": {dimension.key: dimension.text() for dimension in asked.space},
+        "num_trials": len(trials),
+        "states": {
+            state: sum(trial.state == state for trial in trials) for state in ("finished", "given up", "refused")
+        },
+        "base": None if not trials else asdict(trials[0]),
+        "best": None if best is None else asdict(best),
+        "front": [asdict(trial) for trial in front],
+        "importances": study.importances(),
+        "sensitivity": [{**asdict(knob), "worth": knob.worth} for knob in knobs],
+        "trials": [{key: value for key, value in asdict(trial).items() if key != "figures"} for trial in trials],
+        "database": str(folder / DATABASE),
+        "files": files,
+    }
+    found["page"] = str(render_study(found, folder / PAGE))
+    return found
+
+
+def _toml(path: Path, asked: Asked, trial: Trial) -> Path:
+    """Write the tuned configuration, whole, with where it comes from."""
+    from dartsim.config import to_toml
+    from dartsim.run.lab import changed
+    from dartsim.trace.rundir import write_text
+
+    tuned: Config = changed(asked.base, trial.settings)
+    values = ", ".join(
+        f"{wanted.figure} = {value:.4g}" for wanted, value in zip(asked.objectives, trial.values, strict=True)
+    )
+    lines = [
+        f"# Found by `dartsim tune`, trial {trial.number}: simulated {values}.",
+        *(f"# {key} = {value}" for key, value in trial.settings.items()),
+    ]
+    write_text(path, "\n".join(lines) + "\n\n" + to_toml(tuned))
+    return path
+
+
+def _show(study: Study, asked: Asked, knobs: Sequence[Knob], folder: Path) -> None:
+    best, trials = study.best(), study.trials()
+    states = ", ".join(
+        f"{sum(trial.state == state for trial in trials)} {state}" for state in ("finished", "given up", "refused")
+    )
+    out.print(f"{len(trials)} trials: {states}")
+    if best is None:
+        return
+    importances = study.importances()
+    out.print(_best_table(best, trials[0], asked.objectives, knobs, importances))
+    if len(asked.objectives) > 1:
+        out.print()
+        out.print(_front_table(study.front(), asked))
+    out.print(f"configuration: {folder / BEST}", soft_wrap=True, highlight=False)
+    out.print(f"page: {(folder / PAGE).resolve().as_uri()}", soft_wrap=True)
+    out.print("simulated: outcomes are drawn, nothing was learned")
+
+
+def _best_table(
+    best: Trial, base: Trial, objectives: Sequence[Objective], knobs: Sequence[Knob], importances: dict[str, float]
+) -> Table:
+    """Return the best settings with what each is worth; the knob that matters most comes first."""
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column, justify in (("", "left"), ("at first", "right"), ("best", "right"), ("importance", "right")):
+        table.add_column(column, justify="right" if justify == "right" else "left", overflow="fold")
+    table.add_column("moved alone, from the best", overflow="fold")
+    for place, wanted in enumerate(objectives):
+        first = f"{base.values[place]:.4g}" if base.values else "–"
+        table.add_row(wanted.figure.replace("_", " "), first, f"{best.values[place]:.4g}", "", "", style="bold")
+    for knob in knobs:
+        importance = f"{importances[knob.key]:.0%}" if knob.key in importances else "–"
+        moves = ", ".join(
+            f"{_text(moved.value)}: {'–' if moved.change is None else f'{moved.change:+.1%}'}" for moved in knob.moved
+        )
+        table.add_row(knob.key, _text(base.settings.get(knob.key)), _text(knob.best), importance, moves)
+    return table
+
+
+def _front_table(front: Sequence[Trial], asked: Asked) -> Table:
+    table = Table(title="Pareto front", title_justify="left", show_edge=False, pad_edge=False, header_style="bold")
+    for wanted in asked.objectives:
+        table.add_column(wanted.figure.replace("_", " "), justify="right")
+    for dimension in asked.space:
+        table.add_column(dimension.key, justify="right", overflow="fold")
+    for trial in front:
+        table.add_row(
+            *(f"{value:.4g}" for value in trial.values),
+            *(_text(trial.settings.get(dimension.key)) for dimension in asked.space),
+        )
+    return table
+
+
+def _text(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,53 @@
+"""What the data manager waits for: enough to say why there is no batch, and why a free slot gets no attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHOWN = 3
+"""Open groups that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The data manager at one moment.
+
+    Attributes:
+        eligible: Groups that may be trained on.
+        min_groups: Groups that a batch needs.
+        open_groups: (group, attempts ended, attempts planned) of groups that are being collected, oldest first.
+        ahead: Attempts admitted and neither dropped nor part of published weights.
+        max_ahead: Their bound; None for none.
+        running: Attempts that run.
+        leased: Trajectories of the update that runs.
+        lacks: Why no group may be begun, in words; None if one may, or only ``max_ahead`` forbids it.
+    """
+
+    eligible: int
+    min_groups: int
+    open_groups: tuple[tuple[int, int, int], ...]
+    ahead: int
+    max_ahead: int | None
+    running: int
+    leased: int
+    lacks: str | None = None
+
+    def batch(self) -> str:
+        """Say what the next batch lacks."""
+        lacking = self.min_groups - self.eligible
+        if lacking <= 0:
+            return f"{self.eligible} groups are eligible, a batch needs {self.min_groups}"
+        text = f"the batch needs {lacking} more group{'s' if lacking > 1 else ''} of {self.min_groups}"
+        nearest = sorted(self.open_groups, key=lambda group: (group[2] - group[1], group[0]))[:SHOWN]
+        for group, ended, planned in nearest:
+            text += f"; group {group} lacks {planned - ended} of {planned} attempts"
+        more = len(self.open_groups) - len(nearest)
+        return text + (f"; {more} more groups are open" if more else "")
+
+    def room(self) -> str:
+        """Say why a free slot gets no attempt."""
+        if self.lacks is not None:
+            return self.lacks
+        if self.max_ahead is None:
+            return "no bound on attempts ahead"
+        return f"{self.ahead} of at most {self.max_ahead} attempts are ahead of published weights"

@@ -1,0 +1,84 @@
+"""The folder of a replayed case: what was played, what happened, why it was idle, and a trace of the last minute.
+
+    case.json       the token and what it stands for, the rule, the event hash
+    config.toml     the resolved configuration
+    events.jsonl    every call and every event at the ports, in order, one a line
+    idle.json       why desktops, workers and trainer were idle in the last minute
+    trace.json.gz   the last minute, for ui.perfetto.dev
+
+The same token writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import to_toml
+from dartsim.fuzz.play import Outcome
+from dartsim.fuzz.space import config_of
+from dartsim.trace.idle import attribute
+from dartsim.trace.perfetto import perfetto
+from dartsim.trace.rundir import write_bytes, write_text
+from dartsim.trace.timeline import recorded_window
+from dartsim.trace.trace import Trace
+
+LAST_SECONDS = 60.0
+"""What the trace shows: the minute before the failure, or before the end."""
+
+
+def write_folder(path: Path, outcome: Outcome) -> Path:
+    """Write what a case led to, played with ``keep``; return the folder.
+
+    Args:
+        path: A folder, made if needed; files of the same names in it are replaced.
+        outcome: What ``play_case(case, keep=True)`` returned.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    case = outcome.case
+    facts = {
+        "token": case.token(),
+        "preset": case.preset,
+        "seed": case.seed,
+        "choices": dict(case.choices),
+        "faults": [fault._asdict() for fault in case.faults],
+        "profile": case.profile,
+        "rule": outcome.rule,
+        "text": outcome.text,
+        "event_hash": outcome.event_hash,
+        "virtual_seconds": outcome.seconds,
+        "num_events": outcome.num_events,
+        "struck": dict(sorted(outcome.struck.items())),
+    }
+    write_text(path / "case.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_text(path / "config.toml", to_toml(config_of(case)))
+    lines = [_compact({"time": round(when, 6), "event": event, **more}) for when, event, more in outcome.log]
+    write_text(path / "events.jsonl", "".join(line + "\n" for line in lines))
+    if outcome.trace is not None:
+        _write_trace(path, outcome.trace, facts)
+    return path
+
+
+def _write_trace(path: Path, trace: Trace, facts: dict[str, Any]) -> None:
+    window = recorded_window(trace)
+    if window is None:
+        return
+    start = max(window.start, window.end - LAST_SECONDS)
+    write_text(path / "idle.json", _compact(attribute(window.clipped(start), num_bins=12)) + "\n")
+    shown = perfetto(trace, meta={name: facts[name] for name in ("token", "rule", "text", "event_hash")})
+    shown["traceEvents"] = list(filter(None, (_clipped(event, start * 1e6) for event in shown["traceEvents"])))
+    write_bytes(path / "trace.json.gz", gzip.compress(_compact(shown).encode(), mtime=0))
+
+
+def _clipped(event: dict[str, Any], start: float) -> dict[str, Any] | None:
+    """Return the part of a trace's event that lies after ``start``, microseconds; None if there is none."""
+    if "ts" not in event or event["ts"] >= start:
+        return event
+    left = event["ts"] + event.get("dur", 0) - round(start)
+    return {**event, "ts": round(start), "dur": left} if left > 0 else None
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

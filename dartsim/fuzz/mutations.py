@@ -1,0 +1,287 @@
+"""Planted bugs: each breaks one rule of the production code while its ``with`` block runs. The search must find them.
+
+They are the classics of systems of this kind: what goes wrong rarely, far from its cause, and without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from dartsim.curation.groups import OpenGroup
+from dartsim.curation.manager import DataManager
+from dartsim.curation.staleness import StalenessRule
+from dartsim.curation.units import Gang
+from dartsim.rollout import actors
+from dartsim.rollout.cluster import EnvCluster
+from dartsim.rollout.deadlines import Lane
+from dartsim.rollout.lockstep import LockStepSession
+from dartsim.rollout.service import PoolSession, RolloutService
+from dartsim.rollout.sync import WeightSync
+from dartsim.trainer import Trainer
+from dartsim.types import Ending, Trajectory, UpdateResult, Weights
+
+Make = Callable[[Any], Any]
+"""Returns what stands in for the attribute that it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """A bug that can be planted.
+
+    Attributes:
+        text: What is wrong, in words.
+        apply: Plants it, for a ``with`` block.
+    """
+
+    text: str
+    apply: Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _patched(owner: Any, name: str, make: Make) -> Iterator[None]:
+    old = owner.__dict__[name]
+    setattr(owner, name, make(old))
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+def _planted(owner: Any, name: str, text: str) -> Callable[[Make], PlantedBug]:
+    def plant(make: Make) -> PlantedBug:
+        return PlantedBug(text, partial(_patched, owner, name, make))
+
+    return plant
+
+
+@_planted(DataManager, "_wake_trainer", "a group becomes eligible, and the trainer that waits is not told")
+def _lost_wake_up(old: Any) -> Any:
+    def wake(self: DataManager) -> None:
+        if self._closed:
+            old(self)
+
+    return wake
+
+
+@_planted(RolloutService, "bring_up", "of the requests that wait for a stopped pool, one is told that it is up again")
+def _told_one(old: Any) -> Any:
+    def bring_up(self: RolloutService, worker: Any) -> None:
+        waiting = list(self._waiting)[1:]
+        self._waiting = type(self._waiting)(list(self._waiting)[:1])
+        old(self, worker)
+        self._waiting.extend(waiting)
+
+    return bring_up
+
+
+@_planted(DataManager, "_lease", "a leased group stays eligible and is leased again")
+def _double_lease(old: Any) -> Any:
+    def lease(self: DataManager, groups: Any) -> Any:
+        batch = old(self, groups)
+        self._eligible[:0] = groups
+        return batch
+
+    return lease
+
+
+@_planted(WeightSync, "_load", "a worker counts as newest after a load, though newer weights came during it")
+def _version_skew(old: Any) -> Any:
+    async def load(self: WeightSync, worker: Any) -> Any:
+        fault = await old(self, worker)
+        if fault is None:
+            worker.version = self._target.version
+        return fault
+
+    return load
+
+
+@_planted(DataManager, "finish", "a masked attempt is not tried again, and its group waits for it")
+def _missing_requeue(old: Any) -> Any:
+    def finish(self: DataManager, trajectory: Trajectory) -> None:
+        start = DataManager.__dict__["_start_what_may"]
+
+        def forget(self: DataManager) -> None:
+            self._replace.clear()
+            start(self)
+
+        with _patched(DataManager, "_start_what_may", lambda _: forget):
+            old(self, trajectory)
+
+    return finish
+
+
+@_planted(Trainer, "_train", "a batch is marked as trained before its update")
+def _marked_first(old: Any) -> Any:
+    async def train(self: Trainer, batch: Any) -> None:
+        self._source.trained(batch, UpdateResult(Weights(batch.update)))
+        await old(self, batch)
+
+    return train
+
+
+@_planted(WeightSync, "run", "each publication loads by itself, beside loads that are under way")
+def _reload_overlap(old: Any) -> Any:
+    async def run(self: WeightSync, returns: asyncio.TaskGroup) -> None:
+        while True:
+            await self._published.wait()
+            self._published.clear()
+            returns.create_task(self._synchronise(returns))
+
+    return run
+
+
+@_planted(DataManager, "finish", "the error of an attempt that broke is swallowed, and nobody hears of its end")
+def _dropped_exception(old: Any) -> Any:
+    def finish(self: DataManager, trajectory: Trajectory) -> None:
+        if trajectory.ending is not Ending.BROKEN:
+            old(self, trajectory)
+
+    return finish
+
+
+@_planted(DataManager, "ahead", "attempts that run do not count against the bound on what is ahead")
+def _unbounded_queue(old: Any) -> Any:
+    return property(lambda self: old.fget(self) - self.running)
+
+
+@_planted(OpenGroup, "complete", "a group is closed before its replacements have ended, and again after")
+def _group_closed_early(old: Any) -> Any:
+    return property(lambda self: self.finished >= self.size)
+
+
+@_planted(DataManager, "_drop_stale", "staleness is looked at nowhere once a group is eligible")
+def _stale_admission(old: Any) -> Any:
+    return DataManager.__dict__["_start_what_may"]
+
+
+@_planted(StalenessRule, "fresh", "staleness is one version more lenient than its bound")
+def _off_by_one(old: Any) -> Any:
+    def fresh(self: StalenessRule, trajectory: Trajectory, version: int) -> bool:
+        return bool(old(self, trajectory, version - 1))
+
+    return fresh
+
+
+@_planted(actors, "play", "a desktop that broke is a reward of 0")
+def _reward_for_a_fault(old: Any) -> Any:
+    async def play(*args: Any, **options: Any) -> Trajectory:
+        trajectory: Trajectory = await old(*args, **options)
+        if trajectory.ending is Ending.BROKEN:
+            return replace(trajectory, ending=Ending.FAIL, reward=0.0, cause=None)
+        return trajectory
+
+    return play
+
+
+@_planted(RolloutService, "end", "a request that ends on a worker which was taken down is not counted off")
+def _leaked_permit(old: Any) -> Any:
+    def end(self: RolloutService, worker: Any) -> None:
+        if worker.routable:
+            old(self, worker)
+
+    return end
+
+
+@_planted(EnvCluster, "_close", "the desktop of an attempt that ran into a deadline is left behind")
+def _leaked_desktop(old: Any) -> Any:
+    async def close(self: EnvCluster, env: Any, track: Any) -> None:
+        if self._trace.counts["cause/step timed out"] == 0:
+            await old(self, env, track)
+
+    return close
+
+
+@_planted(PoolSession, "generate", "a turn that takes long is asked again elsewhere, the first request still running")
+def _retry_beside(old: Any) -> Any:
+    async def generate(self: PoolSession, request: Any) -> Any:
+        first = asyncio.ensure_future(old(self, request))
+        done, _ = await asyncio.wait([first], timeout=30.0)
+        return first.result() if done else await old(self, request)
+
+    return generate
+
+
+@_planted(Lane, "begin", "actions on a desktop have no deadline")
+def _lost_deadline(old: Any) -> Any:
+    def begin(self: Lane) -> None:
+        if self.label != "step":
+            old(self)
+
+    return begin
+
+
+@_planted(WeightSync, "__init__", "a rolling change of weights takes all workers at once")
+def _all_at_once(old: Any) -> Any:
+    def make(self: WeightSync, service: Any, plan: Any, weights: Any) -> None:
+        old(self, service, replace(plan, workers_at_a_time=None), weights)
+
+    return make
+
+
+@_planted(Gang, "end", "the slots of a sampling unit wait for one attempt more than they have")
+def _unit_never_opens(old: Any) -> Any:
+    def end(self: Gang) -> None:
+        self.running -= 1
+        self.open = self.running < 0
+
+    return end
+
+
+@_planted(WeightSync, "publish", "a publication that arrives late replaces a newer one")
+def _late_publication(old: Any) -> Any:
+    def publish(self: WeightSync, weights: Weights) -> None:
+        self._target = weights
+        self._published.set()
+        for worker in self._service.workers:
+            worker.version = min(worker.version, weights.version - 1)
+
+    return publish
+
+
+@_planted(LockStepSession, "close", "the other desktops of a lock-step turn wait for an attempt that has ended")
+def _turn_of_the_dead(old: Any) -> Any:
+    def close(self: LockStepSession) -> None:
+        self._inner.close()
+
+    return close
+
+
+@_planted(RolloutService, "take_down", "a worker that is about to load weights still gets requests")
+def _not_taken_down(old: Any) -> Any:
+    def take_down(self: RolloutService, worker: Any) -> None:
+        old(self, worker)
+        self.router.add(worker)
+
+    return take_down
+
+
+MUTATIONS: Mapping[str, PlantedBug] = {
+    "lost wake-up": _lost_wake_up,
+    "told one of many": _told_one,
+    "double lease": _double_lease,
+    "version skew": _version_skew,
+    "missing requeue": _missing_requeue,
+    "marked as trained first": _marked_first,
+    "reload overlap": _reload_overlap,
+    "dropped exception": _dropped_exception,
+    "unbounded queue": _unbounded_queue,
+    "group closed early": _group_closed_early,
+    "stale admission": _stale_admission,
+    "staleness off by one": _off_by_one,
+    "reward for a fault": _reward_for_a_fault,
+    "leaked permit": _leaked_permit,
+    "leaked desktop": _leaked_desktop,
+    "retry beside": _retry_beside,
+    "lost deadline": _lost_deadline,
+    "all workers at once": _all_at_once,
+    "unit never opens": _unit_never_opens,
+    "late publication": _late_publication,
+    "turn of the dead": _turn_of_the_dead,
+    "not taken down": _not_taken_down,
+}
+"""Every planted bug by name."""

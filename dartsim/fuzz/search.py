@@ -1,0 +1,128 @@
+"""The search: cases drawn and played until one fails, in chunks that processes can share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dartsim.fuzz.cases import Case
+from dartsim.fuzz.mutations import MUTATIONS
+from dartsim.fuzz.play import Outcome, play_case
+from dartsim.fuzz.space import DRAWN, draw_case
+
+CHUNK_RUNS = 50
+"""Runs of a chunk: about a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a search: the same cases in whatever process plays it.
+
+    Attributes:
+        seed: Of the search.
+        number: Which part of it.
+        preset: Whose schedulers.
+        faults: How hostile.
+        mutation: Name of a planted bug; None for none.
+        runs: How many cases.
+    """
+
+    seed: int
+    number: int
+    preset: str = DRAWN
+    faults: str = "hostile"
+    mutation: str | None = None
+    runs: int = CHUNK_RUNS
+
+
+@dataclass
+class Tally:
+    """What was searched.
+
+    Attributes:
+        runs: Cases played.
+        seconds: Virtual seconds of all of them.
+        env_seconds: The same, times the desktops of each.
+        struck: How often each kind of fault came to act.
+        schedulers: Runs by scheduler: preset, unit, and mode of the weight changes.
+        cpu_seconds: CPU time it took; 0 if nobody measured it.
+    """
+
+    runs: int = 0
+    seconds: float = 0.0
+    env_seconds: float = 0.0
+    struck: Counter[str] = field(default_factory=Counter)
+    schedulers: Counter[str] = field(default_factory=Counter)
+    cpu_seconds: float = 0.0
+
+    @property
+    def hours(self) -> float:
+        """Virtual hours."""
+        return self.seconds / 3600.0
+
+    def count(self, outcome: Outcome) -> None:
+        """Add one run."""
+        choices = outcome.case.choices
+        self.runs += 1
+        self.seconds += outcome.seconds
+        self.env_seconds += outcome.seconds * int(choices.get("envs", 1) or 1)
+        self.struck.update(outcome.struck)
+        self.schedulers[_scheduler(outcome.case)] += 1
+
+    def add(self, other: Tally) -> None:
+        """Add what another part searched."""
+        self.runs += other.runs
+        self.seconds += other.seconds
+        self.env_seconds += other.env_seconds
+        self.struck.update(other.struck)
+        self.schedulers.update(other.schedulers)
+        self.cpu_seconds += other.cpu_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a chunk found.
+
+    Attributes:
+        tally: What was searched.
+        failure: The first case that failed, as it was drawn; None if all is well.
+    """
+
+    tally: Tally
+    failure: Outcome | None
+
+
+def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: float | None = None) -> Found:
+    """Play a chunk's cases until one fails, or ``clock`` reaches ``until``.
+
+    Args:
+        chunk: Which cases.
+        clock: Returns CPU seconds, for the tally; None measures nothing.
+        until: When to stop, on the same clock.
+    """
+    rng = np.random.Generator(np.random.PCG64([chunk.seed, chunk.number]))
+    mutation = MUTATIONS[chunk.mutation].apply if chunk.mutation is not None else None
+    tally = Tally()
+    failure: Outcome | None = None
+    began = clock() if clock is not None else 0.0
+    for _ in range(chunk.runs):
+        outcome = play_case(draw_case(rng, chunk.preset, chunk.faults), mutation=mutation)
+        tally.count(outcome)
+        if outcome.failed:
+            failure = outcome
+            break
+        if clock is not None and until is not None and clock() >= until:
+            break
+    if clock is not None:
+        tally.cpu_seconds = clock() - began
+    return Found(tally, failure)
+
+
+def _scheduler(case: Case) -> str:
+    if case.preset != DRAWN:
+        return case.preset
+    lock_step = ", lock step" if case.choices.get("lock_step") else ""
+    return f"{case.choices.get('unit', 'rollout')}, {case.choices.get('sync', 'drain')}{lock_step}"

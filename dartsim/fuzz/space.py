@@ -1,0 +1,317 @@
+"""The space of cases: dimensions, each with its simplest value first, and how a case becomes a configuration.
+
+Clusters are tiny and their latencies short, so that a run is minutes of virtual time and milliseconds of real time.
+Draws are swarms: each case varies another part of the dimensions and of the kinds of faults, which finds more than
+varying everything every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dartsim.config import Config, from_tree, merge, presets
+from dartsim.errors import ConfigError
+from dartsim.fuzz.cases import Case, Choice, Fault
+from dartsim.fuzz.faults import KINDS, REACH
+
+DRAWN = "drawn"
+"""In the place of a preset: the scheduler is drawn."""
+
+BASE = "dart-measured"
+"""What drawn schedulers are laid over."""
+
+SHAPE: Mapping[str, Sequence[Choice]] = {
+    "envs": (1, 2, 3, 4, 6),
+    "workers": (1, 2, 3),
+    "hosts": (1, 2),
+    "starts": (2, 1),
+    "warm": (0, 1, 2),
+    "turns": (2, 1, 4, 6),
+    "tasks": (1, 2, 5),
+    "groups": (1, 2),
+    "more_groups": (0, 1),
+    "attempts": (2, 1, 3),
+    "success": (0.5, 1.0, 0.1),
+    "latencies": ("even", "desktop-small", "dart"),
+    "engine": ("shared", "batch", "fluid"),
+    "hop_seconds": (0.0, 1.0),
+    "control_seconds": (0.0, 0.5),
+    "reload_seconds": (10.0, 30.0, 1.0),
+    "update_seconds": (20.0, 60.0, 5.0),
+    "limits": ("all long", "short step", "short request", "short lease", "short start"),
+    "start_tries": (3, 1),
+    "request_tries": (3, 1, 10),
+    "fault_seconds": (60, 120, 300),
+    "healed": (True, False),
+    "delay_share": (0.0, 0.02, 0.1),
+    "delay_seconds": (60.0, 10.0),
+}
+"""The cluster, its latencies, and the run."""
+
+SCHEDULER: Mapping[str, Sequence[Choice]] = {
+    "unit": ("rollout", "task", "batch"),
+    "lock_step": (False, True),
+    "sync": ("drain", "keep", "restart"),
+    "at_a_time": (1, 2, "all"),
+    "routing": ("least_in_flight", "session_affine"),
+    "attempts_rule": ("fixed", "by_success"),
+    "replacements": (2, 0, 1),
+    "filters": (False, True),
+    "bound": (None, 0, 1, 2),
+    "measured_by": ("oldest", "newest"),
+    "ahead": (None, 0, 1, 5),
+    "turn_limit": ("fixed", "by_success"),
+    "pool": (False, True),
+    "task_filter": (1.0, 0.7),
+    "wait_for_sync": (False, True),
+}
+"""The rules, drawn unless a preset gives them."""
+
+SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER}
+
+MOST_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
+"""Largest number of faults of a case, by how hostile the search is."""
+
+LIMITS: Mapping[str, tuple[str, float]] = {
+    "short step": ("step_seconds", 6.0),
+    "short request": ("request_seconds", 15.0),
+    "short lease": ("lease_seconds", 40.0),
+    "short start": ("start_seconds", 15.0),
+}
+"""Deadlines that bite; longer where desktops are slow or wait for each other."""
+
+RATES_SHARE = 0.15
+"""Of the cases: faults at the rates of a profile, instead of single ones at set times."""
+
+RATES_SCALE = 10.0
+"""What the rates of a fault profile are multiplied with in a run of minutes."""
+
+SLOW = 8.0
+"""What deadlines are multiplied with there."""
+
+EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "teardown": 1.0}
+"""Whole seconds, so that much falls into one instant and its order matters."""
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A case's choices, with the simplest value of every dimension that it leaves out."""
+
+    choices: Mapping[str, Choice]
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.choices.get(name, SPACE[name][0])
+        if found not in SPACE[name]:
+            raise ConfigError(f"the case has {name} = {found!r}; wanted one of {', '.join(map(repr, SPACE[name]))}")
+        return found
+
+
+def known_presets() -> list[str]:
+    """Return what ``--preset`` takes."""
+    return sorted(_presets())
+
+
+def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile") -> Case:
+    """Draw a case.
+
+    Args:
+        rng: Where chance comes from.
+        preset: Whose scheduler it has; ``DRAWN`` draws one.
+        faults: How hostile: a key of ``MOST_FAULTS``.
+
+    Raises:
+        ConfigError: If there is no such preset, or no such hostility.
+    """
+    if preset != DRAWN and preset not in _presets():
+        raise ConfigError(f"there is no preset {preset!r}; there are: {DRAWN}, {', '.join(known_presets())}")
+    if faults not in MOST_FAULTS:
+        raise ConfigError(f"there are no {faults!r} faults; there are: {', '.join(MOST_FAULTS)}")
+    space = SPACE if preset == DRAWN else SHAPE
+    vary = rng.random()
+    choices: dict[str, Choice] = {}
+    for name, values in space.items():
+        if rng.random() < vary:
+            value = values[int(rng.integers(len(values)))]
+            if value != values[0]:
+                choices[name] = value
+    if faults == "none":
+        choices.pop("delay_share", None)
+    seed = int(rng.integers(2**31))
+    if faults != "none" and rng.random() < RATES_SHARE:
+        return Case(preset, seed, choices, profile=faults)
+    return Case(preset, seed, choices, _draw_faults(rng, int(Shaped(choices)["fault_seconds"]), faults))
+
+
+def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[Fault, ...]:
+    """Draw faults of a few kinds, all of them over by ``horizon``."""
+    kinds = [name for name, kind in KINDS.items() if faults != "osworld" or kind.part == "desktop"]
+    number = int(rng.integers(MOST_FAULTS[faults] + 1))
+    swarm = [kinds[int(i)] for i in rng.integers(len(kinds), size=1 + int(rng.integers(4)))]
+    drawn = []
+    for _ in range(number):
+        kind = swarm[int(rng.integers(len(swarm)))]
+        start = int(rng.integers(horizon))
+        seconds = min((1, 5, 20, 60, 150)[int(rng.integers(5))], horizon - start)
+        target = int(rng.integers(REACH + 1))
+        drawn.append(Fault(kind, start, seconds, None if target == REACH else target))
+    return tuple(sorted(drawn, key=lambda fault: (fault.start, fault.kind)))
+
+
+@lru_cache(maxsize=64)
+def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
+    shaped = Shaped(dict(choices))
+    settings = merge(_presets()[BASE if preset == DRAWN else preset], _cluster(shaped))
+    settings = merge(settings, _scheduler(shaped) if preset == DRAWN else _scaled(settings, shaped))
+    settings = merge(settings, _deadlines(shaped, bool(settings["rollout"].get("lock_step"))))
+    if profile != "none":
+        settings = merge(settings, {"cluster": {"faults": _rates(shaped, profile)}})
+    return from_tree(settings)
+
+
+def config_of(case: Case) -> Config:
+    """Return the configuration of a case.
+
+    Raises:
+        ConfigError: If the case names what does not exist.
+    """
+    if case.preset != DRAWN and case.preset not in _presets():
+        raise ConfigError(f"the case names the preset {case.preset!r}; there are: {', '.join(known_presets())}")
+    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
+
+
+def _cluster(shaped: Shaped) -> dict[str, Any]:
+    """Return the settings that every case has, whatever its scheduler."""
+    groups, turns = shaped["groups"], shaped["turns"]
+    even = shaped["latencies"] == "even"
+    most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
+    most_lengths |= {"failure_turns_mean": 3.0, "failure_turns_sd": 1.5}
+    return {
+        "run": {"hours": 1.0, "seed": 0, "updates": None, "target_success": None},
+        "tasks": {"source": "generated", "count": shaped["tasks"], "held_out": 0, "folder": None},
+        "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
+        "surrogate": {"mean_success": None, **most_lengths},
+        "rollout": {
+            "num_envs": shaped["envs"],
+            "num_workers": shaped["workers"],
+            "warm_envs": shaped["warm"],
+            "max_turns": turns,
+            "start_tries": shaped["start_tries"],
+            "start_backoff_seconds": 2.0,
+            "request_tries": shaped["request_tries"],
+            "limits": {
+                "start_seconds": 120.0,
+                "setup_seconds": 120.0,
+                "request_seconds": 300.0,
+                "step_seconds": 90.0,
+                "evaluate_seconds": 120.0,
+                "close_seconds": 60.0,
+                "lease_seconds": 1200.0,
+                "load_seconds": 120.0,
+            },
+        },
+        "curation": {
+            "attempts": {"most": shaped["attempts"], "least": 1},
+            "groups": {"min_size": 1},
+            "batch": {"min_groups": groups, "max_groups": groups + shaped["more_groups"]},
+            "store": "memory",
+            "pool": {"file": None, "collected_per_task": 0},
+        },
+        "trainer": {
+            "retry_seconds": 5.0,
+            "retry_longest_seconds": 40.0,
+            "max_failures": None,
+            "promotion": {"enabled": False},
+        },
+        "cluster": {
+            "env": {
+                "profile": "desktop-small" if even else shaped["latencies"],
+                "latency": EVEN if even else {},
+            },
+            "engine": {
+                "model": shaped["engine"],
+                "batch_seconds": 2.0,
+                "request_seconds": 0.0,
+                "batch_spread": 1.0,
+                "overhead_seconds": shaped["hop_seconds"],
+                "control_seconds": shaped["control_seconds"],
+                "reload_seconds": shaped["reload_seconds"],
+            },
+            "learner": {"fixed_seconds": shaped["update_seconds"], "turn_seconds": 0.0},
+            "hosts": {
+                "count": shaped["hosts"],
+                "cores": 4.0,
+                "memory_gib": 32.0,
+                "concurrent_starts": shaped["starts"],
+            },
+        },
+        "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+        "trace": {"max_segments": 0, "max_snapshots": 10},
+    }
+
+
+def _scheduler(shaped: Shaped) -> dict[str, Any]:
+    """Return the settings of a drawn scheduler."""
+    lock_step = shaped["lock_step"]
+    filters = shaped["filters"]
+    return {
+        "rollout": {
+            "unit": shaped["unit"],
+            "lock_step": lock_step,
+            "sync": {"mode": shaped["sync"], "workers_at_a_time": "all" if lock_step else shaped["at_a_time"]},
+            "routing": {"rule": shaped["routing"], "max_excess": 1},
+        },
+        "curation": {
+            "attempts": {"rule": shaped["attempts_rule"], "max_replacements": shaped["replacements"]},
+            "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
+            "staleness": {"bound": shaped["bound"], "measured_by": shaped["measured_by"]},
+            "max_ahead": _max_ahead(shaped, shaped["bound"], shaped["ahead"]),
+            "turn_limit": {"rule": shaped["turn_limit"]},
+            "pool": {"enabled": shaped["pool"]},
+            "task_filter": {"max_mean": shaped["task_filter"], "window": 2},
+        },
+        "trainer": {"wait_for_sync": shaped["wait_for_sync"]},
+    }
+
+
+def _rates(shaped: Shaped, profile: str) -> dict[str, Any]:
+    """Return faults at the rates of a profile, so much more frequent as a run is shorter than an hour."""
+    heals = shaped["fault_seconds"] / 3600.0 if shaped["healed"] else None
+    return {"profile": profile, "scale": RATES_SCALE, "heal_after_hours": heals}
+
+
+def _deadlines(shaped: Shaped, lock_step: bool) -> dict[str, Any]:
+    """Return the deadline that bites, if one does; attempts must be able to keep it most of the time."""
+    if shaped["limits"] not in LIMITS:
+        return {}
+    name, seconds = LIMITS[shaped["limits"]]
+    slow = shaped["latencies"] == "dart" or lock_step
+    return {"rollout": {"limits": {name: seconds * (SLOW if slow else 1.0)}}}
+
+
+def _scaled(settings: Mapping[str, Any], shaped: Shaped) -> dict[str, Any]:
+    """Return a preset's sizes brought down to the tiny cluster."""
+    curation = settings["curation"]
+    if curation.get("max_ahead") is None:
+        return {}
+    bound = curation.get("staleness", {}).get("bound", 1)
+    return {"curation": {"max_ahead": _max_ahead(shaped, bound, 0)}}
+
+
+def _max_ahead(shaped: Shaped, bound: int | None, more: int | None) -> int | None:
+    """Return a batch's worth and ``more``, no more than the staleness bound can use."""
+    if more is None:
+        return None
+    ahead = int(shaped["groups"] * shaped["attempts"]) + more
+    if bound is None:
+        return ahead
+    return min(ahead, (bound + 1) * int((shaped["groups"] + shaped["more_groups"]) * shaped["attempts"]))
+
+
+@lru_cache(maxsize=1)
+def _presets() -> dict[str, dict[str, Any]]:
+    return {name: {key: value for key, value in tree.items() if key != "about"} for name, tree in presets().items()}

@@ -1,0 +1,106 @@
+"""What schedulers are compared by: the figures of one run, and means with confidence intervals over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from dartsim.run.finished import BY_LENGTH
+
+FIGURES = (
+    "trained_turns_per_minute",
+    "admitted_turns_per_minute",
+    "generated_turns_per_minute",
+    "bound_trained_turns_per_minute",
+    "env_utilization",
+    "gpu_utilization",
+    "staleness_mean",
+    "staleness_max",
+    "wasted_share",
+    "minutes_per_version",
+    "hours_to_updates",
+    "desktop_hours_per_1000_turns",
+    "gpu_hours_per_1000_turns",
+    "long_tasks_ratio",
+    "least_class_ratio",
+)
+"""One number each, for which there is a mean over seeds."""
+
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Student's t, two-sided 95 %, for 1 to 10 degrees of freedom."""
+
+
+def compared(
+    summary: Mapping[str, Any], update_hours: Sequence[float] = (), *, updates: int | None = None
+) -> dict[str, Any]:
+    """Return the figures of one run that schedulers are compared by.
+
+    ``hours_to_updates`` is when update number ``updates`` was finished; ``desktop_hours_per_1000_turns`` and
+    ``gpu_hours_per_1000_turns`` what was provisioned (desktops, rollout GPUs) for a thousand trained turns;
+    ``long_tasks_ratio`` the share of the longest third of tasks among trained trajectories, over their share among
+    attempts; ``least_class_ratio`` the smallest such ratio of any third by length.
+
+    Args:
+        summary: As written to ``summary.json``, with ``config``.
+        update_hours: When each update was finished, in order.
+        updates: Of which update the time is wanted; None: none.
+    """
+    rollout = summary["config"]["rollout"]
+    per_minute = summary["trained_turns_per_minute"]
+    hours_per_1000 = 1000.0 / per_minute / 60.0 if per_minute else None
+    ratios = class_ratios(summary.get("bias", {}).get(BY_LENGTH, {}))
+    reached = updates is not None and 1 <= updates <= len(update_hours)
+    desktops = rollout["num_envs"] + rollout["warm_envs"]
+    found = {
+        **summary,
+        "hours_to_updates": update_hours[updates - 1] if reached and updates is not None else None,
+        "desktop_hours_per_1000_turns": None if hours_per_1000 is None else desktops * hours_per_1000,
+        "gpu_hours_per_1000_turns": None if hours_per_1000 is None else rollout["num_workers"] * hours_per_1000,
+        "long_tasks_ratio": ratios.get("long"),
+        "least_class_ratio": min(ratios.values(), default=None),
+    }
+    return {
+        **{name: found.get(name) for name in FIGURES},
+        "staleness_histogram": summary.get("staleness_histogram", {}),
+        "staleness_definitions": summary.get("staleness_definitions", {}),
+        "bias": summary.get("bias", {}),
+    }
+
+
+def class_ratios(table: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Return, for each label, its share of trained trajectories over its share of attempts."""
+    offered = sum(row["offered"] for row in table.values())
+    trained = sum(row["trained"] for row in table.values())
+    if not trained:
+        return {}
+    return {
+        label: (row["trained"] / trained) / (row["offered"] / offered) for label, row in table.items() if row["offered"]
+    }
+
+
+def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """Return mean and 95 % half-width of every figure over runs; a figure that some run lacks is left out.
+
+    Of ``staleness_max`` the largest is meant, without a half-width; one run has no half-widths.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    for name in FIGURES:
+        values = [run[name] for run in runs]
+        if any(value is None for value in values):
+            continue
+        if name == "staleness_max":
+            found[name] = {"mean": max(values), "half_width": None}
+        else:
+            found[name] = {"mean": fmean(values), "half_width": half_width(values)}
+    return found
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half the 95 % confidence interval of the mean, by Student's t; None of fewer than two values."""
+    number = len(values)
+    if number < 2:
+        return None
+    quantile = _T95[number - 2] if number - 2 < len(_T95) else 1.96 + 2.4 / (number - 1)
+    return quantile * stdev(values) / sqrt(number)

@@ -1,0 +1,338 @@
+"""``estimate``: what a configuration of a real model puts on which GPU and host, and whether it fits; before it starts.
+
+It asks no machine and needs no weights: shapes come from the checkpoint's ``config.json``, or are those published.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dartsim.config import Config
+from dartsim.config.schema import DesktopHostConfig
+from dartsim.errors import ConfigError
+from dartsim.run.memory import (
+    BYTES,
+    GIB,
+    REPLY_TOKENS,
+    EngineMemory,
+    LearnerMemory,
+    engine_memory,
+    learner_memory,
+)
+from dartsim.run.model_shapes import OF_FAMILY, ModelShape, read_shape
+
+HERE = "this machine"
+TUNNELLED = "the engines' machine"
+"""Where an engine is that is reached through a tunnel, so by the loopback."""
+TASK_TOKENS = 500
+"""System message and instruction of a prompt, about (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
+VM_GIB = 4.2
+"""What one of OSWorld's virtual machines was measured to take (by others, see real.containers.official)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU and what is on it, bytes by name of the part."""
+
+    host: str
+    number: int
+    holds: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a configuration needs.
+
+    Attributes:
+        shape: The model's.
+        shape_source: Where its numbers come from.
+        screen_tokens: Tokens of one screenshot.
+        prompt_tokens: Of the longest prompt.
+        gpu_bytes: Memory of one GPU.
+        engine: One GPU of an engine; None without engines on GPUs.
+        learner: One rank; None without ranks on GPUs.
+        gpus: All GPUs that are used.
+        host_bytes: Host memory at the start, on this machine.
+        disk_bytes: Exported weights and checkpoints, on the disk of ``trainer.fsdp.folder``.
+        notes: What should be known besides.
+    """
+
+    shape: ModelShape
+    shape_source: str
+    screen_tokens: int
+    prompt_tokens: int
+    gpu_bytes: int
+    engine: EngineMemory | None
+    learner: LearnerMemory | None
+    gpus: tuple[Gpu, ...]
+    host_bytes: int
+    disk_bytes: int
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values, memory in GiB."""
+        return {
+            "model": self.shape.name,
+            "shape_source": self.shape_source,
+            "parameters": self.shape.parameters,
+            "screen_tokens": self.screen_tokens,
+            "prompt_tokens": self.prompt_tokens,
+            "gpu_gib": _gib(self.gpu_bytes),
+            "engine": _engine_json(self.engine, self.prompt_tokens),
+            "learner": None if self.learner is None else _learner_json(self.learner),
+            "gpus": [
+                {"host": gpu.host, "gpu": gpu.number, "holds_gib": {name: _gib(x) for name, x in gpu.holds.items()}}
+                for gpu in self.gpus
+            ],
+            "host_gib_at_start": _gib(self.host_bytes),
+            "disk_gib": _gib(self.disk_bytes),
+            "notes": list(self.notes),
+        }
+
+
+def estimate(config: Config) -> Estimate | None:
+    """Return what a run with a real model needs; None if it is modelled, or its model is the tiny one.
+
+    Raises:
+        ConfigError: If parts do not fit on their GPUs, or a folder holds another kind of model.
+    """
+    if config.policy.model is None or config.backend.virtual:
+        return None
+    shape, source = _shape(config, Path(config.policy.model))
+    screen = _screen(config)
+    policy = config.policy
+    tokens = policy.max_images * shape.image_tokens(*screen) + policy.max_texts * REPLY_TOKENS + TASK_TOKENS
+    _refuse_short(config, tokens)
+    gpu_bytes = int(config.cluster.gpu_memory_gib * GIB)
+    engine = _engine(config, shape, screen, gpu_bytes)
+    learner = _learner(config, shape, screen, tokens)
+    gpus = _placed(config, engine, learner)
+    _refuse_full(config, gpus, gpu_bytes, engine)
+    return Estimate(
+        shape=shape,
+        shape_source=source,
+        screen_tokens=shape.image_tokens(*screen),
+        prompt_tokens=tokens,
+        gpu_bytes=gpu_bytes,
+        engine=engine,
+        learner=learner,
+        gpus=gpus,
+        host_bytes=_host_bytes(config, shape, learner),
+        disk_bytes=_disk_bytes(config, shape),
+        notes=tuple(_notes(config, engine, tokens)),
+    )
+
+
+def desktops_by_host(config: Config) -> dict[str, int]:
+    """Return how many desktops each engine gets: each goes where the largest share of places is free.
+
+    Raises:
+        ConfigError: If there are more desktops than places.
+    """
+    hosts = config.desktop.hosts or {"local": DesktopHostConfig()}
+    places = sum(host.max_desktops for host in hosts.values())
+    wanted = config.rollout.num_desktops
+    if wanted > places:
+        raise ConfigError(
+            f"{wanted} desktops are wanted (rollout.num_envs and warm_envs), but the hosts take {places}; raise "
+            "desktop.hosts.NAME.max_desktops or lower the first"
+        )
+    dealt: Counter[str] = Counter(dict.fromkeys(hosts, 0))
+    for _ in range(wanted):
+        freest = max(hosts, key=lambda name: 1.0 - dealt[name] / hosts[name].max_desktops)
+        dealt[freest] += 1
+    return dict(dealt)
+
+
+# ---- the parts
+
+
+def _shape(config: Config, folder: Path) -> tuple[ModelShape, str]:
+    if (folder / "config.json").is_file():
+        return read_shape(folder), str(folder / "config.json")
+    shape = OF_FAMILY[config.policy.family]
+    return shape, f"{shape.name} as published, because {str(folder)!r} is not there"
+
+
+def _screen(config: Config) -> tuple[int, int]:
+    if config.backend.desktops in ("desktop", "osworld") and config.policy.grammar == "ui_tars":
+        return config.desktop.width, config.desktop.height
+    return config.policy.screen, config.policy.screen
+
+
+def _on_gpus(config: Config) -> tuple[bool, bool]:
+    """Return whether engines, and whether ranks, are on GPUs."""
+    backend = config.backend
+    return (
+        backend.workers == "vllm" and config.vllm.device == "cuda",
+        backend.learner == "fsdp" and config.trainer.fsdp.device != "cpu",
+    )
+
+
+def _engine(config: Config, shape: ModelShape, screen: tuple[int, int], gpu_bytes: int) -> EngineMemory | None:
+    if not _on_gpus(config)[0]:
+        return None
+    vllm = config.vllm
+    return engine_memory(
+        shape,
+        gpu_bytes=gpu_bytes,
+        share=vllm.gpu_memory_share,
+        max_model_len=vllm.max_model_len,
+        max_num_seqs=vllm.max_num_seqs,
+        max_images=config.policy.max_images,
+        screen=screen,
+        value_bytes=BYTES.get(vllm.dtype, 2),
+        tensor_parallel=vllm.tensor_parallel,
+    )
+
+
+def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], prompt: int) -> LearnerMemory | None:
+    if not _on_gpus(config)[1]:
+        return None
+    trainer = config.trainer
+    tokens = max(trainer.optimizer.max_tokens, prompt)
+    return learner_memory(
+        shape,
+        ranks=trainer.fsdp.ranks,
+        tokens=tokens,
+        images=max(1, tokens // prompt) * config.policy.max_images,
+        replies=config.curation.attempts.most,
+        screen=screen,
+        dtype=config.policy.dtype,
+        compute=trainer.fsdp.precision,
+        checkpointing=trainer.fsdp.checkpointing,
+        reference=trainer.objective.kl_coefficient > 0.0,
+        lora_rank=trainer.lora.rank,
+    )
+
+
+def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[Gpu, ...]:
+    found: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    if engine is not None:
+        for number, (host, gpus) in enumerate(engine_places(config)):
+            for gpu in gpus:
+                found[host, gpu][f"engine-{number}"] = engine.budget
+    if learner is not None:
+        fsdp = config.trainer.fsdp
+        for rank, gpu in enumerate(fsdp.gpus or range(fsdp.ranks)):
+            found[HERE, gpu][f"rank-{rank}"] = learner.total
+    return tuple(Gpu(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(found.items()))
+
+
+def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
+    """Return the host and the GPUs of each engine; those that are attached to are taken in order on each host."""
+    vllm, size = config.vllm, config.vllm.tensor_parallel
+    if vllm.addresses:
+        seen: Counter[str] = Counter()
+        places: list[tuple[str, Sequence[int]]] = []
+        for address in vllm.addresses:
+            host = urlsplit(address).hostname or address
+            host = TUNNELLED if host in ("127.0.0.1", "localhost", "::1") else host
+            places.append((host, range(seen[host], seen[host] + size)))
+            seen[host] += size
+        return places
+    gpus = vllm.gpus or list(range(size * config.rollout.num_workers))
+    return [(HERE, gpus[start : start + size]) for start in range(0, len(gpus), size)]
+
+
+# ---- does it fit
+
+
+def _refuse_short(config: Config, prompt: int) -> None:
+    needed = prompt + config.policy.max_new_tokens
+    if config.backend.workers == "vllm" and needed > config.vllm.max_model_len:
+        raise ConfigError(
+            f"a prompt of {config.policy.max_images} screenshots and {config.policy.max_texts} replies has about "
+            f"{prompt} tokens, and a reply up to {config.policy.max_new_tokens}, but vllm.max_model_len = "
+            f"{config.vllm.max_model_len}; raise it to {needed} or more, or lower policy.max_images or max_texts"
+        )
+
+
+def _refuse_full(config: Config, gpus: Sequence[Gpu], gpu_bytes: int, engine: EngineMemory | None) -> None:
+    if engine is not None and engine.kv_tokens < config.vllm.max_model_len:
+        raise ConfigError(
+            f"an engine may take {_gib(engine.budget)} GiB of a GPU (vllm.gpu_memory_share), of which weights take "
+            f"{_gib(engine.weights)} and computing {_gib(engine.working)}: keys and values of {engine.kv_tokens} "
+            "tokens fit, fewer than one request of vllm.max_model_len = "
+            f"{config.vllm.max_model_len}, and vLLM would not start. Raise vllm.gpu_memory_share or tensor_parallel, "
+            "or lower max_model_len"
+        )
+    for gpu in gpus:
+        total = sum(gpu.holds.values())
+        if total > gpu_bytes:
+            parts = " and ".join(f"{name} with {_gib(size)} GiB" for name, size in gpu.holds.items())
+            raise ConfigError(
+                f"GPU {gpu.number} of {gpu.host} would hold {parts}: {_gib(total)} GiB of {_gib(gpu_bytes)} "
+                "(cluster.gpu_memory_gib). Put the parts on other GPUs (vllm.gpus, trainer.fsdp.gpus), take more "
+                "ranks, trainer.lora.rank, trainer.fsdp.checkpointing, or less of trainer.optimizer.max_tokens, "
+                "policy.max_images or vllm.gpu_memory_share"
+            )
+
+
+def _host_bytes(config: Config, shape: ModelShape, learner: LearnerMemory | None) -> int:
+    """Return the host memory of the start: this process's model and its copy, and each rank's."""
+    own = 2 * shape.parameters * BYTES[config.policy.dtype]
+    return own + (0 if learner is None else config.trainer.fsdp.ranks * learner.host)
+
+
+def _disk_bytes(config: Config, shape: ModelShape) -> int:
+    """Return the disk of exported weights, and of two checkpoints: the last one and the one that is written."""
+    if config.backend.learner != "fsdp":
+        return 0
+    held = BYTES[config.policy.dtype]
+    rank = config.trainer.lora.rank
+    trained = shape.text.lora_parameters(rank) if rank else shape.parameters
+    weights = (
+        (config.trainer.fsdp.keep_weights + 2) * shape.parameters * held
+    )  # and the first ones, and those it writes
+    return weights + 2 * 3 * trained * held
+
+
+def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str]:
+    notes = []
+    if engine is not None:
+        live = config.rollout.num_envs / config.rollout.num_workers
+        whole = engine.kv_tokens // (prompt + config.policy.max_new_tokens)
+        if whole < min(live, config.vllm.max_num_seqs):
+            notes.append(
+                f"an engine holds {whole} requests with the longest prompt, and {live:.0f} desktops ask it: others wait"
+            )
+        if engine.wanted > engine.kv:
+            notes.append("max_num_seqs x max_model_len is more than the cache: vLLM lets requests wait when it is full")
+    if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
+        notes.append("all weights are trained in bfloat16: steps of 1e-6 vanish in its rounding; set policy.dtype")
+    if config.policy.model is not None and config.policy.instructions is None and config.policy.grammar == "ui_tars":
+        notes.append("prompts have our words, not those the model was trained on: set policy.instructions")
+    return notes
+
+
+# ---- as plain values
+
+
+def _gib(size: int) -> float:
+    return round(size / GIB, 1)
+
+
+def _engine_json(engine: EngineMemory | None, prompt: int) -> dict[str, Any] | None:
+    if engine is None:
+        return None
+    return {
+        "weights_gib": _gib(engine.weights),
+        "working_gib": _gib(engine.working),
+        "kv_gib": _gib(engine.kv),
+        "kv_bytes_per_token": engine.kv_bytes_per_token,
+        "kv_tokens": engine.kv_tokens,
+        "wanted_kv_gib": _gib(engine.wanted),
+        "requests_of_longest_prompt": engine.kv_tokens // prompt,
+        "budget_gib": _gib(engine.budget),
+    }
+
+
+def _learner_json(learner: LearnerMemory) -> dict[str, float]:
+    parts = {f"{name}_gib": _gib(size) for name, size in asdict(learner).items() if name != "host"}
+    return {**parts, "total_gib": _gib(learner.total)}

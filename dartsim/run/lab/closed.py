@@ -1,0 +1,252 @@
+"""A configuration's figures in closed form, without a simulation: to search by, and to hold simulated figures against.
+
+Interactive law: N desktops a worker that think for Z and are answered after R make N / (Z + R) turns a second; R grows
+with the requests that the engine computes together. Little's law: what is in a state is the rate into it times the time
+in it. Bottleneck law: see ``dartsim.run.bounds``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+from typing import Any
+
+from dartsim.run.bounds import alone_seconds, desktop_bound, engine_bound, trainer_bound, turn_load
+from dartsim.run.models import Models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What the closed forms say.
+
+    Attributes:
+        trained_turns_per_minute: The least of what the trainer takes and what curation leaves of what is generated.
+        generated_turns_per_minute: Of desktops and engines together.
+        turns_per_trajectory: Mean.
+        turns_per_update: Of full batches.
+        usable_share: Share of the generated turns that curation may train on.
+        minutes_per_version: Of an update, or of gathering its batch.
+        desktop_cores: Cores that all desktops keep busy, over the cores there are.
+        bounds: Trained turns a minute that each part alone allows, by the bottleneck law.
+    """
+
+    trained_turns_per_minute: float
+    generated_turns_per_minute: float
+    turns_per_trajectory: float
+    turns_per_update: float
+    usable_share: float
+    minutes_per_version: float
+    desktop_cores: float
+    bounds: Mapping[str, float]
+
+    @property
+    def bound_by(self) -> str:
+        """The part that allows least."""
+        return min(self.bounds, key=lambda name: self.bounds[name])
+
+
+def predict(found: Models) -> Predicted:
+    """Return the closed-form figures of a configuration."""
+    config = found.config
+    turns, usable = workload(found)
+    size = config.curation.batch.max_groups * config.curation.attempts.most * turns
+    trainer = trainer_bound(found, size)
+    generated, cores = 0.0, 0.0
+    version_seconds = 60.0 * size / trainer
+    for _ in range(3):  # the time of a version decides how much of their time workers change weights, and so on
+        generated, cores = _generated(found, turns, version_seconds)
+        trained = min(trainer, generated * usable)
+        version_seconds = 60.0 * size / max(trained, 1e-9)
+    return Predicted(
+        trained_turns_per_minute=min(trainer, generated * usable),
+        generated_turns_per_minute=generated,
+        turns_per_trajectory=turns,
+        turns_per_update=size,
+        usable_share=usable,
+        minutes_per_version=version_seconds / 60.0,
+        desktop_cores=cores,
+        bounds={
+            "trainer": trainer,
+            "desktops": usable * desktop_bound(found, turns),
+            "engines": usable * engine_bound(found, turns),
+        },
+    )
+
+
+def workload(found: Models) -> tuple[float, float]:
+    """Return the mean turns of a trajectory, and the share of turns whose group is not dropped for its rewards."""
+    config, lengths = found.config, found.lengths
+    groups, number = config.curation.groups, config.curation.attempts.most
+    kept, lengths_of = 0.0, []
+    for difficulty in found.difficulties.values():
+        rate = difficulty.success_rate
+        mean = rate * lengths.success_mean + (1.0 - rate) * lengths.failure_mean
+        mean = min(mean * difficulty.length_factor, float(config.rollout.max_turns))
+        failed = (1.0 - rate) ** number if groups.drop_all_failed and not config.curation.pool.enabled else 0.0
+        solved = rate**number if groups.drop_solved else 0.0
+        kept += (1.0 - failed - solved) * mean
+        lengths_of.append(mean)
+    if not lengths_of:
+        return lengths.failure_mean, 1.0
+    return fmean(lengths_of), kept / sum(lengths_of)
+
+
+def _generated(found: Models, turns: float, version_seconds: float) -> tuple[float, float]:
+    """Return the turns a minute by the interactive law, and how many of the hosts' cores desktops want, as a share."""
+    config, timing = found.config, found.timing
+    rollout, engine, hosts = config.rollout, config.cluster.engine, config.cluster.hosts
+    up = max(0.05, 1.0 - min(out_seconds(found) / version_seconds, 0.95))
+    workers = rollout.num_workers * up
+    between = timing.cycle_seconds
+    if rollout.warm_envs and timing.fresh_per_attempt:
+        between -= timing.start.mean + timing.boot.mean + timing.teardown.mean
+    think = timing.step.mean + engine.overhead_seconds + engine.control_seconds + between / turns
+    boots = timing.start.mean + timing.boot.mean + timing.setup.mean
+    busy_cores = (timing.step_cores * timing.step.mean + timing.boot_cores * boots / turns) / think
+    cores = rollout.num_envs * busy_cores / (hosts.count * hosts.cores)
+    think *= max(1.0, cores)
+    slots = rollout.num_envs / workers
+    live, rate = 1.0, 0.0
+    for _ in range(60):  # requests in an engine, by Little's law, until they agree with themselves
+        answer = live * _turn_seconds(found, turns, live)
+        rate = slots / (think + answer)
+        live = 0.5 * live + 0.5 * max(1.0, rate * answer)
+    return 60.0 * workers * rate, cores
+
+
+def out_seconds(found: Models) -> float:
+    """Return how long a slice of workers is out for new weights, seconds."""
+    engine = found.config.cluster.engine
+    if found.config.rollout.sync.mode != "restart" and engine.transfer_seconds is not None:
+        return engine.transfer_seconds
+    return engine.reload_seconds
+
+
+def sync_seconds(found: Models) -> float:
+    """Return how long after a publication the mean worker has the new weights, seconds."""
+    rollout = found.config.rollout
+    slice_size = rollout.num_workers if rollout.sync.workers_at_a_time == "all" else rollout.sync.workers_at_a_time
+    slices = ceil(rollout.num_workers / slice_size)
+    return out_seconds(found) * (slices + 1) / 2.0
+
+
+def _turn_seconds(found: Models, turns: float, live: float) -> float:
+    """Return the engine time of a turn, seconds, when ``live`` requests are computed together."""
+    engine, gpu = found.config.cluster.engine, found.gpu
+    if engine.model != "fluid":
+        return engine.request_seconds + engine.batch_seconds / live
+    affine = found.config.rollout.routing.rule != "least_in_flight"
+    share = 1.0 if affine else 1.0 / found.config.rollout.num_workers  # turns that meet the worker of the one before
+    warm, cold = (turn_load(found, turns, warm=state) for state in (engine.prefix_cache, False))
+    prefill = share * _prefill(found, warm) + (1.0 - share) * _prefill(found, cold)
+    together = max(1, min(round(live), gpu.max_num_seqs))
+    decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context) / together
+    return prefill + decode
+
+
+def _prefill(found: Models, load: Any) -> float:
+    gpu = found.gpu
+    return float(
+        load.prefill * gpu.linear_slope_seconds
+        + load.pairs * gpu.prefill_pair_seconds
+        + load.images * gpu.image_seconds
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One simulated figure beside its closed form.
+
+    Attributes:
+        figure: What it is.
+        law: Which law gives the closed form.
+        simulated: From the run; None if it has none.
+        low: Least that the law allows.
+        high: Most that it allows.
+        alarm: What is wrong, in words; empty if nothing is.
+    """
+
+    figure: str
+    law: str
+    simulated: float | None
+    low: float
+    high: float
+    alarm: str
+
+
+SLACK = 0.02
+"""What a simulated figure may lie above a bound: rounding, and a window that cuts an attempt."""
+REACHED = 0.7
+"""Share of the bottleneck's bound that a system without avoidable waiting reaches."""
+FAR = 0.25
+"""What an estimate may be off before it is an alarm, as a share."""
+
+
+def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
+    """Hold a run's figures against the closed forms.
+
+    Args:
+        found: The configuration and what it names.
+        figures: As ``dartsim.run.lab.jobs.simulated`` returns them.
+    """
+    said = predict(found)
+    turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
+    rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
+    bound = figures.get("bound_trained_turns_per_minute")
+    rows = []
+    if bound is not None:
+        rows.append(_below("trained turns/min", f"bottleneck: {figures['bound_by']}", rate, bound, least=REACHED))
+    most = min(desktop_bound(found, turns), engine_bound(found, turns))
+    generated = figures["generated_turns_per_minute"]
+    rows.append(_below("generated turns/min", "bottleneck: desktops, engines", generated, most))
+    shares, size = figures["desktop_shares"], found.config.rollout.num_desktops
+    if generated and figures["trajectories_per_minute"]:
+        acting = 60.0 * shares["acting"] * size / generated
+        rows.append(_near("seconds an action", "Little: desktops acting / rate", acting, found.timing.step.mean))
+        states = ("starting", "setup", "evaluating", "closing")
+        around = 60.0 * sum(shares[name] for name in states) * size / figures["trajectories_per_minute"]
+        rows.append(_near("seconds around an attempt", "Little: the same", around, found.timing.cycle_seconds))
+    rows.append(_stale(found, figures, turns))
+    return rows
+
+
+def _below(figure: str, law: str, value: float, bound: float, *, least: float = 0.0) -> Check:
+    alarm = ""
+    if value > bound * (1.0 + SLACK):
+        alarm = f"{value / bound - 1:.0%} above what the law allows"
+    elif value < bound * least:
+        alarm = f"{1 - value / bound:.0%} below the bound, which leaves out all waiting"
+    return Check(figure, law, value, 0.0, bound, alarm)
+
+
+def _near(figure: str, law: str, value: float, wanted: float) -> Check:
+    low, high = wanted * (1.0 - FAR), wanted * (1.0 + FAR)
+    off = value / wanted - 1.0 if wanted > 0.0 else 0.0
+    return Check(figure, law, value, low, high, f"{off:+.0%} off the profile" if abs(off) > FAR else "")
+
+
+def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
+    """Return the mean staleness between two bounds.
+
+    Below: a turn is trained on no sooner than its attempt ends, on average half an attempt later, and a version lasts
+    so and so long. Above: the staleness bound; and by Little's law, where admission holds a number of batches between
+    their beginning and their publication, one batch less, for the update itself, and how late workers have new weights.
+    """
+    curation = found.config.curation
+    minutes = figures.get("minutes_per_version")
+    seconds = turns * (found.timing.step.mean + found.config.cluster.engine.overhead_seconds + alone_seconds(found))
+    version_seconds = 60.0 * (minutes or 0.0) * found.config.trainer.publish_every
+    low = seconds / 2.0 / version_seconds if minutes else 0.0
+    tops = [] if curation.staleness.bound is None else [float(curation.staleness.bound)]
+    if curation.admission.ahead_batches is not None and minutes:
+        lag = sync_seconds(found) / version_seconds
+        tops.append(max(0.0, curation.admission.ahead_batches - 1.0) + low + lag)
+    high = min(tops, default=float("inf"))
+    low = min(low, high)
+    value = figures["staleness_mean"]
+    alarm = ""
+    if figures["trained_turns_per_minute"] and not low * (1.0 - FAR) <= value <= high * (1.0 + SLACK) + 1e-9:
+        alarm = "outside of what the laws allow"
+    return Check("mean staleness, versions", "Little: half an attempt; admission", value, low, high, alarm)

@@ -1,0 +1,108 @@
+"""What each knob is worth: one at a time, moved away from the best settings while all others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dartsim.errors import ConfigError
+from dartsim.run.lab.jobs import Job, Runner, outcomes
+from dartsim.run.lab.objectives import Objective
+from dartsim.run.lab.space import Dimension, Range, Space, Value
+from dartsim.run.lab.virtual import changed
+from dartsim.run.models import models
+
+SHARE = 0.15
+"""How far a number is moved, of its range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One knob at another value.
+
+    Attributes:
+        value: The value.
+        figure: The objective's value with it; None if nothing was trained.
+        change: Against the best settings, as a share of theirs; None if unknown.
+    """
+
+    value: Value
+    figure: float | None
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """What one knob is worth around the best settings.
+
+    Attributes:
+        key: The setting.
+        best: Its best value.
+        moved: Other values.
+    """
+
+    key: str
+    best: Value
+    moved: tuple[Moved, ...]
+
+    @property
+    def worth(self) -> float:
+        """Largest change that a move makes, as a share."""
+        return max((abs(moved.change) for moved in self.moved if moved.change is not None), default=0.0)
+
+
+def sensitivity(
+    best: Job, settings: Mapping[str, Any], space: Space, objective: Objective, runner: Runner
+) -> list[Knob]:
+    """Move every knob in turn and return what that does, the most important knob first.
+
+    Args:
+        best: The best settings as a job; simulated again, as the base of all changes.
+        settings: The best settings.
+        space: What was tuned.
+        objective: The figure that counts.
+        runner: What simulates.
+
+    Raises:
+        DartsimError: If a simulation failed.
+    """
+    base = replace(best, rungs=())
+    jobs: list[Job] = [base]
+    moves: list[tuple[str, Value]] = []
+    for dimension in space:
+        for value in neighbours(dimension, settings[dimension.key]):
+            try:
+                config = changed(best.config, {dimension.key: value})
+                models(config)
+            except ConfigError:
+                continue  # beside the best settings lies what cannot be
+            moves.append((dimension.key, value))
+            jobs.append(replace(base, name=f"{dimension.key} = {value}", config=config))
+    found = outcomes(runner, jobs)
+    reference = objective.of(found[0].figures)
+    moved: dict[str, list[Moved]] = {dimension.key: [] for dimension in space}
+    for (key, value), outcome in zip(moves, found[1:], strict=True):
+        figure = objective.of(outcome.figures)
+        change = figure / reference - 1.0 if figure is not None and reference else None
+        moved[key].append(Moved(value, figure, change))
+    knobs = [Knob(key, settings[key], tuple(values)) for key, values in moved.items()]
+    return sorted(knobs, key=lambda knob: -knob.worth)
+
+
+def neighbours(dimension: Dimension, value: Any) -> list[Value]:
+    """Return values on both sides of a number, within its range, or all other choices."""
+    if not isinstance(dimension, Range):
+        return [choice for choice in dimension.values if choice != value]
+    low, high = dimension.low, dimension.high
+    if dimension.log:
+        factor = (high / low) ** SHARE
+        candidates = [value / factor, value * factor]
+    else:
+        step = max(SHARE * (high - low), dimension.step or 0.0, 1.0 if dimension.whole else 0.0)
+        if dimension.step:
+            step = round(step / dimension.step) * dimension.step
+        candidates = [value - step, value + step]
+    inside = [min(max(candidate, low), high) for candidate in candidates]
+    rounded: list[Value] = [round(number) if dimension.whole else float(number) for number in inside]
+    return list(dict.fromkeys(number for number in rounded if number != value))

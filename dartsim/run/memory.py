@@ -1,0 +1,218 @@
+"""What engines and learners need of a GPU and of a host, by formulas; an estimate for plans, not a promise.
+
+All figures are bytes. What a formula counts is said beside it; what none of them counts (allocator's fragments,
+libraries) is in the reserves, which are round numbers of ours.
+
+Sources: keys and values, vLLM's paged cache: 2 x layers x kv heads x head x bytes a token; parts of FSDP2's
+``fully_shard``: parameters, gradients and AdamW's two moments, all in the weights' own type, divided by ranks (16 bytes
+a trained float32 weight), and the units that are gathered; activations with checkpointing: one hidden state a layer,
+and one layer computed again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dartsim.run.model_shapes import ModelShape
+
+GIB = 2**30
+GPU_RESERVE_BYTES = 2 * GIB
+"""CUDA's context, libraries' workspaces and communication buffers of a process."""
+FRAGMENT_SHARE = 0.05
+"""Of a learner's memory, lost between the allocator's blocks."""
+GRAPH_BYTES = GIB
+"""CUDA graphs of an engine."""
+CHUNK_TOKENS = 8_192
+"""Tokens that a vLLM engine computes at once on a large GPU (``max_num_batched_tokens``)."""
+REPLY_TOKENS = 104
+"""Mean length of a reply in DART's history: what logits of a micro-batch are counted with."""
+
+Dtype = Literal["float32", "bfloat16"]
+BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
+"""Of a value; engines take these names too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineMemory:
+    """One GPU of an engine.
+
+    Attributes:
+        weights: Of the model, its part.
+        working: Most that is held while something is computed: a chunk of tokens, all screenshots of one prompt,
+            logits of all requests; and graphs and reserve.
+        kv_bytes_per_token: Keys and values of one token.
+        kv: What is left for keys and values.
+        wanted: Keys and values of ``max_num_seqs`` requests of ``max_model_len`` tokens.
+        budget: All that it may take.
+    """
+
+    weights: int
+    working: int
+    kv_bytes_per_token: int
+    kv: int
+    wanted: int
+    budget: int
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the cache holds."""
+        return max(0, self.kv // self.kv_bytes_per_token)
+
+
+def engine_memory(
+    shape: ModelShape,
+    *,
+    gpu_bytes: int,
+    share: float,
+    max_model_len: int,
+    max_num_seqs: int,
+    max_images: int,
+    screen: tuple[int, int],
+    value_bytes: int = 2,
+    tensor_parallel: int = 1,
+) -> EngineMemory:
+    """Return what one GPU of a vLLM engine holds.
+
+    Args:
+        shape: The model.
+        gpu_bytes: Memory of the GPU.
+        share: Part of it that the engine may take.
+        max_model_len: Longest prompt and reply together, tokens.
+        max_num_seqs: Requests computed at once.
+        max_images: Most screenshots of a prompt.
+        screen: Width and height of a screenshot, pixels.
+        value_bytes: Of a weight, and of a value in the cache.
+        tensor_parallel: GPUs the engine is spread over.
+    """
+    text, vision = shape.text, shape.vision
+    parts = min(tensor_parallel, text.kv_heads)  # key-value heads are copied where there are fewer than GPUs
+    kv_bytes = shape.kv_bytes_per_token(value_bytes) // parts
+    chunk = min(CHUNK_TOKENS, max_num_seqs * max_model_len)
+    tokens = chunk * (6 * text.hidden + 3 * text.intermediate // tensor_parallel) * value_bytes
+    patches = max_images * shape.image_patches(*screen)
+    pictures = patches * (6 * vision.hidden + 3 * vision.intermediate) * value_bytes
+    logits = 3 * max_num_seqs * text.vocabulary * 4
+    working = max(tokens, pictures) + logits + GRAPH_BYTES + GPU_RESERVE_BYTES
+    weights = shape.parameters * value_bytes // tensor_parallel
+    budget = int(gpu_bytes * share)
+    return EngineMemory(
+        weights=weights,
+        working=working,
+        kv_bytes_per_token=kv_bytes,
+        kv=budget - weights - working,
+        wanted=max_num_seqs * max_model_len * kv_bytes,
+        budget=budget,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerMemory:
+    """One rank of a learner.
+
+    Attributes:
+        parameters: Its part of the weights.
+        reference: Its part of the first weights, where the objective has a divergence from them.
+        gradients: Its part.
+        optimizer: Its part of AdamW's two moments.
+        gathered: Whole units at a time: embeddings and output, and the vision tower or two layers; and the gradient of
+            the largest while it is summed.
+        activations: Of a micro-batch.
+        logits: Of its reply tokens, with probabilities and their gradients in float32.
+        reserve: See the constants.
+        host: Of the host's memory while the rank starts: it loads the model whole, and the reference beside it.
+    """
+
+    parameters: int
+    reference: int
+    gradients: int
+    optimizer: int
+    gathered: int
+    activations: int
+    logits: int
+    reserve: int
+    host: int
+
+    @property
+    def total(self) -> int:
+        """Of the GPU."""
+        state = self.parameters + self.reference + self.gradients + self.optimizer
+        return state + self.gathered + self.activations + self.logits + self.reserve
+
+
+def learner_memory(
+    shape: ModelShape,
+    *,
+    ranks: int,
+    tokens: int,
+    images: int,
+    replies: int,
+    screen: tuple[int, int],
+    dtype: str = "float32",
+    compute: str = "bfloat16",
+    checkpointing: bool = True,
+    reference: bool = True,
+    lora_rank: int | None = None,
+) -> LearnerMemory:
+    """Return what one rank holds.
+
+    Args:
+        shape: The model.
+        ranks: Processes that share it.
+        tokens: Padded tokens of a micro-batch, the longest prompt at least.
+        images: Screenshots in it.
+        replies: Replies in it.
+        screen: Width and height of a screenshot, pixels.
+        dtype: Of weights, gradients and moments.
+        compute: Of what is gathered and computed.
+        checkpointing: Activations are computed again.
+        reference: The first weights are held too.
+        lora_rank: Of low-rank additions; None trains all weights.
+    """
+    held, small = BYTES[dtype], BYTES[compute]
+    additions = shape.text.lora_parameters(lora_rank) if lora_rank else 0
+    trained = additions or shape.parameters
+    parameters = (shape.parameters + additions) * held // ranks
+    state = LearnerMemory(
+        parameters=parameters,
+        reference=shape.parameters * held // ranks if reference else 0,
+        gradients=trained * held // ranks,
+        optimizer=2 * trained * held // ranks,
+        gathered=_gathered(shape, small, trains_all=not additions),
+        activations=_activations(shape, tokens, images, screen, small, checkpointing),
+        # In the computing type from the head; float32 logits, log-probabilities, and the gradients of both.
+        logits=replies * REPLY_TOKENS * shape.text.vocabulary * (small + 16),
+        reserve=0,
+        host=(2 if reference else 1) * shape.parameters * held,
+    )
+    return _with_reserve(state)
+
+
+def _gathered(shape: ModelShape, small: int, *, trains_all: bool) -> int:
+    rest, layer, vision = shape.text.rest_parameters, shape.text.layer_parameters, shape.vision.parameters
+    whole = (rest + max(vision, 2 * layer)) * small
+    largest = max(rest, vision)
+    return whole + (largest * (small + 4) if trains_all else 0)
+
+
+def _activations(
+    shape: ModelShape, tokens: int, images: int, screen: tuple[int, int], small: int, checkpointing: bool
+) -> int:
+    text, vision = shape.text, shape.vision
+    patches = images * shape.image_patches(*screen)
+    # A layer holds, for its backward pass: its input and both norms in float32 beside the computing type, queries,
+    # keys, values and the mix, and the three parts of the MLP.
+    heads = (2 * text.heads + 2 * text.kv_heads) * text.head_dim
+    layer = tokens * ((4 * text.hidden + heads + 3 * text.intermediate) * small + 4 * text.hidden * 4)
+    width = 3 if vision.gated else 2
+    block = patches * ((8 * vision.hidden + width * vision.intermediate) * small + 4 * vision.hidden * 4)
+    if not checkpointing:
+        return text.layers * layer + vision.depth * block
+    kept = (text.layers * tokens * text.hidden + vision.depth * patches * vision.hidden) * small
+    return kept + 2 * max(layer, block)  # what is computed again, and its gradients
+
+
+def _with_reserve(state: LearnerMemory) -> LearnerMemory:
+    from dataclasses import replace
+
+    return replace(state, reserve=GPU_RESERVE_BYTES + int(FRAGMENT_SHARE * state.total))

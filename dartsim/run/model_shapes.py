@@ -1,0 +1,223 @@
+"""``ModelShape``: the sizes of a Qwen-VL model, and the numbers that follow from them; no weights are needed.
+
+Sources: the models' published ``config.json`` (Qwen/Qwen2.5-VL-7B-Instruct, whose shape UI-TARS-1.5-7B has, and
+Qwen/Qwen3-VL-8B-Instruct) and the modules of the transformers classes, which the tests count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dartsim.errors import ConfigError
+from envs.actions.resize import smart_resize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextShape:
+    """The language model.
+
+    Attributes:
+        layers: Number of layers.
+        hidden: Width.
+        intermediate: Width of a layer's MLP, which is gated.
+        heads: Attention heads.
+        kv_heads: Key-value heads.
+        head_dim: Width of a head.
+        vocabulary: Rows of the embedding.
+        tied: Whether the output matrix is the embedding.
+        qkv_bias: Whether queries, keys and values have biases (Qwen2.5).
+        qk_norm: Whether queries and keys are normalized (Qwen3).
+    """
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    tied: bool = False
+    qkv_bias: bool = True
+    qk_norm: bool = False
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of one layer."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = self.hidden * (queries + 2 * keys) + queries * self.hidden
+        attention += (queries + 2 * keys) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
+        return attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+
+    @property
+    def rest_parameters(self) -> int:
+        """Weights of embedding, last norm and output."""
+        return self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights that LoRA may add to: the seven matrices of each layer."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return self.layers * (
+            self.hidden * (queries + 2 * keys) + queries * self.hidden + 3 * self.hidden * self.intermediate
+        )
+
+    def lora_parameters(self, rank: int) -> int:
+        """Return the weights of low-rank additions to those matrices: rank x (rows + columns) each."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        sides = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
+        return self.layers * rank * sides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionShape:
+    """The vision tower.
+
+    Attributes:
+        depth: Number of blocks.
+        hidden: Width.
+        intermediate: Width of a block's MLP.
+        out: Width of what it gives to the language model.
+        patch: Pixels a side of a patch.
+        merge: Patches a side that become one token.
+        gated: Whether MLPs are gated and norms have no bias (Qwen2.5).
+        positions: Rows of a learned table of positions; 0 without (Qwen2.5).
+        deepstack: Layers whose features are given to the language model besides (Qwen3).
+    """
+
+    depth: int
+    hidden: int
+    intermediate: int
+    out: int
+    patch: int
+    merge: int = 2
+    gated: bool = True
+    positions: int = 0
+    deepstack: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the tower."""
+        h, i, merged = self.hidden, self.intermediate, self.hidden * self.merge**2
+        norm = h if self.gated else 2 * h
+        mlp = 3 * h * i + 2 * i + h if self.gated else 2 * h * i + i + h
+        block = 4 * h * h + 4 * h + mlp + 2 * norm
+        head = merged * merged + merged + merged * self.out + self.out
+        embedding = 3 * 2 * self.patch**2 * h + (0 if self.gated else h) + self.positions * h
+        return embedding + self.depth * block + norm + head + self.deepstack * (2 * merged + head)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A model.
+
+    Attributes:
+        name: What it is called.
+        text: The language model.
+        vision: The vision tower.
+    """
+
+    name: str
+    text: TextShape
+    vision: VisionShape
+
+    @property
+    def parameters(self) -> int:
+        """All weights."""
+        return self.text.layers * self.text.layer_parameters + self.text.rest_parameters + self.vision.parameters
+
+    def kv_bytes_per_token(self, value_bytes: int = 2) -> int:
+        """Return the bytes of keys and values of one token in all layers."""
+        return 2 * self.text.layers * self.text.kv_heads * self.text.head_dim * value_bytes
+
+    def image_patches(self, width: int, height: int) -> int:
+        """Return the patches of a screenshot as Qwen's rules resize it."""
+        unit = self.vision.patch * self.vision.merge
+        across, down = smart_resize(width, height, factor=unit)
+        return (across // self.vision.patch) * (down // self.vision.patch)
+
+    def image_tokens(self, width: int, height: int) -> int:
+        """Return the tokens of a screenshot in a prompt."""
+        return self.image_patches(width, height) // self.vision.merge**2
+
+
+QWEN2_5_VL_7B = ModelShape(
+    name="Qwen2.5-VL-7B",
+    text=TextShape(layers=28, hidden=3584, intermediate=18944, heads=28, kv_heads=4, head_dim=128, vocabulary=152_064),
+    vision=VisionShape(depth=32, hidden=1280, intermediate=3420, out=3584, patch=14),
+)
+"""Also UI-TARS-1.5-7B's shape."""
+
+QWEN3_VL_8B = ModelShape(
+    name="Qwen3-VL-8B",
+    text=TextShape(
+        layers=36,
+        hidden=4096,
+        intermediate=12288,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        vocabulary=151_936,
+        qkv_bias=False,
+        qk_norm=True,
+    ),
+    vision=VisionShape(
+        depth=27, hidden=1152, intermediate=4304, out=4096, patch=16, gated=False, positions=2304, deepstack=3
+    ),
+)
+
+OF_FAMILY: Mapping[str, ModelShape] = {"qwen2_5_vl": QWEN2_5_VL_7B, "qwen3_vl": QWEN3_VL_8B}
+"""The shape that is taken for a family whose folder is not there yet."""
+
+
+def read_shape(folder: Path) -> ModelShape:
+    """Return the shape of a checkpoint's folder, from its ``config.json`` alone.
+
+    Raises:
+        ConfigError: If there is none, or it is another family's.
+    """
+    try:
+        found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{str(folder)!r} holds no config.json that can be read: {error}") from None
+    family = found.get("model_type")
+    if family not in OF_FAMILY:
+        raise ConfigError(f"{str(folder)!r} holds a {family!r}; wanted one of {', '.join(OF_FAMILY)}")
+    text, vision = found.get("text_config", found), found["vision_config"]
+    return ModelShape(
+        name=folder.resolve().name,
+        text=_text(text, found, newer=family == "qwen3_vl"),
+        vision=_vision(vision, text, newer=family == "qwen3_vl"),
+    )
+
+
+def _text(text: Mapping[str, Any], whole: Mapping[str, Any], *, newer: bool) -> TextShape:
+    return TextShape(
+        layers=text["num_hidden_layers"],
+        hidden=text["hidden_size"],
+        intermediate=text["intermediate_size"],
+        heads=text["num_attention_heads"],
+        kv_heads=text["num_key_value_heads"],
+        head_dim=text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"],
+        vocabulary=text["vocab_size"],
+        tied=bool(whole.get("tie_word_embeddings", False)),
+        qkv_bias=not newer,
+        qk_norm=newer,
+    )
+
+
+def _vision(vision: Mapping[str, Any], text: Mapping[str, Any], *, newer: bool) -> VisionShape:
+    return VisionShape(
+        depth=vision["depth"],
+        hidden=vision["hidden_size"],
+        intermediate=vision["intermediate_size"],
+        out=vision.get("out_hidden_size") or text["hidden_size"],
+        patch=vision.get("patch_size", 14),
+        merge=vision.get("spatial_merge_size", 2),
+        gated=not newer,
+        positions=vision["num_position_embeddings"] if newer else 0,
+        deepstack=len(vision["deepstack_visual_indexes"]) if newer else 0,
+    )

@@ -1,0 +1,148 @@
+"""Where a run begins: at the beginning, or where a crash left it.
+
+folder, store --recover--> Origin --System--> scheduler and measurements as they were at the last transaction
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from dartsim.curation.saved import SCHEDULER, TRACE, Restored
+from dartsim.curation.sql import Recovered, SqlStore, Torn, load_successes, load_trajectories
+from dartsim.curation.sql.tables import BATCH_MEMBERS, BATCHES
+from dartsim.curation.store import LIVE
+from dartsim.trace.metrics import read_snapshots, read_updates
+from dartsim.trace.trace import Snapshot, Trace, UpdateRecord
+from dartsim.types import Task
+
+if TYPE_CHECKING:
+    from dartsim.curation import DataManager
+
+logger = logging.getLogger(__name__)
+
+LIVES, FIRST = "lives", "first_success_rate"
+"""Names of documents: what became of each life of the run, and how well its first weights did."""
+METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a run goes on.
+
+    Attributes:
+        life: How often it was begun, this time included.
+        seconds: The run's time at the last transaction.
+        recovered: What became of the store.
+        scheduler: What ``DataManager.documents`` said there.
+        trace: Likewise of the measurements.
+        restored: What the store gave back.
+        snapshots: Of the lives before.
+        updates: Likewise.
+        lives: What each life before left behind.
+        first: Success rate of the first weights on held-out tasks; None if it was not measured.
+    """
+
+    life: int
+    seconds: float
+    recovered: Recovered
+    scheduler: Mapping[str, Any]
+    trace: Mapping[str, Any]
+    restored: Restored
+    snapshots: Sequence[Snapshot]
+    updates: Sequence[UpdateRecord]
+    lives: Sequence[Mapping[str, Any]] = field(default=())
+    first: float | None = None
+
+    def take_up(self, data: DataManager, trace: Trace, tasks: Sequence[Task]) -> None:
+        """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
+        trace.restore(self.trace, snapshots=self.snapshots, updates=self.updates)
+        found, untrained = self.restored.trajectories, self.restored.untrained
+        for update in self.recovered.undone:
+            again = [found[number] for number, of in untrained.items() if of == update and number in found]
+            trace.untrain(again, update - 1)
+        if self.scheduler["leased"]:
+            trace.counts["failed_updates"] += 1
+        trace.counts["admitted_turns"] -= sum(
+            len(found[number].turns)
+            for group in self.scheduler["leased"]
+            for number in group["attempts"]
+            if number in found and found[number].attempt.group == group["id"]
+        )
+        data.restore(self.scheduler, self.restored, {task.id: task for task in tasks})
+
+    def told(self) -> dict[str, Any]:
+        """Return what a run's summary holds of this resumption."""
+        return {
+            "from_hours": self.seconds / 3600.0,
+            "from_update": self.recovered.update,
+            "interrupted_attempts": len(self.scheduler["running"]),
+            "returned": len(self.recovered.returned),
+            "undone_updates": len(self.recovered.undone),
+            "torn_checkpoints": list(self.recovered.torn),
+        }
+
+
+def read_origin(store: SqlStore, folder: Path) -> Origin | None:
+    """Recover a store, and return where its run goes on; None if nothing had happened in it yet.
+
+    Raises:
+        StoreFault: If the database does not answer.
+    """
+    recovered = store.recover()
+    for why in recovered.torn:
+        logger.warning("a checkpoint cannot be used, and the one before it is taken: %s", why)
+    documents = store.documents()
+    if SCHEDULER not in documents:
+        return None
+    trace = documents[TRACE]
+    return Origin(
+        life=len(documents.get(LIVES, ())) + 2,
+        seconds=trace["time"],
+        recovered=recovered,
+        scheduler=documents[SCHEDULER],
+        trace=trace,
+        restored=_restored(store, recovered),
+        snapshots=read_snapshots(folder / SNAPSHOTS, until=trace["time"]),
+        updates=read_updates(folder / METRICS, last=recovered.update),
+        lives=documents.get(LIVES, ()),
+        first=documents.get(FIRST),
+    )
+
+
+def _restored(store: SqlStore, recovered: Recovered) -> Restored:
+    engine, blobs = store.engine, store.contents.blobs
+    torn: list[Torn] = []
+    pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
+    found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
+    live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
+    found.update((trajectory.attempt.id, trajectory) for trajectory in live)
+    for one in torn[:3]:
+        logger.warning("attempt %d cannot be read back: %s", one.attempt, one.why)
+    return Restored(
+        version=recovered.version,
+        trajectories=found,
+        live=frozenset(store.states.live),
+        untrained=_untrained(store, recovered),
+        successes=pool,
+    )
+
+
+def _untrained(store: SqlStore, recovered: Recovered) -> dict[int, int]:
+    """Return the attempts of updates that no checkpoint contains, with the update."""
+    if not recovered.undone:
+        return {}
+    query = (
+        select(BATCH_MEMBERS.c.attempt, BATCHES.c.update)
+        .join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
+        .where(BATCHES.c.state == "returned", BATCHES.c.update.in_(recovered.undone))
+        .order_by(BATCHES.c.batch)
+    )
+    returned = set(recovered.returned)
+    with store.engine.connect() as connection:
+        return {attempt: update for attempt, update in connection.execute(query) if attempt in returned}

@@ -1,0 +1,225 @@
+"""The real parts of a run on a Ray cluster: what is placed, what it asks for, and what it is made by, there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+from dartsim.config import Config
+from dartsim.config.schema import RayPart
+from dartsim.ports import EnvProvider
+from dartsim.run.models import Models
+
+if TYPE_CHECKING:
+    from dartsim.run.learning import Learning
+    from real.inference.launcher import Engine
+    from real.inference.options import EngineOptions
+    from real.local import Policy
+    from real.ray_cluster.desktops import RayProvider
+    from real.ray_cluster.learner import Checkpointed, RayLearner
+    from real.ray_cluster.parts import Part, Want
+    from real.ray_cluster.workers import RayWorker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Kind = Literal["desktops", "workers", "learner"]
+"""The real parts, as ``backend`` names them."""
+
+KINDS: tuple[Kind, ...] = ("desktops", "workers", "learner")
+
+
+def placed(config: Config, kind: Kind) -> bool:
+    """Return whether a part of the run is placed on a Ray cluster."""
+    real = getattr(config.backend, kind) != "sim"
+    return config.ray.address is not None and real and actors(config, kind)[1].place
+
+
+def actors(config: Config, kind: Kind) -> tuple[int, RayPart]:
+    """Return how many actors a part is, and what each of them asks for."""
+    ray = config.ray
+    if kind == "desktops":
+        return ray.desktops.hosts, ray.desktops
+    return (config.rollout.num_workers, ray.engines) if kind == "workers" else (1, ray.learner)
+
+
+def session(config: Config) -> AbstractContextManager[None]:
+    """Return the connection to the configured cluster, for the length of a run; it may be entered again inside.
+
+    Raises:
+        ConfigError: If Ray is not installed, or no cluster answers.
+    """
+    ray = config.ray
+    if ray.address is None:
+        return nullcontext()
+    from real.ray_cluster.session import connected
+
+    wanted = [actors(config, kind) for kind in KINDS if placed(config, kind)]
+    resources: dict[str, float] = {}
+    for count, part in wanted:
+        for name, amount in part.resources.items():
+            resources[name] = resources.get(name, 0.0) + amount * count
+    return connected(ray.address, cpus=sum(part.cpus * count for count, part in wanted), resources=resources)
+
+
+def in_session(execute: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose first argument is a configuration, called while that's cluster is connected to."""
+
+    @wraps(execute)
+    def connected(*args: P.args, **kwargs: P.kwargs) -> R:
+        config = args[0]
+        assert isinstance(config, Config)
+        with session(config):
+            return execute(*args, **kwargs)
+
+    return connected
+
+
+def want(part: RayPart) -> Want:
+    """Return what a section asks of the cluster."""
+    from real.ray_cluster.parts import Want
+
+    return Want(
+        cpus=part.cpus,
+        gpus=part.gpus,
+        memory_gib=part.memory_gib,
+        resources=part.resources,
+        restarts=part.restarts,
+    )
+
+
+# ---- desktops
+
+
+def ray_desktops(found: Models) -> RayProvider:
+    """Return what starts desktops on the nodes of the cluster; use it as ``async with``."""
+    from real.ray_cluster.desktops import DesktopHost, RayProvider
+    from real.ray_cluster.parts import Part
+
+    config = found.config
+    ray = config.ray
+    opener = partial(open_desktops, share(found, ray.desktops.hosts))
+    make = partial(DesktopHost, opener)
+    hosts = [Part(f"desktops-{n}", make, want(ray.desktops), spread=True) for n in range(ray.desktops.hosts)]
+    return RayProvider(hosts, ready_seconds=ray.ready_seconds)
+
+
+def share(found: Models, hosts: int) -> Models:
+    """Return what one of several hosts is told: it has room for its share of the desktops at least."""
+    from dataclasses import replace
+
+    rollout = found.config.rollout
+    fewer = rollout.model_copy(update={"num_envs": -(-rollout.num_desktops // hosts), "warm_envs": 0})
+    return replace(found, config=found.config.model_copy(update={"rollout": fewer}))
+
+
+@asynccontextmanager
+async def open_desktops(found: Models) -> AsyncIterator[EnvProvider]:
+    """Provide the configured desktops of the machine that this is called on."""
+    config = found.config
+    if config.backend.desktops == "mock":
+        from dartsim.run.backend import desktop_maker
+        from envs.direct import DirectProvider
+
+        yield DirectProvider(desktop_maker(config))
+        return
+    from dartsim.run.desktops import desktops
+    from dartsim.run.realtime import cache_folder
+
+    async with desktops(found, cache=cache_folder()) as provider:
+        yield provider
+
+
+# ---- workers
+
+
+@asynccontextmanager
+async def ray_workers(found: Models, learning: Learning) -> AsyncIterator[list[RayWorker]]:
+    """Place workers that compute the model themselves, and give them its weights.
+
+    Raises:
+        ConfigError: If the cluster has no room for them.
+    """
+    from real.ray_cluster.parts import Part
+    from real.ray_cluster.workers import RayWorker, Shared, WorkerHost
+
+    ray = found.config.ray
+    weights, shared = learning.trainer.weights(), Shared()
+    made: list[RayWorker] = []
+    async with AsyncExitStack() as stack:
+        for index in range(found.config.rollout.num_workers):
+            make = partial(WorkerHost, index, partial(make_policy, found.config))
+            part = Part(f"engine-{index}", make, want(ray.engines), spread=True)
+            worker = RayWorker(index, part, weights=weights, shared=shared, images=found.config.policy.max_images)
+            stack.callback(worker.close)
+            made.append(worker)
+        for worker in made:
+            await worker.start(ray.ready_seconds)
+        yield made
+
+
+def make_policy(config: Config) -> Policy:
+    """Make the configured model, with weights that are never served; called where a worker is placed."""
+    from dartsim.run.learning import vlm_config
+    from real.vlm import VlmPolicy, build
+    from real.vlm.model import one_thread
+
+    one_thread()
+    return VlmPolicy(build(vlm_config(config), seed=config.run.seed))
+
+
+@asynccontextmanager
+async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: Path) -> AsyncIterator[list[Engine]]:
+    """Place actors for vLLM servers; nothing is served yet.
+
+    Args:
+        config: The configuration.
+        options: How each server is started.
+        folder: For their logs, on the node that each sits on.
+
+    Raises:
+        ConfigError: If the cluster has no room for them.
+    """
+    from real.ray_cluster.engines import EngineHost, RayEngine
+    from real.ray_cluster.parts import Part
+
+    ray = config.ray
+    parts: list[Part] = []
+    try:
+        for index, one in enumerate(options):
+            name = f"engine-{index}"
+            make = partial(EngineHost, one, str(folder / name), name, ray.engines.listen)
+            parts.append(Part(name, make, want(ray.engines), spread=True))
+        for part in parts:
+            await part.placed(ray.ready_seconds)
+        yield [RayEngine(part, name=part.name, start_seconds=config.vllm.start_seconds) for part in parts]
+    finally:
+        for part in parts:
+            part.kill()
+
+
+# ---- the learner
+
+
+def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, first: Any) -> RayLearner:
+    """Place the learner.
+
+    Args:
+        config: The configuration.
+        make: Makes it, as it is at the very beginning; called where it is placed.
+        folder: Of its checkpoints, on a disk that all nodes share.
+        first: The weights it begins with.
+
+    Raises:
+        ConfigError: If the cluster has no room for it.
+    """
+    from real.ray_cluster.learner import LearnerHost, RayLearner
+    from real.ray_cluster.parts import Part
+
+    settings = config.ray.learner
+    host = partial(LearnerHost, make, str(folder), settings.checkpoint_every_updates)
+    part = Part("learner", host, want(settings))
+    return RayLearner(part, first=first, ready_seconds=config.ray.ready_seconds)

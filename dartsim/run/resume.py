@@ -1,0 +1,132 @@
+"""A run that ended anyhow, gone on with: after a crash, after Ctrl-C, or longer than it was meant to be.
+
+run.lock -> config.toml -> store.recover -> checkpoint -> scheduler and measurements -> the run goes on
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import Config, load, to_toml
+from dartsim.curation.sql import SqlStore
+from dartsim.errors import ConfigError
+from dartsim.run.execute import Parts, closing_store, execute, learned, run_parts, stored
+from dartsim.run.finished import Finished
+from dartsim.run.lock import held
+from dartsim.run.models import models
+from dartsim.run.origin import LIVES, Origin, read_origin
+from dartsim.run.ray import in_session
+from dartsim.trace import Trace
+from dartsim.trace.rundir import CONFIG, SUMMARY, RunDir, write_text
+
+
+def resume(
+    path: Path,
+    *,
+    hours: float | None = None,
+    updates: int | None = None,
+    on_origin: Callable[[Config, Origin | None], None] | None = None,
+    on_start: Callable[[Trace], None] | None = None,
+    on_advance: Callable[[float], None] | None = None,
+    on_step: Callable[[str, int, int], None] | None = None,
+    every_seconds: float = 60.0,
+) -> tuple[RunDir, Finished]:
+    """Go on with a run by its own configuration, from its last transaction.
+
+    Args:
+        path: Its folder.
+        hours: Hours of its time in all, in place of the configured ones.
+        updates: Updates in all, likewise.
+        on_origin: Given the configuration and from where the run goes on, before it does; None: nothing had happened.
+        on_start: As for ``execute``, as are the others.
+        on_advance: Likewise.
+        on_step: Likewise.
+        every_seconds: Likewise.
+
+    Raises:
+        ConfigError: If there is no run, it has finished, it was kept in memory, or a process runs it now.
+        StoreFault: If its database does not answer.
+    """
+    config = resumable(path, hours=hours, updates=updates)
+    return _resume(
+        config,
+        path,
+        on_origin=on_origin,
+        on_start=on_start,
+        on_advance=on_advance,
+        on_step=on_step,
+        every_seconds=every_seconds,
+    )
+
+
+@in_session
+def _resume(
+    config: Config,
+    path: Path,
+    *,
+    on_origin: Callable[[Config, Origin | None], None] | None,
+    on_start: Callable[[Trace], None] | None,
+    on_advance: Callable[[float], None] | None,
+    on_step: Callable[[str, int, int], None] | None,
+    every_seconds: float,
+) -> tuple[RunDir, Finished]:
+    found = models(config)
+    with held(path):
+        store = stored(config, path)
+        assert isinstance(store, SqlStore)  # what is in memory was refused
+        with closing_store(store):
+            origin = read_origin(store, path)
+            if on_origin is not None:
+                on_origin(config, origin)
+            if origin is not None:
+                write_text(path / CONFIG, to_toml(config))
+                trained = learned(found, path, on_step, restore=origin.recovered.checkpoint)
+                store.save({LIVES: [*origin.lives, origin.told()]})
+                parts = Parts(found, path, store, trained, first=origin.first, origin=origin)
+                return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+            store.clear()
+    for name in (CONFIG, SUMMARY):
+        (path / name).unlink(missing_ok=True)
+    return execute(config, path, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds)
+
+
+def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
+    """Return the configuration of a run that can be gone on with.
+
+    Raises:
+        ConfigError: If it cannot.
+    """
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+    changes = [] if hours is None else [f"run.hours={float(hours)}"]
+    changes += [] if updates is None else [f"run.updates={updates}"]
+    config = load(path / CONFIG, overrides=changes)
+    if config.curation.store == "memory":
+        raise ConfigError(
+            f'{path} was run with curation.store = "memory", of which nothing is left; run it again, with "sqlite"'
+        )
+    summary = _summary(path)
+    if summary is None or summary.get("interrupted", False):
+        return config
+    done, finished = summary["simulated_hours"], summary["total_updates"]
+    if config.run.hours <= done * (1.0 + 1e-9) and (hours is not None or updates is None):
+        raise ConfigError(
+            f"{path} has finished its {done:g} hours; to go on, say how many it shall have in all: --hours {2 * done:g}"
+        )
+    if config.run.updates is not None and config.run.updates <= finished:
+        raise ConfigError(
+            f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
+            f"--updates {2 * finished}"
+        )
+    return config
+
+
+def _summary(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        return found
+    return None

@@ -1,0 +1,178 @@
+"""``Watch``: looks at a run while it goes on, raises its alarms, and keeps ``status.json`` in its folder.
+
+It looks when a snapshot was taken or the progress display moves, and so neither wakes the loop nor changes what the
+run does, unless ``run.fail_on_alarm`` lets an alarm end it. While it is open it holds a lock on ``status.lock``, which
+the kernel takes away from a process that dies, so that a reader can tell a run that goes on from one that crashed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from dartsim.config.secrets import hidden
+from dartsim.run.alarms import Alarms, DiskUse
+from dartsim.trace import Trace, parts
+from dartsim.trace.rundir import write_text
+
+try:
+    import fcntl
+except ImportError:  # a system without it cannot tell a crashed run from one that goes on
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.ports import Store
+
+logger = logging.getLogger(__name__)
+
+STATUS = "status.json"
+LOCK = "status.lock"
+VIRTUAL_SPACING, REAL_SPACING = 60.0, 2.0
+"""Shortest time between two looks, seconds of the run's time."""
+WRITES = 200
+"""Most status files that a run in virtual time writes for snapshots alone."""
+
+
+class Watch:
+    """Watches one run; a context manager around it.
+
+    Args:
+        config: Its configuration.
+        folder: Its folder, which exists.
+        store: Its store, whose quota is watched if it has one.
+    """
+
+    def __init__(self, config: Config, folder: Path, *, store: Store | None = None) -> None:
+        self._config = config
+        self._folder = folder
+        self._store = store
+        seconds = config.run.hours * 3600.0
+        virtual = config.backend.virtual
+        self._look_spacing = min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0)
+        self._write_spacing = max(self._look_spacing, seconds / WRITES if virtual else 0.0)
+        self._trace: Trace | None = None
+        self._alarms: Alarms | None = None
+        self._looked = self._written = float("-inf")
+        self._lock: IO[bytes] | None = None
+        self._parts: dict[str, Any] = {"as_of_seconds": 0.0, "parts": []}
+        self.interrupted = False
+        """Whether the run was stopped by hand."""
+
+    def __enter__(self) -> Self:
+        if fcntl is not None:
+            self._lock = (self._folder / LOCK).open("wb")
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else but a reader holds it, for an instant
+        self._write("starting")
+        return self
+
+    def start(self, trace: Trace) -> None:
+        """Watch this trace from now on."""
+        config = self._config
+        curation = config.curation
+        self._trace = trace
+        self._alarms = Alarms(
+            trace,
+            config.alarms,
+            batch_attempts=curation.batch.min_groups * curation.attempts.most,
+            mismatch_bound=config.trainer.mismatch_bound,
+            disk=self._disk,
+        )
+        trace.on_snapshot.append(self.look)
+        self.look()
+
+    def advance(self, now: float) -> None:
+        """Look, because time has passed, and nothing happens until ``now``; for ``on_advance``."""
+        if self._trace is not None:
+            self.look(now - self._trace.started)
+
+    def look(self, now: float | None = None) -> None:
+        """Judge the run and write its status, if that was not done just now.
+
+        Args:
+            now: Of the run's time, seconds; by default the present.
+        """
+        trace, alarms = self._trace, self._alarms
+        if trace is None or alarms is None:
+            return
+        now = trace.now if now is None else now
+        if now - self._looked < self._look_spacing:
+            return
+        self._looked = now
+        new = alarms.look(now + trace.started)
+        for alarm in new:
+            logger.warning("%s", alarm.text())
+        if new or now - self._written >= self._write_spacing:
+            self._written = now
+            self._parts = {"as_of_seconds": round(now, 3), "parts": [part.plain() for part in parts(trace)]}
+            self._write("running")
+        if new and self._config.run.fail_on_alarm:
+            trace.end()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        interrupted = self.interrupted or isinstance(error, (KeyboardInterrupt, SystemExit))
+        state = "interrupted" if interrupted else "finished" if error is None else "failed"
+        try:
+            self._write(state, error)
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def _write(self, state: str, error: BaseException | None = None) -> None:
+        """Write the status; a disk that has no room for it is not the run's end."""
+        config, trace = self._config, self._trace
+        found: dict[str, Any] = {
+            "state": state,
+            "preset": config.preset,
+            "seed": config.run.seed,
+            "clock": "virtual" if config.backend.virtual else "real",
+            "run_seconds": 0.0 if trace is None else round(max(trace.now, self._looked), 3),
+            "of_seconds": config.run.hours * 3600.0,
+            "error": None if error is None else hidden(f"{type(error).__name__}: {error}"),
+            "alarms": [] if trace is None else [alarm.plain() for alarm in trace.alarms],
+            "counts": {} if trace is None else _counts(trace),
+            **self._parts,
+        }
+        try:
+            write_text(self._folder / STATUS, json.dumps(found, separators=(",", ":"), allow_nan=False) + "\n")
+        except OSError as fault:
+            logger.warning("%s could not be written: %s", STATUS, fault.strerror)
+
+    def _disk(self) -> DiskUse | None:
+        contents: Any = getattr(self._store, "contents", None)
+        quota = getattr(contents, "max_bytes", None)
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError:
+            return None
+        return DiskUse(free=free, used=getattr(contents, "used_bytes", 0), quota=quota)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process watches a run in this folder now; never, where there are no locks."""
+    if not (folder / LOCK).exists():
+        return False
+    with (folder / LOCK).open("rb") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+    return False
+
+
+def _counts(trace: Trace) -> dict[str, int]:
+    shown = ("attempts", "trajectories", "updates", "trained_trajectories", "trained_turns")
+    counts = {name: int(trace.counts[name]) for name in shown}
+    return counts | {
+        name: int(n) for name, n in sorted(trace.counts.items()) if name.startswith(("dropped/", "fault/"))
+    }

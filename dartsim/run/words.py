@@ -1,0 +1,135 @@
+"""The particulars of what each part of a system waits for: which group lacks what, which worker loads which version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dartsim.trace import DesktopState, Part, TrainerState, WorkerState
+
+if TYPE_CHECKING:
+    from dartsim.ports import Store
+    from dartsim.run.system import System
+
+LENT = frozenset(
+    {
+        DesktopState.STARTING,
+        DesktopState.SETUP,
+        DesktopState.GENERATING,
+        DesktopState.SYNC_WAIT,
+        DesktopState.TURN_WAIT,
+        DesktopState.ACTING,
+        DesktopState.EVALUATING,
+        DesktopState.CLOSING,
+        DesktopState.WAIT_START,
+    }
+)
+"""States in which a slot serves an attempt."""
+
+
+class SystemWords:
+    """Tells a system's trace what its parts wait for. It is asked when somebody looks, and changes nothing.
+
+    Args:
+        system: The system.
+        store: Its store.
+    """
+
+    def __init__(self, system: System, store: Store) -> None:
+        self._system = system
+        self._store = store
+        trace = system.trace
+        trace.details |= {"desktops": self.slot, "workers": self.worker, "trainer": self.trainer}
+        trace.tellers += [self.sync, self.data, self.store]
+
+    def slot(self, index: int) -> str:
+        """Say what a slot works on, or why it has no work."""
+        system = self._system
+        if index >= system.cluster.num_envs:
+            return "a spare"
+        state = system.trace.desktops.tracks[index].state
+        if state == DesktopState.WAIT_ADMISSION:
+            return system.data.waits().room()
+        if state == DesktopState.WAIT_UNIT:
+            return f"{system.data.unit_running(index)} attempts of its unit run"
+        attempt = system.cluster.leases.get(index)
+        if attempt is None or state not in LENT:
+            return ""
+        text = f"attempt {attempt.id} of task {attempt.task.id}, group {attempt.group}"
+        return f"{text}; {self._pool()}" if state == DesktopState.SYNC_WAIT else text
+
+    def _pool(self) -> str:
+        states = [WorkerState(worker.track.state).name.lower() for worker in self._system.pool.workers]
+        return "workers: " + ", ".join(f"{states.count(name)} {name}" for name in sorted(set(states)))
+
+    def worker(self, index: int) -> str:
+        """Say what a worker serves, and what it comes to."""
+        pool = self._system.pool
+        worker = pool.workers[index]
+        state = worker.track.state
+        text = f"version {worker.version}"
+        if state in (WorkerState.LOADING, WorkerState.DRAINING) or worker.version < pool.sync.target:
+            text = f"version {worker.version}, loads version {pool.sync.target}"
+        if worker.in_flight:
+            text += f"; {worker.in_flight} live request{'s' if worker.in_flight > 1 else ''}"
+        return text + ("; comes back by itself, nothing waits for it" if worker.apart else "")
+
+    def trainer(self, index: int) -> str:
+        """Say what the trainer does, or what its next batch lacks."""
+        system = self._system
+        state = system.trace.trainer.tracks[0].state
+        if state == TrainerState.WAIT_DATA:
+            return system.data.waits().batch()
+        if state == TrainerState.DOWN:
+            return f"{system.trainer.failures} failed in a row; {system.trainer.doing} goes back"
+        if state == TrainerState.WAIT_SYNC:
+            return self._behind()
+        return system.trainer.doing if state == TrainerState.TRAINING else ""
+
+    def _behind(self) -> str:
+        pool = self._system.pool
+        lacking = [str(worker.index) for worker in pool.workers if worker.version < pool.sync.target]
+        if not lacking:
+            return ""
+        who = f"worker {lacking[0]} lacks" if len(lacking) == 1 else f"workers {', '.join(lacking)} lack"
+        return f"{who} version {pool.sync.target}"
+
+    def sync(self) -> Part:
+        """Tell of the weight synchronisation."""
+        system = self._system
+        sync, behind = system.pool.sync, self._behind()
+        return Part(
+            name="weight sync",
+            state="changing" if behind else "settled",
+            since=sync.since - system.trace.started,
+            waits_for="workers to load their weights" if behind else "new weights",
+            woken_by="a worker that drained or loaded" if behind else "the trainer's next publication",
+            detail=behind or f"every worker serves version {sync.target}",
+        )
+
+    def data(self) -> Part:
+        """Tell of the data manager."""
+        system = self._system
+        waits = system.data.waits()
+        short = waits.eligible < waits.min_groups
+        return Part(
+            name="data manager",
+            state="collecting" if short else "ready",
+            since=system.data.changed - system.trace.started,
+            waits_for="attempts to end" if short else "the trainer to take a batch",
+            woken_by="a slot that hands its attempt over" if short else "the trainer, when its update ends",
+            detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.room()}",
+        )
+
+    def store(self) -> Part:
+        """Tell of the store."""
+        counts: Mapping[Any, int] = getattr(getattr(self._store, "states", self._store), "counts", {})
+        kept = ", ".join(f"{number} {name!s}" for name, number in sorted(counts.items()) if number)
+        return Part(
+            name="store",
+            state="open",
+            since=0.0,
+            waits_for="something to keep",
+            woken_by="an attempt that ends, a batch, an update",
+            detail=kept or "nothing is kept yet",
+        )

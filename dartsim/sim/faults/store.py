@@ -1,0 +1,41 @@
+"""A store whose disk is full for a while: what a run does about it is the run's to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dartsim.curation.faults import StoreFull
+from dartsim.ports import Store
+from dartsim.sim.faults.striking import Faults
+from dartsim.sim.faults.table import KINDS
+from dartsim.types import Trajectory
+
+FULL = KINDS["store_full"]
+
+
+class StruckStore:
+    """A store that refuses to keep trajectories while its disk is full; implements ``dartsim.ports.Store``.
+
+    Args:
+        inner: The store.
+        faults: What strikes.
+    """
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._spells = faults.spells(FULL.name)
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Keep a finished attempt.
+
+        Raises:
+            StoreFull: While there is no room.
+        """
+        if self._spells.at(self._faults.env.now):
+            self._faults.notice(FULL, self._spells)
+            raise StoreFull(f"attempt {trajectory.attempt.id} cannot be kept: {FULL.what} (drawn fault {FULL.name})")
+        self._inner.record(trajectory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

@@ -1,0 +1,333 @@
+"""Crashes at random instants: of simulated runs in virtual time, and of processes by SIGKILL.
+
+    python -m experiments.crashes [--quick] [--record]
+
+A simulated run is abandoned before a random event: nothing of what its store was not told to write is written, as if
+the process had died there. Then the store is opened again and the run resumed, until it ends. Real kills strike a
+process that executes or resumes a run, at a random moment of its life: in the middle of a transaction, of a file, of
+the recovery from the kill before. After every crash, and at the end, the database is read and compared with what it
+held before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import create_engine, select
+
+from dartsim.config import Config, from_tree, merge, preset
+from dartsim.curation.sql import SqlStore
+from dartsim.curation.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
+from dartsim.run.execute import execute, stored
+from dartsim.run.models import models
+from dartsim.run.origin import LIVES, read_origin
+from dartsim.run.resume import resume
+from dartsim.run.simulation import run_simulation
+from dartsim.trace import Trace
+from experiments.common import Figures, Options, run_experiment
+
+SMALL: dict[str, Any] = {
+    "tasks": {"count": 6},
+    "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 8},
+    "curation": {
+        "attempts": {"most": 4, "least": 2},
+        "groups": {"min_size": 1},
+        "batch": {"min_groups": 2, "max_groups": 3},
+    },
+    "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0}},
+    "surrogate": {"mean_success": 0.5},
+    "trace": {"max_segments": 0, "max_snapshots": 20},
+    "run": {"hours": 1.5},
+}
+FAULTS: dict[str, Any] = {
+    "cluster": {
+        "faults": {
+            "start_failure_share": 0.05,
+            "step_failure_share": 0.02,
+            "score_failure_share": 0.05,
+            "load_failure_share": 0.1,
+            "update_failure_share": 0.2,
+        }
+    }
+}
+LOCK_STEP: dict[str, Any] = {
+    "rollout": {"num_envs": 6, "num_workers": 2},
+    "curation": {"max_ahead": 8, "groups": {"min_size": 1}, "batch": {"min_groups": 2, "max_groups": 2}},
+}
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dart": ("dart", {}),
+    "dart, with faults": ("dart", FAULTS),
+    "dart, written each time": ("dart", {"storage": {"durability": "each"}}),
+    "coupled": ("coupled", LOCK_STEP),
+}
+"""What is run: presets on a small cluster, with and without faults of the cluster itself."""
+
+
+class Crashed(BaseException):
+    """The simulated end of a process."""
+
+
+@dataclass
+class Ledger:
+    """What a run's database held when it was looked at last, and what was wrong since.
+
+    Attributes:
+        bound: Of the staleness; None: any.
+        bad: Violations by name.
+    """
+
+    bound: int | None
+    bad: Counter[str] = field(default_factory=Counter)
+    _known: frozenset[int] = frozenset()
+    _trained: frozenset[int] = frozenset()
+    _update: int = 0
+
+    def look(self, database: Path) -> None:
+        """Read the database and compare."""
+        engine = create_engine(f"sqlite:///{database}")
+        columns, batches = TRAJECTORIES.c, BATCHES.c
+        with engine.connect() as connection:
+            rows = {row.attempt: row for row in connection.execute(select(TRAJECTORIES).where(columns.attempt >= 0))}
+            updates = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
+            joined = BATCH_MEMBERS.join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
+            query = select(BATCH_MEMBERS.c.attempt, batches.version).select_from(joined)
+            members = list(connection.execute(query.where(batches.state == "trained")))
+        engine.dispose()
+        times = Counter(attempt for attempt, _ in members)
+        trained = frozenset(attempt for attempt, row in rows.items() if row.state == "trained")
+        behind = [version - rows[attempt].oldest_version for attempt, version in members if attempt >= 0]
+        self.bad["lost"] += len(self._known - rows.keys()) + len(self._trained - trained)
+        self.bad["doubled"] += sum(number > 1 for attempt, number in times.items() if attempt >= 0)
+        self.bad["marked without an update"] += len(trained ^ {attempt for attempt in times if attempt >= 0})
+        self.bad["step count went back"] += updates != list(range(1, len(updates) + 1)) or len(updates) < self._update
+        self.bad["too stale"] += sum(b < 0 or (self.bound is not None and b > self.bound) for b in behind)
+        self._known, self._trained, self._update = frozenset(rows), trained, len(updates)
+
+    def end(self, database: Path, attempts: int) -> None:
+        """Look at the database of a run that has ended, which admitted so many attempts."""
+        self.look(database)
+        engine = create_engine(f"sqlite:///{database}")
+        with engine.connect() as connection:
+            states = Counter(connection.scalars(select(TRAJECTORIES.c.state).where(TRAJECTORIES.c.attempt >= 0)))
+            unexplained = select(TRAJECTORIES.c.attempt).where(
+                TRAJECTORIES.c.state == "dropped", TRAJECTORIES.c.reason.is_(None)
+            )
+            self.bad["dropped without a reason"] += len(connection.execute(unexplained).all())
+        engine.dispose()
+        self.bad["accounts differ"] += states["trained"] + states["dropped"] != attempts
+        self.bad["left behind"] += sum(states[state] for state in ("recorded", "eligible", "leased"))
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """What was wrong."""
+        return {name: number for name, number in self.bad.items() if number}
+
+
+def configured(way: str, seed: int, **tables: Any) -> Config:
+    """Return the configuration of a way, on a small cluster."""
+    name, changes = WAYS[way]
+    tree = merge(merge(merge(preset(name), SMALL), changes), {"run": {"seed": seed}})
+    return from_tree(merge(tree, tables))
+
+
+# ---- in virtual time
+
+
+def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Ledger) -> Trace:
+    """Run a configuration, crashing it at each of these times of the run, seconds, and resume it until it ends."""
+    found = models(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        store = stored(config, folder)
+        assert isinstance(store, SqlStore)
+        origin = read_origin(store, folder)
+        if origin is not None:
+            store.save({LIVES: [*origin.lives, origin.told()]})
+        due = instants.pop(0) if instants else float("inf")
+
+        def strike(now: float, store: SqlStore = store, due: float = due) -> None:
+            if now >= due:
+                store.suspend()
+                raise Crashed
+
+        try:
+            result = run_simulation(found, store=store, origin=origin, on_advance=strike, every_seconds=0.001)
+        except Crashed:
+            ledger.look(folder / "run.db")
+            continue
+        finally:
+            store.engine.dispose()
+        ledger.end(folder / "run.db", int(result.trace.counts["attempts"]))
+        return result.trace
+
+
+def simulated(way: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Trace]:
+    """Crash a run of a way so many times, at random instants in order."""
+    config = configured(way, seed)
+    ledger = Ledger(config.curation.staleness.bound)
+    rng = np.random.default_rng([seed, crashes])
+    instants = sorted(float(at) for at in rng.uniform(0.0, 3600.0 * config.run.hours, crashes))
+    return ledger, crashing_run(config, folder, instants, ledger)
+
+
+def trained_set(database: Path) -> set[tuple[Any, ...]]:
+    """Return what was trained, by task, group, place in it, seed, outcome and length: not by number of attempt."""
+    columns = TRAJECTORIES.c
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.connect() as connection:
+        wanted = (columns.task, columns.group, columns.index, columns.seed, columns.reward, columns.num_turns)
+        found = {tuple(row) for row in connection.execute(select(*wanted).where(columns.state == "trained"))}
+    engine.dispose()
+    return found
+
+
+# ---- processes
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do work in a process of its own; return its number."""
+    process = os.fork()
+    if process:
+        return process
+    _work(work)
+
+
+def _work(work: Callable[[], None]) -> NoReturn:
+    code = 1
+    try:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def go_on(config: Config, folder: Path) -> None:
+    """Begin a run, or go on with it."""
+    if (folder / "config.toml").exists():
+        resume(folder)
+    else:
+        execute(config, folder)
+
+
+def killed(way: str, seed: int, kills: int, folder: Path, *, mean_seconds: float = 1.5) -> tuple[int, Ledger]:
+    """Kill the processes of runs, one run after the other, until so many were killed; return how many runs ended."""
+    rng = np.random.default_rng(seed)
+    ledger = Ledger(configured(way, seed).curation.staleness.bound)
+    done = ended = 0
+    while done < kills:
+        config = configured(way, seed + ended, run={"hours": 6.0})
+        run = folder / f"run-{ended}"
+        ledger = Ledger(config.curation.staleness.bound, ledger.bad)
+        while True:
+            process = forked(lambda config=config, run=run: go_on(config, run))  # type: ignore[misc]
+            if done < kills:
+                time.sleep(float(rng.exponential(mean_seconds)))
+                os.kill(process, signal.SIGKILL)
+            _, status = os.waitpid(process, 0)
+            if os.WIFSIGNALED(status):
+                done += 1
+                if (run / "run.db").exists() and (run / "run.db").stat().st_size:
+                    look_if_made(ledger, run / "run.db")
+                continue
+            ledger.bad["failed"] += status != 0
+            ended += 1
+            ledger.look(run / "run.db")
+            break
+    return ended, ledger
+
+
+def look_if_made(ledger: Ledger, database: Path) -> None:
+    """Look at a database, unless its process was killed before it had tables."""
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.connect() as connection:
+        made = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'updates'").scalar()
+    engine.dispose()
+    if made:
+        ledger.look(database)
+
+
+# ---- the figures
+
+
+def measure(options: Options) -> Figures:
+    """Crash runs of every way."""
+    runs, each, kills = (2, 5, 8) if options.quick else (22, 12, 100)
+    rows = []
+    for way in WAYS:
+        options.console.print(f"{way}: {runs} runs of {each} crashes …")
+        rows.append(_measured(way, runs, each))
+    options.console.print(f"{kills} kills …")
+    begun = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        ended, ledger = killed("dart", 0, kills, Path(folder))
+    return {
+        "simulated_crashes": sum(row["crashes"] for row in rows),
+        "real_kills": kills,
+        "lost": sum(row["violations"].get("lost", 0) for row in rows) + ledger.bad["lost"],
+        "doubled": sum(row["violations"].get("doubled", 0) for row in rows) + ledger.bad["doubled"],
+        "violations": sum(sum(row["violations"].values()) for row in rows) + sum(ledger.violations.values()),
+        "simulated": rows,
+        "real": {
+            "kills": kills,
+            "runs": ended,
+            "violations": ledger.violations,
+            "wall_seconds": round(time.perf_counter() - begun, 1),
+        },
+        "config": {"runs_a_way": runs, "crashes_a_run": each, "small": SMALL, "ways": [*WAYS]},
+    }
+
+
+def _measured(way: str, runs: int, each: int) -> Figures:
+    begun = time.process_time()
+    bad: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for seed in range(runs):
+        with TemporaryDirectory() as folder:
+            ledger, trace = simulated(way, seed, each, Path(folder) / "run")
+        bad.update(ledger.violations)
+        counts.update({name: int(trace.counts[name]) for name in ("attempts", "updates", "trained_trajectories")})
+        counts["interrupted"] += int(trace.counts["cause/interrupted"])
+    return {
+        "way": way,
+        "runs": runs,
+        "crashes": runs * each,
+        **counts,
+        "violations": dict(bad),
+        "cpu_seconds": round(time.process_time() - begun, 1),
+    }
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print what was crashed, and what was wrong."""
+    table = Table("way", "crashes", "attempts", "interrupted", "updates", "violations", "CPU s")
+    for row in figures["simulated"]:
+        wrong = row["violations"] or "none"
+        cells = [row["crashes"], row["attempts"], row["interrupted"], row["updates"], wrong, row["cpu_seconds"]]
+        table.add_row(row["way"], *map(str, cells))
+    real = figures["real"]
+    table.add_row("kill -9", str(real["kills"]), "", "", "", str(real["violations"] or "none"), "")
+    console.print(table)
+    console.print(f"lost {figures['lost']}, doubled {figures['doubled']}")
+
+
+def main() -> None:
+    """Crash as the command line says."""
+    about = "Crashes at random instants: what is lost, what is doubled."
+    run_experiment("crashes", measure, show, about=about, seeds=1)
+
+
+if __name__ == "__main__":
+    main()

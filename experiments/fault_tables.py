@@ -1,0 +1,65 @@
+"""The tables of ``docs/faults.md``: the kinds of faults from their code, and what was recorded of their cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dartsim.sim.faults import KINDS, PROFILES, FaultKind
+from experiments.faults import HEALED
+
+Rows = tuple[list[str], list[list[str]]]
+
+
+def kinds_rows(*, osworld: bool) -> Rows:
+    """Return the table of kinds: those of OSWorld's list, or all others."""
+    head = ["kind", "what happens", "where", "counted as", *(f"{profile}, ‰" for profile in PROFILES), "of", "source"]
+    if osworld:
+        head.insert(0, "#")
+    rows = [_row(kind, osworld=osworld) for kind in KINDS.values() if bool(kind.number) == osworld]
+    return head, rows
+
+
+def _row(kind: FaultKind, *, osworld: bool) -> list[str]:
+    together = "" if kind.correlation == "independent" else f" ({kind.correlation})"
+    cells = [f"`{kind.name}`", kind.what, f"{kind.place}{together}", f"`{kind.cause}`" if kind.cause else "–"]
+    cells += [f"{1000.0 * kind.rates[profile]:g}" for profile in PROFILES]
+    cells += [kind.unit, kind.source]
+    return [str(kind.number), *cells] if osworld else cells
+
+
+def cost_rows(recorded: dict[str, Any]) -> Rows:
+    """Return what faults cost each preset."""
+    head = ["preset", "trained turns/min"]
+    head += [f"kept, {profile}" for profile in PROFILES]
+    head += [f"masked, {profile}" for profile in PROFILES]
+    head += ["recovery, min"]
+    rows = []
+    for preset, found in recorded["presets"].items():
+        recovery = found[HEALED]["recovery_minutes_max"]
+        rows.append(
+            [
+                f"`{preset}`",
+                f"{found['none']['trained_turns_per_minute']:.1f}",
+                *(_share(found[profile]["throughput_kept"], 0) for profile in PROFILES),
+                *(_share(found[profile]["masked_share"], 1) for profile in PROFILES),
+                "–" if recovery is None else f"{recovery:.0f}",
+            ]
+        )
+    return head, rows
+
+
+def _share(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}%}"
+
+
+def provenance(recorded: dict[str, Any]) -> str:
+    """Return a sentence that says what was run."""
+    total = {profile: sum(strikes.values()) for profile, strikes in recorded["strikes"].items()}
+    struck = {profile: sum(n > 0 for n in strikes.values()) for profile, strikes in recorded["strikes"].items()}
+    told = ", ".join(f"{total[profile]:,} of {struck[profile]} kinds ({profile})" for profile in PROFILES)
+    seeds, hours, num_presets = len(recorded["seeds"]), recorded["hours"], len(recorded["presets"])
+    commit = recorded["commit"]["id"][:10] + (" and changes after it" if recorded["commit"]["dirty"] else "")
+    return (
+        f"`python -m experiments.faults`: {num_presets} presets, seeds: {seeds}, {hours:g} "
+        f"simulated hours each; strikes in all runs: {told}. Commit {commit}.\n"
+    )

@@ -1,0 +1,178 @@
+"""What faults cost: throughput kept, attempts masked and time to recover, by preset, under each profile of faults.
+
+python -m experiments.faults            every preset of a modelled cluster, one seed, 8 hours: six minutes on two cores
+python -m experiments.faults --quick    the same keys for two presets, in half a minute
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from statistics import mean
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from dartsim.config import Config, load, presets
+from dartsim.errors import ConfigError
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from dartsim.sim.faults import PROFILES, as_data
+from experiments.common import Options, run_experiment
+from real.machine import usable_cores
+
+ALL = ("none", *PROFILES)
+HEALED = "healed"
+"""Hostile for the first half, and nothing after it: how long until there are updates again."""
+
+NOT_FAULTS = ("run ended", "withdrawn")
+"""Causes of masked attempts that nothing went wrong with."""
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: a preset under a profile of faults."""
+
+    preset: str
+    faults: str
+    hours: float
+    seed: int
+
+    @property
+    def config(self) -> Config:
+        """The resolved configuration, without timelines and without a database."""
+        own = [f"run.hours={self.hours}", f"run.seed={self.seed}", "trace.max_segments=0", 'curation.store="memory"']
+        if self.faults == HEALED:
+            own += ["cluster.faults.profile=hostile", f"cluster.faults.heal_after_hours={self.hours / 2}"]
+        else:
+            own.append(f"cluster.faults.profile={self.faults}")
+        return load(preset_name=self.preset, overrides=own)
+
+
+def simulated_presets() -> list[str]:
+    """Return the presets of a modelled cluster and a surrogate policy: those that need nothing else."""
+    found = []
+    for name in presets():
+        try:
+            config = load(preset_name=name)
+        except ConfigError:
+            continue  # one that wants to be told first where its machines are
+        if config.backend.virtual and config.policy.kind == "surrogate":
+            found.append(name)
+    return found
+
+
+def run_one(run: Run) -> Figures:
+    """Make one run, and return what is kept of it."""
+    result = run_simulation(models(run.config))
+    figures, updates = result.figures, [record.time for record in result.trace.updates]
+    masked = sum(n for cause, n in figures["causes"].items() if cause not in NOT_FAULTS)
+    healed = run.hours * 1800.0
+    after = [time - healed for time in updates if time > healed]
+    return {
+        "trained_turns_per_minute": figures["trained_turns_per_minute"],
+        "generated_turns_per_minute": figures["generated_turns_per_minute"],
+        "masked_share": masked / figures["attempts"],
+        "updates": len(updates),
+        "updates_after_half": len(after),
+        "first_update_after_half_minutes": after[0] / 60.0 if after else None,
+        "strikes": {name: n for name, n in figures["faults"].items() if name in {kind["name"] for kind in as_data()}},
+        "event_hash": result.event_hash,
+    }
+
+
+def measure(options: Options) -> Figures:
+    """Run every preset under every profile."""
+    names = ["dart", "coupled"] if options.quick else simulated_presets()
+    hours = 3.0 if options.quick else 8.0
+    runs = [
+        Run(preset, faults, hours, seed)
+        for preset in names
+        for faults in (*ALL, HEALED)
+        for seed in range(options.seeds)
+    ]
+    with ProcessPoolExecutor(min(len(runs), usable_cores()), mp_context=get_context("spawn")) as pool:
+        console = options.console
+        done = list(
+            track(pool.map(run_one, runs), "faults", total=len(runs), console=console, disable=not console.is_terminal)
+        )
+    made = dict(zip(runs, done, strict=True))
+
+    def of(preset: str, faults: str) -> list[Figures]:
+        return [made[Run(preset, faults, hours, seed)] for seed in range(options.seeds)]
+
+    return {
+        "hours": hours,
+        "presets": {preset: summary({faults: of(preset, faults) for faults in (*ALL, HEALED)}) for preset in names},
+        "strikes": strikes(made),
+        "kinds": as_data(),
+        "config": Run(names[0], "hostile", hours, 0).config.model_dump(mode="json"),
+    }
+
+
+def summary(runs: dict[str, list[Figures]]) -> Figures:
+    """Return the figures of one preset: means over seeds, and ratios to the runs without faults."""
+
+    def average(faults: str, name: str) -> float:
+        return mean(float(run[name]) for run in runs[faults])
+
+    base = average("none", "trained_turns_per_minute")
+    recoveries = [run["first_update_after_half_minutes"] for run in runs[HEALED]]
+    return {
+        **{
+            faults: {
+                "trained_turns_per_minute": average(faults, "trained_turns_per_minute"),
+                "throughput_kept": average(faults, "trained_turns_per_minute") / base if base else None,
+                "masked_share": average(faults, "masked_share"),
+                "updates": average(faults, "updates"),
+                "event_hashes": [run["event_hash"] for run in runs[faults]],
+            }
+            for faults in ALL
+        },
+        HEALED: {
+            "recovery_minutes_max": None if None in recoveries else max(recoveries),
+            "updates_kept": average(HEALED, "updates_after_half") / max(1.0, average("none", "updates_after_half")),
+            "event_hashes": [run["event_hash"] for run in runs[HEALED]],
+        },
+    }
+
+
+def strikes(made: dict[Run, Figures]) -> Figures:
+    """Return how often each kind struck in all runs of a profile together."""
+    return {
+        profile: {
+            kind["name"]: sum(
+                found["strikes"].get(kind["name"], 0) for run, found in made.items() if run.faults == profile
+            )
+            for kind in as_data()
+        }
+        for profile in PROFILES
+    }
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print one row a preset."""
+    table = Table(
+        "", *(f"kept, {name}" for name in PROFILES), *(f"masked, {name}" for name in PROFILES), "recovery min"
+    )
+    for preset, found in figures["presets"].items():
+        recovery = found[HEALED]["recovery_minutes_max"]
+        table.add_row(
+            preset,
+            *(
+                "–" if found[name]["throughput_kept"] is None else f"{found[name]['throughput_kept']:.0%}"
+                for name in PROFILES
+            ),
+            *(f"{found[name]['masked_share']:.1%}" for name in PROFILES),
+            "–" if recovery is None else f"{recovery:.0f}",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    run_experiment("faults", measure, show, about=str(__doc__).splitlines()[0], seeds=1)

@@ -1,0 +1,152 @@
+"""What the search for failing schedules is worth: planted bugs, the time to find them, and hours without a violation.
+
+python -m experiments.fuzz_power            every planted bug under 3 seeds; every preset: about half an hour
+python -m experiments.fuzz_power --quick    the same keys in a minute
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from dartsim.fuzz import Chunk, Found, Tally, search, shrink
+from dartsim.fuzz.mutations import MUTATIONS
+from dartsim.fuzz.space import DRAWN, known_presets
+from experiments.common import Options, run_experiment
+from real.machine import usable_cores
+
+FIND_SECONDS = 10.0
+"""CPU time that finding one bug may take."""
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """Look for every planted bug, then search every preset."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(usable_cores(), mp_context=context) as pool:
+        bugs = _bugs(pool, options)
+        speed, presets = _presets(pool, options)
+    return {
+        "bugs": bugs,
+        "planted_total": len(bugs),
+        "planted_found": sum(bug["found"] == len(bug["runs"]) for bug in bugs),
+        "speed": speed,
+        "presets": presets,
+        "seeds_searched": sum(preset["runs"] for preset in presets),
+        "simulated_hours": sum(preset["hours"] for preset in presets),
+        "violations": sum(preset["violations"] for preset in presets),
+        "config": {"faults": "hostile", "find_cpu_seconds": FIND_SECONDS, "presets": [p["preset"] for p in presets]},
+    }
+
+
+def _bugs(pool: ProcessPoolExecutor, options: Options) -> list[dict[str, Any]]:
+    """Return runs and CPU seconds until each planted bug was found, under each seed, and what it was shrunk to."""
+    jobs = {
+        name: [pool.submit(_find, name, seed, options.quick) for seed in range(options.seeds)] for name in MUTATIONS
+    }
+    bugs = []
+    for name, waiting in track(jobs.items(), "planted bugs", console=options.console):
+        found = [job.result() for job in waiting]
+        bugs.append(
+            {
+                "bug": name,
+                "text": MUTATIONS[name].text,
+                "found": sum(one["rule"] is not None for one in found),
+                "rules": sorted({one["rule"] for one in found if one["rule"] is not None}),
+                "runs": [one["runs"] for one in found],
+                "cpu_seconds": [round(one["cpu_seconds"], 2) for one in found],
+                "faults_left": [one["faults_left"] for one in found],
+                "choices_left": [one["choices_left"] for one in found],
+            }
+        )
+    return bugs
+
+
+def _find(name: str, seed: int, quick: bool) -> dict[str, Any]:
+    """Look for one bug under one seed, and make what was found simple."""
+    logging.disable(logging.CRITICAL)
+    clock = time.process_time
+    found = search(Chunk(seed, 0, mutation=name, runs=100_000), clock=clock, until=clock() + FIND_SECONDS)
+    facts: dict[str, Any] = {"rule": None, "faults_left": None, "choices_left": None}
+    if found.failure is not None:
+        simple = shrink(found.failure, mutation=MUTATIONS[name].apply, most_runs=20 if quick else 200)
+        left = len(simple.case.faults) + (simple.case.profile != "none")
+        facts = {"rule": simple.rule, "faults_left": left, "choices_left": len(simple.case.choices)}
+    return {**facts, "runs": found.tally.runs, "cpu_seconds": found.tally.cpu_seconds}
+
+
+def _presets(pool: ProcessPoolExecutor, options: Options) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Search every preset on all cores; return the speed and what was searched."""
+    names = [DRAWN, *known_presets()]
+    rounds, runs = (1, 10) if options.quick else (40, 100)
+    began = time.monotonic()
+    jobs = {
+        name: [pool.submit(_search, Chunk(1, number, preset=name, runs=runs)) for number in range(rounds)]
+        for name in names
+    }
+    presets, total = [], Tally()
+    for name, waiting in track(jobs.items(), "presets", console=options.console):
+        tally, failures = _sum([job.result() for job in waiting])
+        total.add(tally)
+        presets.append({"preset": name, "runs": tally.runs, "hours": round(tally.hours, 2), **failures})
+    minutes = (time.monotonic() - began) / 60.0
+    speed = {
+        "processes": usable_cores(),
+        "wall_minutes": minutes,
+        "runs_per_minute": total.runs / minutes,
+        "simulated_hours_per_minute": total.hours / minutes,
+        "runs_per_cpu_second": total.runs / total.cpu_seconds,
+        "desktop_hours": total.env_seconds / 3600.0,
+        "faults_struck": float(sum(total.struck.values())),
+    }
+    return speed, presets
+
+
+def _search(chunk: Chunk) -> Found:
+    logging.disable(logging.CRITICAL)
+    return search(chunk, clock=time.process_time)
+
+
+def _sum(chunks: Sequence[Found]) -> tuple[Tally, dict[str, Any]]:
+    tally, failures = Tally(), []
+    for chunk in chunks:
+        tally.add(chunk.tally)
+        if chunk.failure is not None:
+            failures.append({"text": chunk.failure.text, "token": chunk.failure.case.token()})
+    return tally, {"violations": len(failures), "failures": failures}
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print the planted bugs and what was searched."""
+    table = Table("planted bug", "found", "by", "runs", "CPU s", "faults left", show_edge=False)
+    for bug in figures["bugs"]:
+        left = [number for number in bug["faults_left"] if number is not None]
+        table.add_row(
+            bug["bug"],
+            f"{bug['found']} of {len(bug['runs'])}",
+            ", ".join(bug["rules"]),
+            f"{median(bug['runs']):g}",
+            f"{median(bug['cpu_seconds']):.2f}",
+            f"{median(left):g}" if left else "–",
+        )
+    console.print(table)
+    speed = figures["speed"]
+    console.print(
+        f"{figures['planted_found']} of {figures['planted_total']} planted bugs found; "
+        f"{figures['seeds_searched']} runs of {len(figures['presets'])} presets, {figures['simulated_hours']:.0f} "
+        f"cluster-hours, {figures['violations']} violations; {speed['runs_per_minute']:.0f} runs and "
+        f"{speed['simulated_hours_per_minute']:.0f} simulated hours a minute, {speed['runs_per_cpu_second']:.0f} runs "
+        "a CPU second"
+    )
+
+
+if __name__ == "__main__":
+    run_experiment("fuzz_power", measure, show, about=str(__doc__).splitlines()[0])

@@ -1,0 +1,173 @@
+"""What a turn costs more on Ray than in one process: the same desktop and the same model, asked both ways in one run.
+
+    python -m experiments.ray_overhead [--quick] [--record]
+
+A Ray of our own on the loopback, as a run with ``--ray local`` starts it: one desktop host, one worker. The two ways
+take turns. The difference is what Ray itself takes: pickling, its processes, two hops a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dartsim.config import Config, load
+from dartsim.ports import AsyncEnv, PolicyWorker
+from dartsim.run.backend import desktop_maker
+from dartsim.run.models import Models, models
+from dartsim.run.ray import make_policy, open_desktops, session
+from dartsim.types import Attempt, Observation, Request, Weights
+from envs.direct import DirectProvider
+from experiments.common import Figures, Options, run_experiment
+from real.local import LocalWorker
+from real.ray_cluster.desktops import DesktopHost, RayProvider
+from real.ray_cluster.parts import Part, Want
+from real.ray_cluster.workers import RayWorker, WorkerHost
+
+AT_ONCE = (1, 16, 64)
+SCREENS = (112, 448)
+"""Pixels a side. The larger screenshot does not fit into a message and goes through Ray's store."""
+
+Call = Callable[[int], Awaitable[Any]]
+
+
+def settings(screen: int) -> Config:
+    """Return the run whose parts are asked."""
+    parts = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"', 'ray.address="local"']
+    return load(preset_name="tiny", overrides=[*parts, f"policy.screen={screen}", "rollout.num_workers=1"])
+
+
+async def seconds_a_call(call: Call, at_once: int, calls: int) -> float:
+    """Return the wall seconds a call, so many under way at any time."""
+    left = iter(range(calls))
+
+    async def one_after_the_other(lane: int) -> None:
+        for _ in left:
+            await call(lane)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(one_after_the_other(lane) for lane in range(at_once)))
+    return (time.perf_counter() - begun) / calls
+
+
+def stepping(desktops: list[AsyncEnv]) -> Call:
+    """Return a call that has a desktop wait a moment, which ends no episode."""
+
+    async def call(lane: int) -> None:
+        await desktops[lane].step("WAIT")
+
+    return call
+
+
+def asking(worker: PolicyWorker, found: Models) -> Call:
+    """Return a call that asks a worker for the first turn of an attempt."""
+    screen = found.config.policy.screen
+    rng = np.random.default_rng(0)
+    shown = Observation(rng.integers(0, 256, (screen, screen, 3), dtype=np.uint8), found.tasks[0].instruction)
+
+    async def call(lane: int) -> None:
+        attempt = Attempt(lane, found.tasks[0], 0, lane, lane, 1, 0)
+        await worker.generate(Request(attempt, 0, shown, []))
+
+    return call
+
+
+async def compared(
+    inline: Call, on_ray: Call, at_once: int, calls: int, repeats: int
+) -> dict[str, dict[str, list[float]]]:
+    """Return the milliseconds a call, each way, by turns."""
+    for call in (inline, on_ray):
+        await seconds_a_call(call, at_once, 2 * at_once)  # warm
+    found: dict[str, list[float]] = {"inline_ms": [], "ray_ms": []}
+    for _ in range(repeats):
+        found["inline_ms"].append(1e3 * await seconds_a_call(inline, at_once, calls))
+        found["ray_ms"].append(1e3 * await seconds_a_call(on_ray, at_once, calls))
+    return {str(at_once): found}
+
+
+async def desktops_compared(found: Models, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Compare steps of the mock desktop."""
+    most = max(AT_ONCE)
+    here = DirectProvider(desktop_maker(found.config))
+    hosts = [Part("desktops-0", partial(DesktopHost, partial(open_desktops, found)), Want())]
+    async with RayProvider(hosts) as there:
+        ways: list[Call] = []
+        for provider in (here, there):
+            desktops: list[AsyncEnv] = [await provider.start(slot) for slot in range(most)]
+            for number, desktop in enumerate(desktops):
+                await desktop.reset(found.tasks[number % len(found.tasks)], seed=number)
+            ways.append(stepping(desktops))
+        rows = [await compared(ways[0], ways[1], at_once, calls, repeats) for at_once in AT_ONCE]
+    return {name: row for one in rows for name, row in one.items()}
+
+
+async def workers_compared(found: Models, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Compare requests to the tiny model."""
+    policy: Any = make_policy(found.config)
+    weights = Weights(0, policy.vlm.snapshot())
+    here = LocalWorker(0, policy)
+    part = Part("engine-0", partial(WorkerHost, 0, partial(make_policy, found.config)), Want())
+    there = RayWorker(0, part, weights=weights, images=1)
+    await there.start()
+    try:
+        ways = asking(here, found), asking(there, found)
+        rows = [await compared(*ways, at_once, calls, repeats) for at_once in AT_ONCE]
+    finally:
+        there.close()
+    return {name: row for one in rows for name, row in one.items()}
+
+
+def summary(rows: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
+    """Return medians, and what Ray adds."""
+    found = {}
+    for name, row in rows.items():
+        inline, ray = median(row["inline_ms"]), median(row["ray_ms"])
+        found[name] = {
+            "inline_ms": round(inline, 4),
+            "ray_ms": round(ray, 4),
+            "added_ms": round(ray - inline, 4),
+            "ratio": round(median(r / i for r, i in zip(row["ray_ms"], row["inline_ms"], strict=True)), 3),
+        }
+    return found
+
+
+def measure(options: Options) -> Figures:
+    """Measure steps on two sizes of screen, and requests."""
+    steps, asks = (128, 64) if options.quick else (384, 192)
+    figures: Figures = {"config": {"at_once": list(AT_ONCE), "steps": steps, "requests": asks}}
+    with session(settings(SCREENS[0])):
+        for screen in SCREENS:
+            found = models(settings(screen))
+            rows = asyncio.run(desktops_compared(found, steps, options.seeds))
+            figures[f"step_{screen}px"] = summary(rows)
+        rows = asyncio.run(workers_compared(models(settings(SCREENS[0])), asks, options.seeds))
+        figures[f"generate_{SCREENS[0]}px"] = summary(rows)
+    return figures
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print the figures."""
+    table = Table("call", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio", title="Ray overhead")
+    for name, rows in figures.items():
+        if name.startswith(("step_", "generate_")):
+            for at_once, row in rows.items():
+                cells = (row["inline_ms"], row["ray_ms"], row["added_ms"], row["ratio"])
+                table.add_row(name, at_once, *(f"{cell:.2f}" for cell in cells))
+    console.print(table)
+
+
+def main() -> None:
+    """Run from the command line."""
+    run_experiment("ray_overhead", measure, show, about=(__doc__ or "").splitlines()[0], seeds=5, quick_seeds=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""The way of a turn to an engine and back: pool, router, worker and client, against a bare httpx loop and openai's.
+
+    python -m experiments.router            five repeats: a few minutes
+    python -m experiments.router --quick    the same keys in a minute
+
+All three ask the same server (``experiments.fast_server``), in turns, with the same prompt and screenshot:
+
+- ``ours``: ``RolloutService`` over four ``VllmWorker``: prompt built, PNG cached, engine asked, answer checked;
+- ``httpx``: one ``AsyncClient`` that posts the finished body and parses the JSON, nothing else;
+- ``openai``: vLLM's own client, the openai package, ``completions.create`` with a prompt of as many tokens.
+
+*CPU*: of this process, a request, with a server that answers at once. *Throughput*: requests a second with a server
+that takes ``reply_seconds``, as a share of turns at once / ``reply_seconds``, which is what no client could exceed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dartsim.rollout.routing import SessionAffine
+from dartsim.rollout.service import RolloutService
+from dartsim.rollout.sync import SyncPlan
+from dartsim.trace import Trace
+from dartsim.types import Attempt, Observation, Request, Task, Weights
+from experiments.common import Figures, Options, run_experiment
+
+if TYPE_CHECKING:
+    from real.inference.asking import Asked, Asker
+
+LIVE = (1, 16, 256, 1_000)
+"""Turns at once."""
+WORKERS = 4
+REPLY_SECONDS = {True: 2.0, False: 4.0}
+"""Of the server in the throughput part, quick and full; 104 tokens at 40 ms are 4 s."""
+QUICK_RIVALS = 256
+"""Turns at once up to which a quick run measures the other clients: one httpx pool of 1,000 takes minutes."""
+INSTRUCTION = "press the red button"
+
+Ask = Callable[[int], Awaitable[Any]]
+"""Carries out the turn of a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What is asked: the requests' maker, a finished body, and the reply of the server."""
+
+    asker: Asker
+    asked: Asked
+
+    @classmethod
+    def make(cls) -> Turns:
+        """Return turns of the tiny model on a screen of 112 x 112."""
+        from real.inference.asking import Asker
+        from real.vlm import build, tiny
+
+        asker = Asker(build(tiny()))
+        return cls(asker, asker.prepare(request(0)))
+
+    def answer(self) -> bytes:
+        """Return what a vLLM server would say."""
+        token = self.asked.body["sampling_params"]["allowed_token_ids"][0]
+        choice: dict[str, Any] = {
+            "index": 0,
+            "finish_reason": "length",
+            "token_ids": [token],
+            "weight_versions": [{"version": "0", "start": 0, "end": 1}],
+            "logprobs": {"content": [{"token": f"token_id:{token}", "token_id": token, "logprob": -2.2, "rank": 1}]},
+            "text": "x",
+        }
+        usage = {"prompt_tokens": self.asked.prompt_tokens, "completion_tokens": 1, "total_tokens": 1}
+        more = {"id": "x", "object": "text_completion", "created": 0, "model": "policy"}
+        choice["logprobs"] |= {"tokens": ["x"], "token_logprobs": [-2.2], "top_logprobs": None, "text_offset": [0]}
+        return json.dumps({**more, "request_id": "x", "choices": [choice], "usage": usage}).encode()
+
+
+def request(number: int) -> Request:
+    """Return the first turn of an attempt; all see the same screen."""
+    return Request(
+        Attempt(number, Task("turn", INSTRUCTION), 0, 0, number, 1, 0), 0, Observation(SCREEN, INSTRUCTION), []
+    )
+
+
+SCREEN = np.kron(
+    np.random.default_rng(0).integers(0, 256, (14, 14, 3), dtype=np.uint8), np.ones((8, 8, 1), dtype=np.uint8)
+)
+"""A screenshot as compressible as a plain desktop's."""
+
+
+@contextmanager
+def server(turns: Turns) -> Iterator[str]:
+    """Run the server as a process; yield its address."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "answer.json"
+        file.write_bytes(turns.answer())
+        command = [sys.executable, "-m", "experiments.fast_server", str(file)]
+        root = Path(__file__).resolve().parent.parent
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+# ---- the three
+
+
+@asynccontextmanager
+async def ours(url: str, turns: Turns) -> Any:
+    """The pool as a run has it."""
+    from real.inference.launcher import AttachedEngine
+    from real.inference.settings import WorkerSettings
+    from real.inference.worker import VllmWorker
+
+    settings = WorkerSettings(warm_up=False)  # the server has one answer, for one prompt
+    trace = Trace(asyncio.get_running_loop().time, num_envs=max(LIVE), num_workers=WORKERS)
+    async with AsyncExitStack() as stack:
+        workers = []
+        for index in range(WORKERS):
+            worker = VllmWorker(index, AttachedEngine(url), turns.asker, weights=Weights(0), settings=settings)
+            workers.append(await stack.enter_async_context(worker))
+        pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(4), plan=SyncPlan(), trace=trace)
+        track = trace.desktops.tracks[0]
+
+        async def ask(number: int) -> Any:
+            asked = request(number)
+            return await pool.session(asked.attempt, track).generate(asked)
+
+        yield ask
+
+
+@asynccontextmanager
+async def bare(url: str, turns: Turns) -> Any:
+    """One httpx client and nothing else."""
+    import httpx
+
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as client:
+        body = {**turns.asked.body, "request_id": "x", "cache_salt": "x"}
+
+        async def ask(number: int) -> Any:
+            response = await client.post("/inference/v1/generate", json=body)
+            return response.raise_for_status().json()
+
+        yield ask
+
+
+@asynccontextmanager
+async def openai(url: str, turns: Turns) -> Any:
+    """The client that vLLM's documentation uses."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+    tokens = [1] * turns.asked.prompt_tokens
+    limits: Any = {"trust_env": False}
+    async with AsyncOpenAI(
+        base_url=f"{url}/v1", api_key="none", timeout=600.0, http_client=DefaultAsyncHttpxClient(**limits)
+    ) as client:
+
+        async def ask(number: int) -> Any:
+            return await client.completions.create(
+                model="policy", prompt=tokens, max_tokens=1, logprobs=1, seed=number, extra_body={"request_id": "x"}
+            )
+
+        yield ask
+
+
+CLIENTS: dict[str, Callable[[str, Turns], Any]] = {"ours": ours, "httpx": bare, "openai": openai}
+
+
+# ---- measuring
+
+
+async def many(ask: Ask, live: int, count: int, seconds: float = 60.0) -> int:
+    """Carry out turns, so many at once, and return how many; none begins after so many seconds.
+
+    Each place asks its next one when it has its answer.
+    """
+    numbers, done, end = iter(range(count)), 0, time.perf_counter() + seconds
+
+    async def place() -> None:
+        nonlocal done
+        for number in numbers:
+            await ask(number)
+            done += 1
+            if time.perf_counter() > end:
+                return
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(live):
+            group.create_task(place())
+    return done
+
+
+class Once(NamedTuple):
+    """One measurement of one client: CPU seconds a request, and requests a second of a fast and of a slow server."""
+
+    cpu_seconds: float
+    fast: float
+    slow: float
+
+
+async def once(name: str, url: str, turns: Turns, live: int, counts: tuple[int, int], reply_seconds: float) -> Once:
+    """Measure one client: so many requests at a server that answers at once, and at one that takes its time."""
+    async with CLIENTS[name](url, turns) as ask:
+        await many(ask, live, live)  # connections are opened before
+        gc.collect()
+        cpu, wall = time.process_time(), time.perf_counter()
+        done = await many(ask, live, counts[0])
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        await set_seconds(url, reply_seconds)
+        began = time.perf_counter()
+        slow = await many(ask, live, counts[1]) / (time.perf_counter() - began)
+        await set_seconds(url, 0.0)
+    return Once(cpu / done, done / wall, slow)
+
+
+async def set_seconds(url: str, seconds: float) -> None:
+    """Tell the server how long it takes for a reply."""
+    import httpx
+
+    async with httpx.AsyncClient(trust_env=False) as client:
+        (await client.get(f"{url}/seconds/{seconds}")).raise_for_status()
+
+
+def clients() -> list[str]:
+    """Return those that are installed."""
+    try:
+        import openai  # noqa: F401 - looked for
+    except ModuleNotFoundError:
+        return ["ours", "httpx"]
+    return list(CLIENTS)
+
+
+def measure(options: Options) -> Figures:
+    """Measure all clients at every number of turns at once, taking turns."""
+    turns, names = Turns.make(), clients()
+    rows = []
+    reply_seconds = REPLY_SECONDS[options.quick]
+    with server(turns) as url:
+        for live in LIVE:
+            counts = (min(256, max(100, live)), live) if options.quick else (max(500, 3 * live), 3 * live)
+            found: dict[str, list[Once]] = {name: [] for name in names}
+            measured = ["ours"] if options.quick and live > QUICK_RIVALS else names
+            for _ in range(options.seeds):
+                for name in measured:
+                    found[name].append(asyncio.run(once(name, url, turns, live, counts, reply_seconds)))
+            rows.append(figures_of(live, found, reply_seconds))
+            options.console.print(f"{live} at once: done")
+    return {
+        "rows": rows,
+        "reply_seconds": reply_seconds,
+        "missing": sorted(set(CLIENTS) - set(names)),
+        "body_bytes": len(json.dumps(turns.asked.body)),
+        "load_average": os.getloadavg()[0],
+        "config": {"workers": WORKERS, "live": list(LIVE), "quick": options.quick},
+    }
+
+
+def figures_of(live: int, found: Mapping[str, Sequence[Once]], reply_seconds: float) -> Figures:
+    """Return the medians of what was measured with so many turns at once."""
+    row: Figures = {"live": live, "overhead_ms": None}
+    for name, times in found.items():
+        if not times:
+            row |= dict.fromkeys((f"{name}_cpu_ms", f"{name}_requests_per_second", f"{name}_throughput_share"))
+            continue
+        row[f"{name}_cpu_ms"] = round(1e3 * median(one.cpu_seconds for one in times), 3)
+        row[f"{name}_requests_per_second"] = round(median(one.fast for one in times), 1)
+        row[f"{name}_throughput_share"] = round(median(one.slow for one in times) * reply_seconds / live, 4)
+    if row["httpx_cpu_ms"] is not None:
+        row["overhead_ms"] = round(row["ours_cpu_ms"] - row["httpx_cpu_ms"], 3)
+    row["throughput_lost"] = round(1.0 - row["ours_throughput_share"], 4)
+    return row
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print one line for each number of turns at once."""
+    names = [name for name in CLIENTS if name not in figures["missing"]]
+    head = [f"{name}, CPU ms" for name in names] + ["ours over httpx, ms"] + [f"{name}, share" for name in names]
+    table = Table("turns at once", *head, show_edge=False)
+    for row in figures["rows"]:
+        cells = [_cell(row[f"{name}_cpu_ms"], ".2f") for name in names] + [_cell(row["overhead_ms"], "+.2f")]
+        cells += [_cell(row[f"{name}_throughput_share"], ".1%") for name in names]
+        table.add_row(f"{row['live']:,}", *cells)
+    console.print(table)
+    console.print(f"shares of the throughput that replies of {figures['reply_seconds']:g} s allow")
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{value:{form}}"
+
+
+if __name__ == "__main__":
+    run_experiment("router", measure, show, about=str(__doc__), seeds=5, quick_seeds=1)

@@ -1,0 +1,250 @@
+"""verl's public table of single-turn mathematics: fitted on two rows, so that any other row is a prediction.
+
+python -m experiments.verl_table                                          the two rows again, and one other
+python -m experiments.verl_table --train-gpus 32 --rollout-gpus 32 --theta 0.5 --require-batches 1
+
+Fitted are three numbers: how long the longest reply takes alone, how much every other reply on its GPU adds, and the
+rest of a step. A 16th of the cluster is simulated, with the same load a GPU. What two rows cannot say is assumed:
+the spread of lengths, and that half of an update's time shrinks with the trainer's GPUs. Replies grew longer during
+the published runs, so its step times are means over a run of 400 steps and 100 steps took less than a quarter of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dartsim.config import from_tree, preset
+from dartsim.config.load import merge
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from experiments.common import Options, run_experiment
+
+Figures = dict[str, Any]
+
+SCALE = 16
+"""GPUs and prompts of the published runs for one of the simulated ones."""
+PROMPTS, REPLIES, MINI_BATCH = 512, 16, 32
+"""Of a step: prompts, replies to each, prompts of a mini-batch."""
+MEAN_SHARE, SD_SHARE = 0.10, 0.20
+"""Length of a reply, as a share of the longest (28,672 tokens): mean and spread are assumed."""
+SCALING_SHARE = 0.5
+"""Share of the fitted update that is inversely proportional to the trainer's GPUs: assumed."""
+
+SYNC = {
+    "gpus": 128,
+    "step_seconds": 356.3,
+    "gen_wait_seconds": 177.9,
+    "old_logp_seconds": 53.9,
+    "update_seconds": 113.8,
+}
+ASYNC = {"train_gpus": 64, "rollout_gpus": 64, "theta": 0.0, "step_seconds": 231.3, "gen_wait_seconds": 128.5}
+ASYNC_UPDATE_SECONDS = 98.8
+SOURCE = "verl, docs/advance/fully_async.md: H20, Qwen2.5-Math-7B, DAPO 28K, n = 16, mini-batch 32, T = 4"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is asked: a row of the table.
+
+    Attributes:
+        train_gpus: Of the trainer; 0: all GPUs do both, one after the other (the synchronous rows).
+        rollout_gpus: Of the engines.
+        theta: Share of a step's prompts that may be begun before the weights they will train.
+        require_batches: Mini-batches of a local update.
+        partial: Whether replies go on over a weight change, instead of being waited for.
+    """
+
+    train_gpus: int
+    rollout_gpus: int
+    theta: float = 0.0
+    require_batches: int = 4
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What is fitted.
+
+    Attributes:
+        longest_seconds: The longest reply, alone on its GPU.
+        beside_seconds: Added to it by each other reply there.
+    """
+
+    longest_seconds: float
+    beside_seconds: float
+
+
+def update_seconds(train_gpus: int) -> float:
+    """Return the updates of one step on a trainer of its own."""
+    return ASYNC_UPDATE_SECONDS * (1.0 - SCALING_SHARE + SCALING_SHARE * ASYNC["train_gpus"] / train_gpus)
+
+
+def predict(row: Row, fit: Fit, *, steps: int = 12, seed: int = 0) -> Figures:
+    """Simulate a row; return seconds of a step and its parts, and hours of 100 and 400 steps."""
+    synchronous = row.train_gpus == 0
+    updates = 1 if synchronous else PROMPTS // (MINI_BATCH * row.require_batches)
+    if synchronous:
+        train = SYNC["update_seconds"] + SYNC["old_logp_seconds"]
+        rest = SYNC["step_seconds"] - SYNC["gen_wait_seconds"] - train
+    else:
+        train = update_seconds(row.train_gpus)
+        rest = ASYNC["step_seconds"] - ASYNC["gen_wait_seconds"] - ASYNC_UPDATE_SECONDS
+    config = from_tree(_tree(row, fit, updates, train, rest, steps, seed))
+    figures = run_simulation(models(config)).figures
+    step = 60.0 * figures["minutes_per_version"] * updates
+    return {
+        "step_seconds": step,
+        "gen_wait_seconds": figures["trainer_shares"]["wait_data"] * step,
+        "update_seconds": train,
+        "hours_100_steps": step * 100 / 3600.0,
+        "hours_400_steps": step * 400 / 3600.0,
+    }
+
+
+def _tree(row: Row, fit: Fit, updates: int, train: float, rest: float, steps: int, seed: int) -> Figures:
+    """Return the configuration of a row: its scheduler over the scaled cluster."""
+    groups = PROMPTS // SCALE // updates
+    ahead = (1.0 + row.theta) * updates
+    scheduler = preset("areal-eta0" if row.train_gpus == 0 else "verl-partial" if row.partial else "verl-async")
+    slots = min(16 * row.rollout_gpus // SCALE, round(ahead * groups)) * REPLIES
+    changes = {
+        "run": {"hours": steps * 400.0 / 3600.0, "updates": steps * updates, "seed": seed, "warmup_share": 0.3},
+        "tasks": {"source": "generated", "count": 256},
+        "rollout": {"num_envs": slots, "num_workers": row.rollout_gpus // SCALE, "max_turns": 1},
+        "curation": {
+            "attempts": {"most": REPLIES},
+            "batch": {"min_groups": groups, "max_groups": groups, "order": "ready"},
+            "groups": {"drop_all_failed": False, "drop_solved": False, "drop_equal": False},
+            "admission": {"ahead_batches": ahead, "open_batches": "none"},
+            "store": "memory",
+        },
+        "trainer": {"publish_every": updates},
+        "trace": {"max_segments": 0},
+        "cluster": {
+            "hosts": {"count": 1, "cores": 1e4, "memory_gib": 1e4, "concurrent_starts": 10_000},
+            "env": {"latency": dict.fromkeys(("start", "boot", "setup", "step", "evaluate", "teardown"), 0.0)},
+            "engine": {
+                "model": "shared",
+                "batch_seconds": fit.longest_seconds - fit.beside_seconds,
+                "request_seconds": fit.beside_seconds,
+                "batch_spread": {
+                    "kind": "capped",
+                    "cap_seconds": 1.0,
+                    "of": {"kind": "lognormal", "mean_seconds": MEAN_SHARE, "sd_seconds": SD_SHARE},
+                },
+                "overhead_seconds": 0.0,
+                "transfer_seconds": rest,
+            },
+            "learner": {"fixed_seconds": train / updates, "turn_seconds": 0.0},
+        },
+    }
+    return merge(scheduler, changes)
+
+
+def fit_rows(*, steps: int = 12, rounds: int = 6) -> Fit:
+    """Return the fit that meets both rows' step times best, by Newton's method with differences.
+
+    Both times are nearly linear in both numbers: the tail of the longest reply, and the load of all.
+    """
+    rows = (Row(0, 128), Row(64, 64))
+    wanted = (SYNC["step_seconds"], ASYNC["step_seconds"])
+
+    def error(fit: Fit) -> tuple[float, float]:
+        first, second = (predict(row, fit, steps=steps)["step_seconds"] for row in rows)
+        return first - wanted[0], second - wanted[1]
+
+    fit = Fit(155.0, 3.0)
+    errors = error(fit)
+    by_tail = _slopes(errors, error(Fit(1.2 * fit.longest_seconds, fit.beside_seconds)), 0.2 * fit.longest_seconds)
+    by_load = _slopes(errors, error(Fit(fit.longest_seconds, 2.0 * fit.beside_seconds)), fit.beside_seconds)
+    determinant = by_tail[0] * by_load[1] - by_tail[1] * by_load[0]
+    best, least = fit, errors
+    for _ in range(rounds):
+        longest = fit.longest_seconds - (errors[0] * by_load[1] - errors[1] * by_load[0]) / determinant
+        beside = fit.beside_seconds - (by_tail[0] * errors[1] - by_tail[1] * errors[0]) / determinant
+        fit = Fit(min(max(60.0, longest), 400.0), min(max(0.1, beside), 20.0))
+        errors = error(fit)
+        if max(map(abs, errors)) < max(map(abs, least)):
+            best, least = fit, errors
+        if max(map(abs, errors)) < 1.0:
+            break
+    return best
+
+
+def _slopes(before: tuple[float, float], after: tuple[float, float], by: float) -> tuple[float, float]:
+    return (after[0] - before[0]) / by, (after[1] - before[1]) / by
+
+
+def measure(options: Options, row: Row) -> Figures:
+    """Fit both rows, and predict the one that was asked for."""
+    steps = 8 if options.quick else 16
+    fit = fit_rows(steps=steps, rounds=3 if options.quick else 6)
+    seeds = [predict(row, fit, steps=steps, seed=seed) for seed in range(options.seeds)]
+    return {
+        **{name: sum(run[name] for run in seeds) / len(seeds) for name in seeds[0]},
+        "row": asdict(row),
+        "fit": asdict(fit),
+        "fitted_rows": [
+            {
+                "row": asdict(known),
+                "published_step_seconds": published["step_seconds"],
+                **predict(known, fit, steps=steps),
+            }
+            for known, published in ((Row(0, 128), SYNC), (Row(64, 64), ASYNC))
+        ],
+        "config": {"source": SOURCE, "scale": SCALE, "mean_share": MEAN_SHARE, "sd_share": SD_SHARE},
+    }
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print the fitted rows and the predicted one."""
+    names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
+    table = Table("train:rollout GPUs", "theta", "published step", *names, show_edge=False)
+    for known in figures["fitted_rows"]:
+        row = known["row"]
+        cells = (f"{known[name]:.1f}" for name in names)
+        table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']} (fitted)", f"{row['theta']:g}",
+                      f"{known['published_step_seconds']:.1f}", *cells)  # fmt: skip
+    row = figures["row"]
+    cells = (f"{figures[name]:.1f}" for name in names)
+    table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']}", f"{row['theta']:g}", "–", *cells)
+    console.print(table)
+
+
+def arguments(argv: Sequence[str]) -> tuple[Row, list[str]]:
+    """Return the row that was asked for, and what is left of the command line."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--train-gpus", type=int, default=64, help="of the trainer; 0: the synchronous rows")
+    parser.add_argument("--rollout-gpus", type=int, default=64)
+    parser.add_argument("--theta", type=float, default=0.5)
+    parser.add_argument("--require-batches", type=int, default=4, choices=(1, 2, 4, 8, 16))
+    parser.add_argument("--partial", action="store_true", help="replies go on over a weight change")
+    found, left = parser.parse_known_args(argv)
+    for name in ("train_gpus", "rollout_gpus"):
+        gpus = getattr(found, name)
+        if gpus % SCALE or (gpus <= 0 and name == "rollout_gpus") or gpus < 0:
+            raise SystemExit(
+                f"--{name.replace('_', '-')} = {gpus}: wanted a multiple of {SCALE}, because a {SCALE}th is simulated"
+            )
+    row = Row(found.train_gpus, found.rollout_gpus, found.theta, found.require_batches, found.partial)
+    return (replace(row, theta=0.0, partial=False) if row.train_gpus == 0 else row), left
+
+
+if __name__ == "__main__":
+    asked, rest_of_line = arguments(sys.argv[1:])
+    run_experiment(
+        "verl_table",
+        lambda options: measure(options, asked),
+        show,
+        about=str(__doc__).splitlines()[0]
+        + " Also --train-gpus, --rollout-gpus, --theta, --require-batches, --partial.",
+        argv=rest_of_line,
+        seeds=2,
+    )

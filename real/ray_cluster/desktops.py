@@ -1,0 +1,287 @@
+"""Desktops on the nodes of a cluster: the actor that drives those of its node, and the provider that asks it.
+
+The actor opens a provider of desktops as a run on that machine alone would. The control plane numbers desktops, so that
+a desktop of an actor that ended is unknown to the one that took its place, and closing works in any state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import numpy as np
+
+from dartsim.errors import ConfigError, DartsimError, EnvStartFailed
+from dartsim.ports import AsyncEnv, EnvProvider
+from dartsim.types import Observation, StepResult, Task
+from real.ray_cluster.errors import HostLost, HostLostAtStart, PartGone, PartLost
+from real.ray_cluster.parts import Part
+
+logger = logging.getLogger(__name__)
+
+Opener = Callable[[], AbstractAsyncContextManager[EnvProvider]]
+"""Opens what starts the desktops of a machine."""
+
+_CLOSE_SECONDS = 120.0
+
+
+class DesktopHost:
+    """In the actor: the desktops of one machine, by the number that the control plane gave them."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._desktops: dict[int, AsyncEnv] = {}
+        self._starting: dict[int, asyncio.Task[AsyncEnv]] = {}
+        self._provider: asyncio.Future[EnvProvider] | None = None
+        self._end = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Open the provider, unless it is open.
+
+        Raises:
+            DartsimError: As the opener does.
+        """
+        await self._opened()
+
+    async def start(self, number: int, slot: int) -> None:
+        """Start a desktop."""
+        provider = await self._opened()
+        task = self._starting[number] = asyncio.ensure_future(provider.start(slot))
+        try:
+            self._desktops[number] = await task
+        finally:
+            del self._starting[number]
+
+    async def reset(self, number: int, task: Task, seed: int) -> Observation:
+        """Set a desktop up."""
+        return await self._desktop(number).reset(task, seed=seed)
+
+    async def step(self, number: int, action: str) -> StepResult:
+        """Carry out an action."""
+        return await self._desktop(number).step(action)
+
+    async def evaluate(self, number: int) -> float:
+        """Score a desktop's state."""
+        return await self._desktop(number).evaluate()
+
+    async def close(self, number: int) -> None:
+        """Close a desktop, also one that is only being started, or was closed."""
+        starting = self._starting.get(number)
+        if starting is not None:
+            starting.cancel()
+            await asyncio.wait([starting])
+            await asyncio.sleep(0)  # whoever started it takes note
+        desktop = self._desktops.pop(number, None)
+        if desktop is not None:
+            await desktop.close()
+
+    async def shut(self) -> None:
+        """Close all desktops and the provider."""
+        await asyncio.gather(*(self.close(number) for number in sorted({*self._starting, *self._desktops})))
+        self._end.set()
+        if self._life is not None:
+            await asyncio.wait([self._life])
+
+    def _desktop(self, number: int) -> AsyncEnv:
+        try:
+            return self._desktops[number]
+        except KeyError:
+            raise HostLost(f"desktop {number} is not here: its host was started again since") from None
+
+    async def _opened(self) -> EnvProvider:
+        if self._provider is None:
+            self._provider = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._live(self._provider), name="desktops")
+        return await asyncio.shield(self._provider)
+
+    async def _live(self, opened: asyncio.Future[EnvProvider]) -> None:
+        """Hold the provider open, in one task from beginning to end."""
+        try:
+            async with self._opener() as provider:
+                opened.set_result(provider)
+                await self._end.wait()
+        except Exception as error:
+            if opened.done():
+                logger.exception("the desktops of this host could not be closed")
+                return
+            opened.set_exception(error)
+            self._provider = None  # the next call tries again
+
+
+class _Host:
+    """What the control plane knows of one actor."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.live = 0
+        self.up = True
+        self.gone = False
+
+
+class RayDesktop:
+    """One desktop on some node; implements ``dartsim.ports.AsyncEnv``."""
+
+    def __init__(self, owner: RayProvider, host: _Host, number: int) -> None:
+        self._owner = owner
+        self._host = host
+        self._number = number
+        self._closed = False
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set the desktop up for ``task`` and return what it shows first."""
+        return _own(await self._call("reset", task, seed))
+
+    async def step(self, action: str) -> StepResult:
+        """Carry out one action and return what the desktop shows then."""
+        observation, over = await self._call("step", action)
+        return StepResult(_own(observation), over)
+
+    async def evaluate(self) -> float:
+        """Return the score of the desktop's present state, in [0, 1]."""
+        return float(await self._call("evaluate"))
+
+    async def close(self) -> None:
+        """Tear the desktop down; one whose host ended is gone already."""
+        if self._closed:
+            return
+        self._closed = True
+        self._host.live -= 1
+        try:
+            await self._host.part.call("close", self._number)
+        except PartLost as lost:
+            self._owner.lost(self._host, lost)
+        except DartsimError as error:
+            logger.warning("desktop %d on %s could not be closed: %s", self._number, self._host.part.name, error)
+
+    async def _call(self, method: str, *args: Any) -> Any:
+        try:
+            return await self._host.part.call(method, self._number, *args)
+        except PartLost as lost:
+            self._owner.lost(self._host, lost)
+            raise HostLost(f"desktop {self._number} was lost in {method}: {lost}") from lost
+
+
+class RayProvider:
+    """Starts desktops on the nodes of a cluster; implements ``dartsim.ports.EnvProvider``. Use it as ``async with``.
+
+    A desktop goes to the host with the fewest. A host that ended is passed by until Ray has started it again.
+
+    Attributes:
+        counts: ``hosts_lost``, ``hosts_back``, ``hosts_gone``.
+
+    Args:
+        hosts: Actors of ``DesktopHost``.
+        ready_seconds: They are placed and open within this time.
+    """
+
+    def __init__(self, hosts: Sequence[Part], *, ready_seconds: float = 120.0) -> None:
+        self.counts: Counter[str] = Counter()
+        self._hosts = [_Host(part) for part in hosts]
+        self._ready_seconds = ready_seconds
+        self._numbers = 0
+        self._returning: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> RayProvider:
+        try:
+            await asyncio.gather(*(host.part.placed(self._ready_seconds) for host in self._hosts))
+            await asyncio.gather(*(host.part.call("open") for host in self._hosts))
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def start(self, slot: int) -> RayDesktop:
+        """Start a desktop.
+
+        Raises:
+            EnvStartFailed: If it did not come up, or its host ended.
+            PartGone: If no host is left, and none will be.
+        """
+        host = await self._choose()
+        self._numbers += 1
+        number = self._numbers
+        host.live += 1
+        try:
+            await host.part.call("start", number, slot)
+        except PartLost as lost:
+            host.live -= 1
+            self.lost(host, lost)
+            raise HostLostAtStart(f"slot {slot}: {lost}") from lost
+        except ConfigError as error:  # of the node that a host was started again on: no reason to end the run
+            host.live -= 1
+            raise EnvStartFailed(f"slot {slot} on {host.part.name}: {error}") from error
+        except BaseException:
+            host.live -= 1
+            host.part.tell("close", number)  # it may have come up under a call that was cancelled
+            raise
+        return RayDesktop(self, host, number)
+
+    def lost(self, host: _Host, lost: PartLost) -> None:
+        """Pass a host by until it is back."""
+        if not host.up:
+            return
+        host.up = False
+        self.counts["hosts_lost"] += 1
+        logger.warning("%s", lost)
+        task = asyncio.create_task(self._await_back(host), name=f"back {host.part.name}")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def close(self) -> None:
+        """Close every desktop and end the actors. May be called twice; never raises."""
+        for task in self._returning:
+            task.cancel()
+        await asyncio.gather(*(self._shut(host) for host in self._hosts if host.up))
+        self._kill()
+        for host in self._hosts:
+            host.up = False
+
+    async def _choose(self) -> _Host:
+        while True:
+            up = [host for host in self._hosts if host.up]
+            if up:
+                return min(up, key=lambda host: host.live)
+            if all(host.gone for host in self._hosts):
+                raise PartGone("no desktop host is left: all ended more often than ray.desktops.restarts allows")
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _await_back(self, host: _Host) -> None:
+        try:
+            await host.part.until_up()
+        except PartGone as gone:
+            logger.error("%s", gone)
+            host.gone = True
+            self.counts["hosts_gone"] += 1
+        else:
+            host.up = True
+            self.counts["hosts_back"] += 1
+        self._changed.set()
+
+    async def _shut(self, host: _Host) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await host.part.call("shut")
+        except (TimeoutError, DartsimError) as error:
+            logger.warning("%s was not closed in good order: %s", host.part.name, error)
+
+    def _kill(self) -> None:
+        for host in self._hosts:
+            host.part.kill()
+
+
+def _own(observation: Observation) -> Observation:
+    """Return an observation whose screenshot is memory of this process, not of Ray's store, which is small."""
+    screenshot = observation.screenshot
+    if isinstance(screenshot, np.ndarray) and not screenshot.flags.writeable:
+        return observation._replace(screenshot=screenshot.copy())
+    return observation

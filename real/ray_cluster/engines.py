@@ -1,0 +1,131 @@
+"""vLLM servers on the nodes of a cluster: the actor that starts one, and what ``VllmWorker`` takes for a local engine.
+
+Requests do not pass through Ray: the control plane talks HTTP with the server, at the address that the actor reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from dartsim.errors import DartsimError
+from real.inference.errors import EngineStartFailed
+from real.inference.launcher import LocalEngine
+from real.inference.options import EngineOptions
+from real.ray_cluster.errors import PartGone, PartLost
+from real.ray_cluster.parts import Part, node_address
+
+logger = logging.getLogger(__name__)
+
+Listen = Literal["loopback", "node"]
+
+LOST = -9
+"""Exit status of a server whose actor ended: it is killed with it."""
+
+
+class EngineHost:
+    """In the actor: one server of this node.
+
+    Args:
+        options: How it is started.
+        folder: For logs and the plugin's folder; made if it is not there.
+        name: Of the engine.
+        listen: On the loopback, or on the node's address; ``options.host`` is replaced.
+    """
+
+    def __init__(self, options: EngineOptions, folder: str, name: str, listen: Listen) -> None:
+        self._engine = LocalEngine(replace(options, host=_address(listen)), Path(folder), name=name)
+
+    async def start(self, model: str | None) -> str:
+        """Start the server, unless it runs, and return its address once it is healthy.
+
+        Raises:
+            EngineStartFailed: If it did not become healthy.
+        """
+        folder = Path(model or self._engine.options.model)
+        if folder.is_absolute() and not await asyncio.to_thread(folder.is_dir):
+            raise EngineStartFailed(
+                f"{self._engine.name}: there is no model at {str(folder)!r} on this node; set ray.folder to a folder "
+                "of a disk that all nodes share"
+            )
+        await self._engine.start(None if model is None else folder)
+        return self._engine.url
+
+    async def stop(self) -> None:
+        """End the server."""
+        await self._engine.stop()
+
+    async def ended(self) -> int:
+        """Wait until the server has ended by itself, and return its exit status."""
+        return await self._engine.ended()
+
+
+def _address(listen: Listen) -> str:
+    return "127.0.0.1" if listen == "loopback" else node_address()
+
+
+class RayEngine:
+    """A server on some node; implements ``real.inference.launcher.Engine``.
+
+    Args:
+        part: An actor of ``EngineHost``.
+        name: For people.
+        start_seconds: Longest wait, in one start, for an actor that ended.
+    """
+
+    can_restart = True
+
+    def __init__(self, part: Part, *, name: str, start_seconds: float = 600.0) -> None:
+        self.part = part
+        self.name = name
+        self.running = False
+        self._url = ""
+        self._start_seconds = start_seconds
+
+    @property
+    def url(self) -> str:
+        """Where it listens; another address after it was started again."""
+        return self._url
+
+    async def start(self, model: Path | None = None) -> None:
+        """Start the server, unless it runs, and return when it is healthy.
+
+        Raises:
+            EngineStartFailed: If it did not become healthy, or its actor ended meanwhile.
+        """
+        try:
+            self._url = await self.part.call("start", None if model is None else str(model))
+        except PartLost as lost:
+            await self._until_up()
+            raise EngineStartFailed(f"{self.name}: {lost}") from lost
+        self.running = True
+
+    async def stop(self) -> None:
+        """End the server; one whose actor ended is gone already."""
+        self.running = False
+        try:
+            await self.part.call("stop")
+        except DartsimError as error:
+            logger.warning("%s: %s", self.name, error)
+
+    async def ended(self) -> int:
+        """Wait until the server has ended by itself, or with its actor, and return the exit status."""
+        try:
+            status = int(await self.part.call("ended"))
+        except PartLost as lost:
+            logger.warning("%s: %s", self.name, lost)
+            status = LOST
+        self.running = False
+        return status
+
+    async def _until_up(self) -> None:
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                await self.part.until_up()
+        except TimeoutError:
+            logger.warning("%s: no node took its actor within %g s", self.name, self._start_seconds)
+        except PartGone as gone:
+            raise EngineStartFailed(f"{self.name}: {gone}") from gone

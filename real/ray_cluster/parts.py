@@ -1,0 +1,244 @@
+"""``Part``: one actor of a run, placed and started again by Ray, and the calls to it as coroutines.
+
+An actor's object is made by a function, where it is placed; methods may be coroutines. Errors of ours come back as they
+were raised; the end of the actor or of its node comes back as ``PartLost``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from dartsim.errors import ConfigError, DartsimError
+from real.ray_cluster.errors import PartGone, PartLost, portable
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.25
+_LONGEST_LOOK_SECONDS = 5.0
+_DEAD_ANSWERS = 3
+"""Answers in a row that say that an actor is dead for good, before that is believed: it may just be changing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What a part asks of the cluster.
+
+    Attributes:
+        cpus: CPUs, as Ray counts them.
+        gpus: GPUs; the actor sees these alone.
+        memory_gib: Memory, GiB; None reserves none.
+        resources: Amounts of the cluster's own resources, by name.
+        restarts: How often Ray starts it again; -1 is without end.
+    """
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory_gib: float | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+    restarts: int = -1
+
+    def options(self) -> dict[str, Any]:
+        """Return the same as options of a Ray actor."""
+        found: dict[str, Any] = {
+            "num_cpus": self.cpus,
+            "num_gpus": self.gpus,
+            "resources": dict(self.resources),
+            "max_restarts": self.restarts,
+            "max_task_retries": 0,  # nothing here may be done twice
+        }
+        if self.memory_gib is not None:
+            found["memory"] = int(self.memory_gib * 2**30)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Where an actor sits.
+
+    Attributes:
+        pid: Its process.
+        node: Ray's name of the node.
+        address: Of the node.
+    """
+
+    pid: int
+    node: str
+    address: str
+
+
+class Hosted:
+    """The body of every actor: makes an object and calls it.
+
+    Args:
+        boxed: Holds the reference of what makes the object. In a list, so that Ray leaves it to us to look it up: an
+            actor's own arguments may be gone from its store when it has to be started again.
+    """
+
+    def __init__(self, boxed: list[Any]) -> None:
+        self._boxed = boxed
+        self._making = asyncio.Lock()
+        self._made: object | None = None
+
+    async def facts(self) -> Facts:
+        """Return where it sits; its object need not be made yet."""
+        import ray
+
+        context = ray.get_runtime_context()
+        return Facts(os.getpid(), context.get_node_id(), node_address())
+
+    async def do(self, method: str, *args: Any) -> Any:
+        """Call a method of the object."""
+        try:
+            if self._made is None:
+                await self._make()
+            found = getattr(self._made, method)(*args)
+            return await found if inspect.isawaitable(found) else found
+        except DartsimError as error:
+            raise portable(error) from None
+
+    async def _make(self) -> None:
+        async with self._making:
+            if self._made is None:
+                make: Callable[[], object] = await self._boxed[0]
+                self._made = make()
+
+
+class Part:
+    """One actor.
+
+    Args:
+        name: For people.
+        make: Makes its object, there.
+        want: Where it is placed, and how often it is started again.
+        spread: Place it away from others, where there is a choice.
+    """
+
+    def __init__(self, name: str, make: Callable[[], object], want: Want, *, spread: bool = False) -> None:
+        import ray
+
+        self.name = name
+        self.want = want
+        self.restarts_seen = 0
+        options = want.options() | ({"scheduling_strategy": "SPREAD"} if spread else {})
+        self._make = ray.put(make)  # held as long as the actor may be started again
+        self._actor: Any = ray.remote(Hosted).options(**options).remote([self._make])
+
+    def __repr__(self) -> str:
+        return f"<Part {self.name}>"
+
+    async def placed(self, seconds: float) -> Facts:
+        """Wait until the actor was placed and answers.
+
+        Raises:
+            ConfigError: If no node had what it asks for free in time.
+            PartGone: If it cannot be made.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return cast(Facts, await self._answer(self._actor.facts.remote()))
+        except TimeoutError:
+            raise ConfigError(self._unplaced(seconds)) from None
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call a method of the actor's object. Cancelling the call cancels it there.
+
+        Raises:
+            PartLost: If the actor, or its node, ended.
+            DartsimError: What the method raised.
+        """
+        return await self._answer(self._actor.do.remote(method, *args))
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call a method and do not wait for it."""
+        self._actor.do.remote(method, *args)
+
+    async def until_up(self) -> Facts:
+        """Wait until the actor, which was lost, answers again.
+
+        Raises:
+            PartGone: If Ray does not start it again.
+        """
+        wait, dead = _LOOK_SECONDS, 0
+        while True:
+            try:
+                facts = cast(Facts, await self._answer(self._actor.facts.remote()))
+            except PartLost as lost:
+                dead = dead + 1 if isinstance(lost, PartGone) else 0
+                if dead >= _DEAD_ANSWERS:
+                    raise
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, _LONGEST_LOOK_SECONDS)
+            else:
+                self.restarts_seen += 1
+                logger.warning("%s is up again: process %d at %s", self.name, facts.pid, facts.address)
+                return facts
+
+    def kill(self, *, restart: bool = False) -> None:
+        """End the actor at once. May be called twice."""
+        import ray
+
+        ray.kill(self._actor, no_restart=not restart)
+
+    async def _answer(self, reference: Any) -> Any:
+        import ray
+
+        try:
+            return await _result(reference)
+        except asyncio.CancelledError:
+            ray.cancel(reference)
+            raise
+        except ray.exceptions.RayError as error:
+            raise self._read(error) from error
+
+    def _read(self, error: Exception) -> BaseException:
+        """Return what an error of Ray's means."""
+        from ray import exceptions
+
+        cause = getattr(error, "cause", None)
+        if isinstance(error, exceptions.RayTaskError) and isinstance(cause, Exception):
+            lost = isinstance(cause, exceptions.TaskCancelledError)
+            return PartLost(f"{self.name}: the call was cancelled there") if lost else cause
+        kind = PartGone if isinstance(error, exceptions.ActorDiedError) else PartLost
+        return kind(f"{self.name} ended under the call: {_first_line(error)}")
+
+    def _unplaced(self, seconds: float) -> str:
+        import ray
+
+        untyped: Any = ray
+        free, there = untyped.available_resources(), untyped.cluster_resources()
+        wanted = {k: v for k, v in self.want.options().items() if k in ("num_cpus", "num_gpus", "memory") and v}
+        wanted |= {"resources": dict(self.want.resources)} if self.want.resources else {}
+        return (
+            f"{self.name} was not up within {seconds:g} s (ray.ready_seconds): it asks for {wanted} on one node, and "
+            f"the cluster has {_plain(free)} free of {_plain(there)}; lower what it asks for, or add a node"
+        )
+
+
+def node_address() -> str:
+    """Return the address by which Ray knows the node that this is called on."""
+    import ray
+
+    untyped: Any = ray.util
+    return str(untyped.get_node_ip_address())
+
+
+def _result(reference: Any) -> Awaitable[Any]:
+    """Return what awaits a reference's value on the running loop; a cancelled wait leaves nothing to complain of."""
+    return asyncio.wrap_future(reference.future())
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:300] or repr(error)
+
+
+def _plain(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return resources without those that Ray keeps for itself."""
+    gib = {"memory", "object_store_memory"}
+    return {k: v for k, v in sorted(resources.items()) if k not in gib and not k.startswith("node:")}

@@ -1,0 +1,114 @@
+"""The connection to a Ray cluster, or a Ray of our own on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dartsim.errors import ConfigError
+from real.ray_cluster.parts import node_address
+
+logger = logging.getLogger(__name__)
+
+LOCAL = "local"
+"""The address that starts a Ray of our own, on the loopback of this machine."""
+
+NAMESPACE = "dartsim"
+
+_LOOPBACK = "127.0.0.1"
+_KNOCK_SECONDS = 10.0
+
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@contextmanager
+def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float] | None = None) -> Iterator[None]:
+    """Be connected to Ray for the length of a block; inside a connection this changes nothing.
+
+    Args:
+        address: ``local``, ``HOST:PORT`` of a cluster's head, ``auto``, or ``ray://HOST:PORT``.
+        cpus: CPUs that a Ray of our own has at least, whatever this machine has: they only count actors.
+        resources: Its resources of other names.
+
+    Raises:
+        ConfigError: If Ray is not installed, or no cluster answers at the address.
+    """
+    ray = _ray(local=address == LOCAL)
+    if ray.is_initialized():
+        yield
+        return
+    knock(address)
+    folder = tempfile.mkdtemp(prefix="dartsim-ray-", dir="/tmp") if address == LOCAL else None  # sockets: short paths
+    try:
+        try:
+            ray.init(**_options(address, cpus, resources or {}, folder))
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(_nobody(address, error)) from error
+        if address == LOCAL and node_address() != _LOOPBACK:
+            logger.warning("Ray was imported before it was told to keep to the loopback; it listens on every address")
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ray(*, local: bool) -> Any:
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if local:
+        # Ray's servers listen on all addresses of a Linux machine unless it thinks that it cannot make clusters. Read
+        # when ray is imported.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ConfigError("ray.address needs ray, which is not installed: pip install 'dartsim[ray]'") from None
+    return ray
+
+
+def knock(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for minutes.
+
+    Raises:
+        ConfigError: If nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdecimal():
+        return  # local, auto, or a name that Ray may know
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS):
+            pass
+    except OSError as error:
+        raise ConfigError(_nobody(address, error)) from error
+
+
+def _nobody(address: str, error: Exception) -> str:
+    return (
+        f"no Ray cluster answers at {address!r} ({str(error)[:200]}); start one with `ray start --head`, or take "
+        f"{LOCAL!r} for a Ray of our own; where clusters authenticate, the cluster's token is needed here too "
+        "(RAY_AUTH_MODE=token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH)"
+    )
+
+
+def _options(address: str, cpus: float, resources: Mapping[str, float], folder: str | None) -> dict[str, Any]:
+    common = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.WARNING}
+    if address != LOCAL:
+        return {"address": address, **common}
+    return {
+        "address": LOCAL,
+        "num_cpus": max(os.cpu_count() or 1, int(cpus + 0.999)),
+        "resources": dict(resources),
+        "include_dashboard": False,
+        "_node_ip_address": _LOOPBACK,
+        "_temp_dir": folder,
+        **common,
+    }

@@ -1,0 +1,56 @@
+"""``dartsim fuzz`` and ``dartsim replay``: exit codes, figures, folders."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dartsim.cli.app import app
+from dartsim.errors import ConfigError
+from dartsim.fuzz import Case
+from dartsim.fuzz.mutations import MUTATIONS
+
+COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
+CASE = Case("drawn", 3, {"envs": 2})
+
+
+def test_a_search_writes_its_figures(tmp_path):
+    arguments = ["fuzz", "--seconds", "1", "--processes", "1", "--no-planted", "--json", "figures.json"]
+    done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["seeds"] > 0
+    assert figures["simulated_hours"] > 0.0
+    assert (figures["violations"], figures["planted_total"], figures["planted_found"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["fuzz", "--preset", "no-such"], ["fuzz", "--faults", "no-such"], ["replay", "no-such"]]
+)
+def test_a_wrong_request_is_refused(arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_a_replay_writes_its_folder(tmp_path):
+    result = CliRunner().invoke(app, ["replay", CASE.token(), "--out", str(tmp_path / "a")])
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "a" / "case.json").read_text())["rule"] is None
+
+
+def test_a_replay_of_what_fails_exits_with_1(tmp_path):
+    with MUTATIONS["lost wake-up"].apply():
+        results = [
+            CliRunner().invoke(
+                app, ["replay", CASE.token(), "--out", str(tmp_path / name), "--json", f"{tmp_path}/{name}.json"]
+            )
+            for name in ("a", "b")
+        ]
+    assert [result.exit_code for result in results] == [1, 1]
+    one, other = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("a", "b"))
+    assert one["rule"] == "I8"
+    assert one["event_hash"] == other["event_hash"]
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()

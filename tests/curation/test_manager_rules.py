@@ -1,0 +1,173 @@
+"""``DataManager`` under the rules of other systems: bounds on groups, waits before a publication, eviction."""
+
+import asyncio
+
+import pytest
+
+from dartsim.curation import AdmissionRule, BatchRule
+from dartsim.types import Drop, Ending, UpdateResult, Weights
+
+
+def start(coroutine):
+    return asyncio.get_running_loop().create_task(coroutine)
+
+
+async def soon():
+    """Let everything happen that is due."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def begin(data, slots):
+    """Let slots ask; return what was admitted, and who still waits."""
+    asked = [start(data.admit(slot)) for slot in slots]
+    await soon()
+    return [task.result() for task in asked if task.done()], [task for task in asked if not task.done()]
+
+
+def finish(made, data, attempts, **options):
+    for attempt in attempts:
+        data.finish(made.ended(attempt, **options))
+
+
+async def train(data, *, publish=True):
+    batch = await data.next_batch()
+    data.trained(batch, UpdateResult(Weights(batch.update)))
+    if publish:
+        data.published(batch.update)
+    return [group.id for group in batch.groups]
+
+
+async def test_a_bound_on_groups_lets_a_begun_group_be_completed(made):
+    data = made.make(num_envs=6, attempts=2, admission=AdmissionRule(max_open=2))
+    attempts, waiting = await begin(data, range(6))
+    assert [a.group for a in attempts] == [0, 0, 1, 1]
+    assert data.waits().room() == "2 groups are running, at most 2 may be"
+    assert data.idle_without_reason() is None
+    finish(made, data, attempts[:1])
+    await soon()
+    assert not any(task.done() for task in waiting)
+    finish(made, data, attempts[1:2])
+    await soon()
+    assert [task.result().group for task in waiting] == [2, 2]
+
+
+async def test_what_is_ahead_counts_from_begin_to_publication(made):
+    data = made.make(num_envs=4, attempts=1, admission=AdmissionRule(max_ahead=2))
+    attempts, waiting = await begin(data, range(4))
+    assert len(attempts) == 2
+    finish(made, data, attempts)
+    assert await train(data, publish=False) == [0]
+    await soon()
+    assert not waiting[0].done()
+    data.published(1)
+    await soon()
+    assert [task.done() for task in waiting] == [True, False]
+
+
+async def test_a_ready_group_closes_the_queue_until_an_update_takes_it(made):
+    data = made.make(num_envs=3, attempts=1, admission=AdmissionRule(max_ready=1))
+    attempts, _ = await begin(data, range(3))
+    assert len(attempts) == 3
+    finish(made, data, attempts[:1])
+    _, (waiting,) = await begin(data, [0])
+    await data.next_batch()
+    await soon()
+    assert waiting.done()
+
+
+async def test_a_dropped_group_gives_its_place_back(made):
+    data = made.make(num_envs=2, attempts=1, admission=AdmissionRule(max_ahead=1), bound=0)
+    (attempt,), (waiting,) = await begin(data, range(2))
+    finish(made, data, [attempt], versions=[-1])
+    asking = start(data.next_batch())
+    await soon()
+    assert waiting.result().group == 1
+    asking.cancel()
+
+
+async def test_new_weights_wait_for_running_groups_and_none_begins_meanwhile(made):
+    data = made.make(num_envs=3, attempts=2, publish_wait="running")
+    attempts, _ = await begin(data, range(3))
+    assert [a.group for a in attempts] == [0, 0, 1]
+    waiting = start(data.before_publication())
+    await soon()
+    finish(made, data, attempts[:2])
+    (member,), (held,) = await begin(data, [0, 1])
+    assert (member.group, member.index) == (1, 1)
+    assert data.waits().room() == "new weights wait for those that run"
+    finish(made, data, [attempts[2]])
+    await soon()
+    assert not waiting.done()
+    finish(made, data, [member])
+    await soon()
+    assert waiting.done()
+    assert not held.done()
+    data.published(1)
+    await soon()
+    assert held.done()
+
+
+async def test_new_weights_wait_for_the_whole_next_batch(made):
+    data = made.make(num_envs=2, attempts=1, batch=(2, 2), publish_wait="batch", admission=AdmissionRule(max_waiting=2))
+    attempts, _ = await begin(data, range(2))
+    waiting = start(data.before_publication())
+    finish(made, data, attempts[:1])
+    await soon()
+    assert not waiting.done()
+    finish(made, data, attempts[1:])
+    await soon()
+    assert waiting.done()
+
+
+async def test_a_run_that_ends_waits_for_no_publication(made):
+    data = made.make(publish_wait="running")
+    await begin(data, range(1))
+    data.end_admission()
+    await asyncio.wait_for(data.before_publication(), 1.0)
+
+
+async def test_the_task_of_a_stale_group_is_offered_again(made):
+    data = made.make(num_envs=2, attempts=1, bound=0, requeue_stale=True)
+    (first, second), _ = await begin(data, range(2))
+    finish(made, data, [first])
+    await train(data)
+    finish(made, data, [second])
+    asking = start(data.next_batch())
+    await soon()
+    (again,), _ = await begin(data, [1])
+    assert again.task == second.task
+    assert again.group == 2
+    asking.cancel()
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, cancel):
+    data = made.make(num_envs=3, attempts=2, bound=0, measured_by="start", cancel_stale=cancel)
+    withdrawn = []
+    data.withdraw = withdrawn.append
+    attempts, _ = await begin(data, range(3))
+    finish(made, data, attempts[:1])
+    data.published(1)
+    assert withdrawn == ([1, 2] if cancel else [])
+    for attempt in withdrawn:
+        data.finish(made.ended(attempts[attempt], None, ending=Ending.CANCELLED))
+    data.check()
+    if cancel:
+        assert data.dropped == 3
+        assert data._trace.counts[f"dropped/{Drop.STALE}"] == 1
+        (new,), _ = await begin(data, [0])
+        assert (new.group, new.version) == (2, 1)
+
+
+async def test_a_batch_in_order_comes_when_the_group_before_it_is_dropped(made):
+    data = made.make(num_envs=2, attempts=1, max_replacements=0)
+    data._batch_rule = BatchRule(min_groups=1, max_groups=1, order="in_order")
+    (first, second), _ = await begin(data, range(2))
+    finish(made, data, [second])
+    asking = start(data.next_batch())
+    await soon()
+    assert not asking.done()
+    finish(made, data, [first], reward=None)
+    await soon()
+    assert [group.id for group in asking.result().groups] == [1]

@@ -1,0 +1,43 @@
+import json
+
+import pytest
+
+from dartsim.sim.faults import KINDS, PROFILES
+from experiments.fault_tables import cost_rows, kinds_rows, provenance
+from experiments.faults import ALL, HEALED, Run, run_one, strikes, summary
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {run: run_one(run) for run in (Run("coupled", faults, 1.5, 0) for faults in (*ALL, HEALED))}
+
+
+def test_a_small_run_has_every_figure_and_the_worse_the_profile_the_more_is_masked(made):
+    found = summary({run.faults: [figures] for run, figures in made.items()})
+    assert found["none"]["throughput_kept"] == 1.0
+    masked = [found[name]["masked_share"] for name in ALL]
+    assert masked == sorted(masked)
+    assert masked[0] == 0.0 < masked[-1]
+    struck = strikes(made)
+    assert sum(struck["calm"].values()) < sum(struck["osworld"].values()) < sum(struck["hostile"].values())
+
+
+def test_the_tables_are_those_of_the_code_and_of_the_figures(made):
+    one = summary({run.faults: [figures] for run, figures in made.items()})
+    told = {
+        "presets": {"coupled": one},
+        "strikes": strikes(made),
+        "hours": 1.5,
+        "seeds": [0],
+        "commit": {"id": "0123456789abcdef", "dirty": False},
+    }
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    head, rows = cost_rows(told)
+    assert [len(row) for row in rows] == [len(head)]
+    assert "1 presets" in provenance(told)
+    assert "Commit 0123456789." in provenance(told)
+    first, second = kinds_rows(osworld=True), kinds_rows(osworld=False)
+    assert len(first[1]) == 30
+    assert len(first[1]) + len(second[1]) == len(KINDS)
+    assert all(len(row) == len(head) for head, rows in (first, second) for row in rows)
+    assert all(f"{profile}, ‰" in second[0] for profile in PROFILES)

@@ -1,0 +1,55 @@
+"""A real container that an actor started: its life, and who removes it when the actor is killed."""
+
+import asyncio
+
+import pytest
+
+from dartsim.config import load
+from dartsim.errors import EnvFault
+from dartsim.run.models import models
+
+pytestmark = pytest.mark.docker
+
+
+def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, desktop_image, docker_engine):
+    from functools import partial
+
+    from dartsim.run.ray import open_desktops
+    from real.containers.engine import connect
+    from real.ray_cluster.desktops import DesktopHost, RayProvider
+
+    more = ['ray.address="local"', f'desktop.image="{desktop_image}"', "rollout.num_envs=1", "tasks.count=1"]
+    found = models(load(preset_name="desktop", overrides=more))
+    task = found.tasks[0]
+
+    def owned_by(pid):
+        """Return the containers whose owner, as their labels say, is a process."""
+        client = connect(docker_engine)
+        try:
+            found = client.containers.list(all=True, ignore_removed=True)
+            return {one.id for one in found if any(f":{pid}:" in label for label in one.labels.values())}
+        finally:
+            client.close()
+
+    async def main():
+        part = place("desktops-0", partial(DesktopHost, partial(open_desktops, found)))
+        async with RayProvider([part]) as provider:
+            desktop = await provider.start(0)
+            shown = await desktop.reset(task, seed=1)
+            assert shown.screenshot.shape[2] == 3
+            before = await end(part)
+            assert len(owned_by(before.pid)) == 1  # nobody was left to remove it
+            async with asyncio.timeout(240.0):
+                with pytest.raises(EnvFault):
+                    await desktop.step("WAIT")
+                await desktop.close()
+                again = await provider.start(0)
+                await again.reset(task, seed=2)
+                assert 0.0 <= await again.evaluate() <= 1.0
+            assert owned_by(before.pid) == set()
+            after = await part.placed(60.0)
+            assert len(owned_by(after.pid)) == 1
+            await again.close()
+        assert owned_by(after.pid) == set()
+
+    asyncio.run(main())

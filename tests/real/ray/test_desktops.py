@@ -1,0 +1,178 @@
+"""Desktops behind actors: conformance, a host that ends, cancelled starts, hosts side by side."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from dartsim import checks
+from dartsim.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
+
+
+@pytest.fixture
+def hosts(place):
+    """Make ``RayProvider(hosts(2))``."""
+    from real.ray_cluster.desktops import DesktopHost
+
+    def make(count, opener=None, **want):
+        opener = opener or mock_desktops()
+        return [place(f"desktops-{n}", lambda: DesktopHost(opener), **want) for n in range(count)]
+
+    return make
+
+
+def mock_desktops(size=112, start_seconds=0.0, fails=None):
+    """Return an opener of mock desktops; a closure, because a test's module is not on the nodes."""
+
+    @asynccontextmanager
+    async def opened():
+        from envs.direct import DirectProvider
+        from envs.mock.env import MockDesktop
+
+        class Slow(DirectProvider):
+            async def start(self, slot):
+                await asyncio.sleep(start_seconds)
+                if fails:
+                    raise EnvStartFailed(fails)
+                return await super().start(slot)
+
+        yield Slow(lambda: MockDesktop(width=size, height=size, grammar="compact", grammar_options={}))
+
+    return opened
+
+
+def mock_task():
+    from envs.mock.suites import mock_tasks
+
+    return mock_tasks("click_button", 1, 0, 1, held_out=False)[0]
+
+
+def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
+    from real.ray_cluster.desktops import RayProvider
+
+    monkeypatch.setattr(checks, "TASK", mock_task())
+    monkeypatch.setattr(checks.check_env, "__defaults__", (checks.TASK,))
+
+    async def main():
+        async with RayProvider(hosts(2, mock_desktops(start_seconds=0.05))) as provider:
+            await checks.check_env_provider(provider, slots=(0, 1, 2), cancel_after=(0.0, 0.03))
+            desktops = [await provider.start(slot) for slot in range(4)]
+            assert [host.live for host in provider._hosts] == [2, 2]
+            await asyncio.gather(*(desktop.close() for desktop in desktops))
+            assert [host.live for host in provider._hosts] == [0, 0]
+
+    asyncio.run(main())
+
+
+def test_screenshots_are_memory_of_this_process(hosts):
+    from real.ray_cluster.desktops import RayProvider
+
+    async def main():
+        async with RayProvider(hosts(1, mock_desktops(size=448))) as provider:
+            desktop = await provider.start(0)
+            shown = await desktop.reset(mock_task(), seed=1)
+            assert shown.screenshot.nbytes > 200_000  # large enough for Ray's store
+            assert shown.screenshot.flags.writeable
+            stepped, over = await desktop.step("click(x=1, y=1)")
+            assert stepped.screenshot.shape == shown.screenshot.shape
+            assert isinstance(stepped.screenshot, np.ndarray)
+            assert over in (True, False)
+
+    asyncio.run(main())
+
+
+def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventually):
+    from real.ray_cluster.desktops import RayProvider
+
+    async def main():
+        async with RayProvider(hosts(2)) as provider:
+            first, second = await provider.start(0), await provider.start(1)
+            for desktop in (first, second):
+                await desktop.reset(mock_task(), seed=1)
+            await end(provider._hosts[0].part)
+            async with asyncio.timeout(60.0):
+                with pytest.raises(EnvBroken, match="lost") as broken:
+                    await first.step("click(x=1, y=1)")
+                assert cause_of(broken.value) == "host_lost"
+                await first.close()
+                await first.close()
+                assert (await second.step("WAIT")).over is False
+                await eventually(lambda: provider.counts["hosts_back"])
+                fourth = await provider.start(3)
+                assert fourth._host is provider._hosts[0]
+                await fourth.reset(mock_task(), seed=1)
+            assert provider.counts == {"hosts_lost": 1, "hosts_back": 1}
+
+    asyncio.run(main())
+
+
+def test_a_desktop_of_a_host_that_was_started_again_is_unknown_there(place):
+    from real.ray_cluster.desktops import DesktopHost
+
+    async def main():
+        host = DesktopHost(mock_desktops())
+        await host.close(7)
+        with pytest.raises(EnvBroken, match="desktop 7 is not here"):
+            await host.step(7, "WAIT")
+        await host.shut()
+
+    asyncio.run(main())
+
+
+def test_a_start_that_is_cancelled_leaves_nothing(hosts):
+    from real.ray_cluster.desktops import RayProvider
+
+    async def main():
+        async with RayProvider(hosts(1, mock_desktops(start_seconds=30.0))) as provider:
+            starting = asyncio.ensure_future(provider.start(0))
+            await asyncio.sleep(0.3)
+            starting.cancel()
+            await asyncio.wait([starting])
+            assert starting.cancelled()
+            assert provider._hosts[0].live == 0
+
+    asyncio.run(main())
+
+
+def test_a_failed_start_keeps_its_words(hosts):
+    from real.ray_cluster.desktops import RayProvider
+
+    async def main():
+        async with RayProvider(hosts(1, mock_desktops(fails="no memory"))) as provider:
+            with pytest.raises(EnvStartFailed, match="no memory"):
+                await provider.start(0)
+
+    asyncio.run(main())
+
+
+def test_a_host_that_cannot_open_its_desktops_is_refused_at_once(hosts):
+    from real.ray_cluster.desktops import RayProvider
+
+    @asynccontextmanager
+    async def nothing():
+        raise ConfigError("the image is missing")
+        yield
+
+    async def main():
+        with pytest.raises(ConfigError, match="the image is missing"):
+            async with RayProvider(hosts(1, nothing)):
+                pass
+
+    asyncio.run(main())
+
+
+def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
+    from real.ray_cluster.desktops import RayProvider
+    from real.ray_cluster.errors import PartGone
+
+    async def main():
+        async with RayProvider(hosts(1, restarts=0)) as provider:
+            await end(provider._hosts[0].part)
+            async with asyncio.timeout(60.0):
+                with pytest.raises(EnvStartFailed):
+                    await provider.start(0)
+                with pytest.raises(PartGone, match="no desktop host is left"):
+                    await provider.start(0)
+
+    asyncio.run(main())

@@ -1,0 +1,127 @@
+"""An actor as a part of a run: where it sits, calls and errors, cancellation, its end and its return."""
+
+import asyncio
+import os
+
+import pytest
+
+from dartsim.errors import ConfigError, EnvBroken, WorkerFault
+from real.ray_cluster.errors import PartGone, PartLost, portable
+
+
+def make_counter():
+    """Return what makes the object of an actor; a closure travels by value, a test's module is not on the nodes."""
+
+    class Odd(Exception):
+        pass
+
+    class Counter:
+        def __init__(self):
+            self.cancelled = 0
+            self.end = asyncio.Event()
+
+        def pid(self):
+            return os.getpid()
+
+        async def later(self, value):
+            return value
+
+        async def sleep(self):
+            try:
+                await asyncio.sleep(60.0)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                self.end.set()
+                raise
+
+        async def ended(self):
+            await self.end.wait()
+            return self.cancelled
+
+        async def seen(self):
+            return self.cancelled
+
+        async def fail(self):
+            raise EnvBroken("the screen is black")
+
+        async def foreign(self):
+            raise ZeroDivisionError("by nought")
+
+    return Counter
+
+
+def test_calls_and_errors_pass_to_and_fro(place):
+    async def main():
+        part = place("counter", make_counter())
+        facts = await part.placed(60.0)
+        assert facts.pid != os.getpid()
+        assert facts.address == "127.0.0.1"
+        assert await part.call("pid") == facts.pid
+        assert await part.call("later", "x") == "x"
+        with pytest.raises(EnvBroken, match="black"):
+            await part.call("fail")
+        with pytest.raises(ZeroDivisionError):
+            await part.call("foreign")
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_call_cancels_it_in_the_actor(place):
+    async def main():
+        part = place("counter", make_counter())
+        call = asyncio.ensure_future(part.call("sleep"))
+        await part.placed(60.0)
+        await asyncio.sleep(0.1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        async with asyncio.timeout(20.0):
+            assert await part.call("ended") == 1
+
+    asyncio.run(main())
+
+
+def test_an_actor_that_is_killed_fails_its_calls_and_comes_back(place, end):
+    async def main():
+        part = place("counter", make_counter())
+        call = asyncio.ensure_future(part.call("sleep"))
+        before = await end(part)
+        async with asyncio.timeout(60.0):
+            with pytest.raises(PartLost, match="counter ended under the call"):
+                await call
+            after = await part.until_up()
+        assert after.pid != before.pid
+        assert part.restarts_seen == 1
+        assert await part.call("seen") == 0
+
+    asyncio.run(main())
+
+
+def test_an_actor_without_restarts_is_gone(place, end):
+    async def main():
+        part = place("counter", make_counter(), restarts=0)
+        await end(part)
+        async with asyncio.timeout(60.0):
+            with pytest.raises(PartGone):
+                await part.until_up()
+
+    asyncio.run(main())
+
+
+def test_what_no_node_has_is_said_with_what_there_is(place):
+    part = place("big", make_counter(), gpus=1000)
+    with pytest.raises(ConfigError, match=r"big was not up within 0\.5 s.*'num_gpus': 1000.*the cluster has \{'CPU'"):
+        asyncio.run(part.placed(0.5))
+
+
+def test_errors_that_cannot_travel_become_the_nearest_kind():
+    class Local(EnvBroken):
+        cause = "odd"
+
+    found = portable(Local("no"))
+    assert type(found) is EnvBroken
+    assert (str(found), found.cause) == ("no", "odd")
+    fault = WorkerFault("down")
+    fault.back = asyncio.sleep
+    assert portable(fault) is fault
+    assert fault.back is None

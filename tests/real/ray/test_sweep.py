@@ -1,0 +1,109 @@
+"""Runs of a sweep as tasks: results in their places, the same as here; progress; failures."""
+
+import pytest
+
+from dartsim.config import load
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+
+RUNS = (("coupled", 0), ("dart-measured", 0), ("dart-measured", 1))
+HOURS = 0.2
+
+
+def config(item):
+    preset, seed = item
+    return load(preset_name=preset, overrides=[f"run.hours={HOURS}", f"run.seed={seed}"])
+
+
+@pytest.mark.soak
+def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
+    from real.ray_cluster.sweep import map_runs
+
+    def event_hash(config, tell):
+        from dartsim.run.models import models
+        from dartsim.run.simulation import run_simulation
+
+        return run_simulation(models(config), on_advance=lambda now: tell(now / 3600.0)).event_hash
+
+    items = [config((preset, seed)) for preset, seed in RUNS]
+    done, seen = [], {}
+    found = map_runs(
+        event_hash,
+        items,
+        address="local",
+        cpus=0.5,
+        on_progress=lambda number, at: seen.__setitem__(number, at),
+        on_done=lambda number, result: done.append(number),
+    )
+    assert found == [run_simulation(models(item)).event_hash for item in items]
+    assert len(set(found)) == len(items)
+    assert sorted(done) == [0, 1, 2]
+    assert set(seen) <= {0, 1, 2}
+    assert all(0.0 <= at <= HOURS for at in seen.values())
+
+
+def test_progress_is_told(local_ray):
+    from real.ray_cluster.sweep import map_runs
+
+    def slow(item, tell):
+        import time
+
+        for at in range(3):
+            tell(item + at)
+            time.sleep(0.6)
+        return item
+
+    seen = []
+    found = map_runs(slow, [10.0], address="local", on_progress=lambda number, at: seen.append((number, at)))
+    assert found == [10.0]
+    assert seen
+    assert {number for number, _ in seen} == {0}
+    assert {at for _, at in seen} <= {10.0, 11.0, 12.0}
+
+
+def test_what_a_run_raises_is_raised_here(local_ray):
+    from real.ray_cluster.sweep import map_runs
+
+    def fail(item, tell):
+        from dartsim.errors import ConfigError
+
+        if item:
+            raise ConfigError(f"item {item} is wrong")
+        return item
+
+    from dartsim.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="item 1 is wrong"):
+        map_runs(fail, [0, 1], address="local")
+
+
+def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
+    from real.ray_cluster.sweep import map_runs
+
+    def once(item, tell):
+        import os
+        import signal
+        from pathlib import Path
+
+        mark = Path(item)
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "second"
+
+    assert map_runs(once, [str(tmp_path / "mark")], address="local") == ["second"]
+
+
+def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
+    from dartsim.cli.compare import plan, run_jobs
+    from dartsim.cli.on_ray import run_jobs_on_ray
+    from dartsim.trace.rundir import read_run
+
+    folders = {}
+    for name, run in (("here", run_jobs), ("ray", lambda jobs: run_jobs_on_ray(jobs, "local"))):
+        jobs = plan(["coupled"], ["run.hours=0.1"], 1, tmp_path / name)
+        run(jobs)
+        folders[name] = [read_run(job.path) for job in jobs]
+    (here,), (there,) = folders["here"], folders["ray"]
+    assert there.summary["event_hash"] == here.summary["event_hash"] is not None
+    assert {path.name for path in there.path.iterdir()} == {path.name for path in here.path.iterdir()}

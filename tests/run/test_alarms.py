@@ -1,0 +1,316 @@
+"""Alarms: a cluster that suffers exactly one thing raises that alarm and no other; one that does not raises none."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dartsim.config import from_tree, merge, preset
+from dartsim.curation import MemoryStore
+from dartsim.errors import EnvStartFailed, WorkerFault
+from dartsim.run.alarms import Alarms, DiskUse
+from dartsim.run.models import models
+from dartsim.run.simulation import build
+from dartsim.sim import simulate
+from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.trace import Trace
+from dartsim.trace.alarm import KINDS
+from dartsim.types import UpdateResult
+
+SMALL = {
+    "tasks": {"count": 7},
+    "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
+    "curation": {
+        "attempts": {"most": 4, "least": 2},
+        "groups": {"min_size": 2},
+        "batch": {"min_groups": 2, "max_groups": 4},
+        "store": "memory",
+    },
+    "cluster": {
+        "engine": {"reload_seconds": 30.0},
+        "learner": {"fixed_seconds": 120.0},
+        "hosts": {"count": 2, "cores": 8.0, "memory_gib": 64.0, "concurrent_starts": 2},
+    },
+    "alarms": {
+        "starved_seconds": 1200.0,
+        "no_trajectory_seconds": 1800.0,
+        "worker_down_seconds": 900.0,
+        "window_seconds": 1800.0,
+    },
+    "run": {"hours": 2.0},
+}
+EVERY_SECONDS = 30.0
+
+
+def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=SMALL, hours=None, **tables):
+    """Run a cluster that ``spoil`` may break, looking at it all along; return its alarms."""
+    config = from_tree(merge(merge(preset(preset_name), base), tables))
+    hours = hours or config.run.hours
+    found = models(config)
+    if success_rate is not None and found.difficulties:
+        found = replace(found, difficulties={task.id: TaskDifficulty(success_rate) for task in found.tasks})
+    watching = []
+    traces = []
+
+    async def main():
+        system = build(found, MemoryStore())
+        if spoil is not None:
+            spoil(system)
+        traces.append(system.trace)
+        watching.append(
+            Alarms(
+                system.trace,
+                config.alarms,
+                batch_attempts=config.curation.batch.min_groups * config.curation.attempts.most,
+                mismatch_bound=config.trainer.mismatch_bound,
+                disk=disk,
+            )
+        )
+        await system.run(hours * 3600.0)
+
+    def look(now):
+        for alarms in watching:
+            alarms.look(now)
+
+    simulate(main(), seed=config.run.seed, on_advance=look, every_seconds=EVERY_SECONDS, max_events=6_000_000)
+    return traces[0].alarms
+
+
+def names(alarms):
+    return [alarm.name for alarm in alarms]
+
+
+def test_a_healthy_small_cluster_raises_none():
+    assert suffer(disk=lambda: DiskUse(free=2**40)) == []
+
+
+@pytest.mark.parametrize("name", ["dart", "coupled"])
+def test_presets_raise_no_false_alarm(name):
+    assert suffer(preset_name=name, base={}, success_rate=None, hours=3.0) == []
+
+
+@pytest.mark.parametrize("name", ["dart-released", "dart-measured"])
+@pytest.mark.soak
+def test_other_presets_raise_no_false_alarm_in_a_day(name):
+    assert suffer(preset_name=name, base={}, success_rate=None, hours=24.0) == []
+
+
+@pytest.mark.parametrize("name", ["dart", "coupled"])
+@pytest.mark.soak
+def test_presets_raise_no_false_alarm_in_a_day(name):
+    assert suffer(preset_name=name, base={}, success_rate=None, hours=24.0) == []
+
+
+@pytest.mark.soak
+def test_the_main_job_raises_no_false_alarm(tmp_path):
+    pytest.importorskip("torch")
+    from dartsim.config import load
+    from dartsim.run.execute import execute
+
+    run, _ = execute(load(preset_name="tiny", overrides=["run.hours=3.0"]), tmp_path)
+    assert run.summary["alarms"] == []
+
+
+class Hung:
+    """A provider whose desktops hang from some time on."""
+
+    def __init__(self, inner, clock, after):
+        self._inner, self._clock, self._after = inner, clock, after
+
+    async def start(self, slot):
+        env = await self._inner.start(slot)
+        return env if self._clock() < self._after else HungEnv(env)
+
+
+class HungEnv:
+    """A desktop that carries out no action, ever."""
+
+    def __init__(self, env):
+        self._env = env
+
+    def __getattr__(self, name):
+        return getattr(self._env, name)
+
+    async def step(self, action):
+        await asyncio.get_running_loop().create_future()
+
+
+def test_hung_desktops_raise_no_trajectory_and_say_what_slots_do():
+    def spoil(system):
+        system.cluster._provider = Hung(system.cluster._provider, system.trace.clock, 1800.0)
+
+    limits = {"step_seconds": 14400.0, "lease_seconds": 14400.0}
+    found = suffer(spoil, rollout={"limits": limits}, alarms={"starved_seconds": 7200.0})
+    assert names(found) == ["no_trajectory"]
+    assert "6 acting" in found[0].found
+    assert found[0].since < found[0].raised
+    assert found[0].raised == 7200.0, "nothing happens between the hang and the run's end, so nobody looks before"
+
+
+def test_batches_that_never_get_large_enough_starve_the_trainer_with_the_histogram():
+    found = suffer(curation={"batch": {"min_groups": 64, "max_groups": 64}}, alarms={"dropped_batches": 1000.0})
+    assert names(found) == ["trainer_starved"]
+    assert "no update was finished yet" in found[0].found
+    assert "dropped: " in found[0].found
+    assert "stale" not in found[0].found.partition("dropped: ")[2].partition(";")[0]
+    assert "the batch needs" in found[0].found
+
+
+def test_starvation_is_measured_by_the_usual_time_between_updates():
+    def spoil(system):
+        next_batch = system.data.next_batch
+
+        async def six_times():
+            if system.trace.counts["updates"] < 6:
+                return await next_batch()
+            return await asyncio.get_running_loop().create_future()
+
+        system.data.next_batch = six_times
+
+    found = suffer(spoil, alarms={"starved_seconds": 600.0, "dropped_batches": 1000.0})
+    assert names(found) == ["trainer_starved"]
+    assert "the median between updates is" in found[0].found
+
+
+class NeverBack:
+    """A worker whose engine ends at some time and never comes back."""
+
+    def __init__(self, engine, clock, after):
+        self._engine, self._clock, self._after = engine, clock, after
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    async def generate(self, request):
+        if self._clock() < self._after:
+            return await self._engine.generate(request)
+        fault = WorkerFault("the engine ended")
+        fault.back = self._never
+        raise fault
+
+    async def _never(self):
+        await asyncio.get_running_loop().create_future()
+
+
+def test_an_engine_that_ends_raises_worker_down_and_the_others_serve_on():
+    def spoil(system):
+        worker = system.pool.workers[0]
+        worker.engine = NeverBack(worker.engine, system.trace.clock, 1200.0)
+
+    found = suffer(spoil)
+    assert names(found) == ["worker_down"]
+    assert "worker 0 has not served" in found[0].found
+    assert "the other 1 serve" in found[0].found
+    assert found[0].since == pytest.approx(1200.0, abs=300.0)
+
+
+def test_loads_that_fail_for_ever_raise_worker_down_although_each_try_is_short():
+    def spoil(system):
+        worker = system.pool.workers[1]
+
+        async def load(weights, mode):
+            raise WorkerFault("torn weights")
+
+        worker.engine.load = load
+
+    found = suffer(spoil, rollout={"num_workers": 3})  # with two, the other takes no weights that are not proven
+    assert names(found) == ["worker_down"]
+    assert "comes back by itself" in found[0].found
+
+
+def test_a_slow_trainer_and_many_desktops_raise_stale_drops():
+    found = suffer(
+        rollout={"num_envs": 24},
+        curation={"staleness": {"bound": 0}, "batch": {"min_groups": 1, "max_groups": 1}},
+        cluster={"learner": {"fixed_seconds": 600.0}},
+        alarms={"window_seconds": 3600.0, "dropped_batches": 1000.0},
+    )
+    assert names(found) == ["stale_drops"]
+    assert "dropped as stale" in found[0].found
+
+
+def test_tasks_that_nobody_can_do_raise_nothing_to_train():
+    found = suffer(success_rate=0.0, alarms={"starved_seconds": 20_000.0})
+    assert names(found) == ["nothing_to_train"]
+    assert "all_failed" in found[0].found
+
+
+def test_worker_and_learner_that_disagree_raise_mismatch():
+    def spoil(system):
+        learner = system.trainer._learner
+        update = learner.update
+
+        async def worse(batch):
+            result = await update(batch)
+            metrics = {**result.metrics, "importance/mismatch_mean": 0.3, "learner/mismatch_alarm": 1.0}
+            return UpdateResult(result.weights, metrics)
+
+        learner.update = worse
+
+    found = suffer(spoil, trainer={"mismatch_bound": 0.1})
+    assert set(names(found)) == {"mismatch"}
+    assert "0.3 nats" in found[0].found
+
+
+def test_a_disk_that_fills_raises_disk_near_full_once():
+    free = iter(range(2**33, 0, -(2**26)))
+    found = suffer(disk=lambda: DiskUse(free=next(free, 0)))
+    assert names(found) == ["disk_near_full"]
+    assert "are free on the run's disk" in found[0].found
+
+
+def test_a_quota_that_the_store_goes_up_and_down_below_is_one_alarm():
+    steady = iter([0.96, 0.91, 0.97, 0.9] * 1000)
+    found = suffer(disk=lambda: DiskUse(free=2**40, used=int(next(steady) * 2**30), quota=2**30))
+    assert names(found) == ["disk_near_full"]
+    assert found[0].cleared is None
+
+
+def test_starts_that_fail_raise_desktops_failing_with_their_causes():
+    class Flaky:
+        def __init__(self, inner):
+            self._inner, self._number = inner, 0
+
+        async def start(self, slot):
+            self._number += 1
+            if self._number % 2:
+                raise EnvStartFailed("no room on the host")
+            return await self._inner.start(slot)
+
+    def spoil(system):
+        system.cluster._provider = Flaky(system.cluster._provider)
+
+    found = suffer(spoil)
+    assert names(found) == ["desktops_failing"]
+    assert "EnvStartFailed" in found[0].found
+
+
+def test_an_alarm_is_over_when_its_cause_is():
+    use = []
+
+    def disk():
+        use.append(0)
+        return DiskUse(free=0 if 20 < len(use) < 40 else 2**40)
+
+    (alarm,) = suffer(disk=disk)
+    assert alarm.cleared is not None
+    assert alarm.cleared > alarm.raised
+    assert "over at" in alarm.text()
+
+
+def test_every_alarm_has_its_own_exit_code_and_words():
+    codes = [kind.code for kind in KINDS.values()]
+    assert sorted(codes) == list(range(10, 10 + len(KINDS)))
+    assert all(kind.likely and kind.todo for kind in KINDS.values())
+
+
+def test_what_was_counted_before_a_resume_is_no_alarm():
+    config = from_tree(merge(merge(preset("dart"), SMALL), {"trainer": {"mismatch_bound": 0.1}}))
+    trace = Trace(lambda: 50_000.0, num_envs=1, num_workers=1)
+    trace.started = 0.0  # as of a run that goes on after 14 hours
+    for name in ("dropped/stale", "dropped/all_failed", "fault/start", "ending/broken", "learner/mismatch_alarm"):
+        trace.counts[name] = 100_000
+    trace.counts["trajectories"] = 200_000
+    watching = Alarms(trace, config.alarms, batch_attempts=8, mismatch_bound=0.1, disk=lambda: DiskUse(free=2**40))
+    assert watching.look() == []
+    assert trace.alarms == []

@@ -1,0 +1,99 @@
+"""Runs that crash at random instants and are resumed: nothing lost, nothing trained twice, nothing goes back."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dartsim.curation.sql import SqlStore
+from dartsim.run.resume import resume
+from experiments.crashes import WAYS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
+
+SLOWLY = settings(
+    max_examples=6,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@SLOWLY
+@given(
+    way=st.sampled_from(sorted(WAYS)),
+    seed=st.integers(0, 99),
+    instants=st.lists(st.floats(0.0, 5400.0), min_size=1, max_size=4),
+)
+def test_nothing_is_lost_or_doubled_wherever_a_run_crashes(tmp_path_factory, way, seed, instants):
+    config = configured(way, seed)
+    ledger = Ledger(config.curation.staleness.bound)
+    trace = crashing_run(config, tmp_path_factory.mktemp("run"), sorted(instants), ledger)
+    assert ledger.violations == {}
+    counts = trace.counts
+    assert counts["attempts"] == counts["trajectories"]
+    dropped = sum(number for name, number in counts.items() if name.startswith("dropped/"))
+    assert counts["trained_trajectories"] + dropped == counts["attempts"]
+    assert counts["updates"] > 0
+    assert trace.now == pytest.approx(5400.0, rel=0.01)
+
+
+@SLOWLY
+@given(instants=st.lists(st.floats(0.0, 5000.0), min_size=1, max_size=4), each=st.booleans())
+def test_a_coupled_run_trains_the_same_set_whether_it_crashed_or_not(tmp_path_factory, instants, each):
+    """Lock step, no rule that learns from outcomes, attempts drawn from their seeds: what is trained is the same."""
+    tables = {"run": {"updates": 8, "hours": 24.0}, "storage": {"durability": "each" if each else "batched"}}
+    config = configured("coupled", 1, **tables)
+    whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
+    crashing_run(config, whole, [], Ledger(config.curation.staleness.bound))
+    crashing_run(config, broken, sorted(instants), ledger := Ledger(config.curation.staleness.bound))
+    assert ledger.violations == {}
+    assert trained_set(whole / "run.db") == trained_set(broken / "run.db")
+    assert len(trained_set(whole / "run.db")) == 64
+
+
+def test_a_state_that_is_not_written_with_its_rows_is_found_out(tmp_path, monkeypatch):
+    """The checks above can fail: here the scheduler's state is that of the transaction before."""
+    whole, late = SqlStore._keep_documents, []
+
+    def before(store, documents):
+        late.append(documents)
+        whole(store, late[-2] if len(late) > 1 else documents)
+
+    monkeypatch.setattr(SqlStore, "_keep_documents", before)
+
+    def search():
+        for seed in range(5):
+            ledger, _ = simulated("dart, written each time", seed, 4, tmp_path / str(seed))
+            assert not ledger.violations, "violations"
+
+    with pytest.raises(Exception, match=r"was recorded twice|UNIQUE|cannot be done|violations"):
+        search()
+
+
+def test_processes_are_killed_and_go_on(tmp_path):
+    ended, ledger = killed("dart", 3, 3, tmp_path, mean_seconds=1.0)
+    assert ledger.violations == {}
+    assert ended == 1
+    summary = json.loads((tmp_path / "run-0" / "summary.json").read_text())
+    assert summary["simulated_hours"] == pytest.approx(6.0, rel=0.01)
+    lines = (tmp_path / "run-0" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == list(range(1, summary["total_updates"] + 1))
+
+
+@pytest.mark.soak
+def test_a_hundred_kills(tmp_path):
+    _, ledger = killed("dart", 4, 100, tmp_path)
+    assert ledger.violations == {}
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    config = configured("dart", 5, run={"hours": 0.5})
+    first, _ = execute(config, tmp_path / "run")
+    longer, _ = resume(tmp_path / "run", hours=1.0)
+    assert longer.summary["simulated_hours"] == pytest.approx(1.0, rel=0.01)
+    assert longer.summary["total_updates"] > first.summary["total_updates"]
+    assert longer.summary["attempts"] > first.summary["attempts"]
+    assert [life["from_update"] for life in longer.summary["lives"]] == [first.summary["total_updates"]]
+    assert longer.series["updates"]["update"][0] == 1
+    assert longer.series["from_hours"][0] == 0.0

@@ -1,0 +1,246 @@
+"""The estimate's formulas against the tiny model that exists, the transformers classes, and arithmetic by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dartsim.config import load
+from dartsim.errors import ConfigError
+from dartsim.run.estimate import desktops_by_host, engine_places, estimate
+from dartsim.run.memory import GIB, engine_memory, learner_memory
+from dartsim.run.model_shapes import QWEN2_5_VL_7B, QWEN3_VL_8B, ModelShape, read_shape
+
+SCREEN = (1920, 1080)
+PRESETS = ("osworld-1gpu", "osworld-8gpu", "osworld-16gpu")
+
+
+def by_hand_qwen2_5() -> int:
+    """Weights of Qwen2.5-VL-7B, counted from its published sizes."""
+    attention = 3584 * (3584 + 512 + 512) + (3584 + 512 + 512) + 3584 * 3584
+    text = 28 * (attention + 3 * 3584 * 18944 + 2 * 3584) + 2 * 152_064 * 3584 + 3584
+    block = (1280 * 3840 + 3840) + (1280 * 1280 + 1280) + 2 * (1280 * 3420 + 3420) + (3420 * 1280 + 1280) + 2 * 1280
+    merger = 1280 + (5120 * 5120 + 5120) + (5120 * 3584 + 3584)
+    return text + 3 * 2 * 14 * 14 * 1280 + 32 * block + merger
+
+
+def test_qwen2_5_vl_7b_is_what_it_was_published_as():
+    assert QWEN2_5_VL_7B.parameters == by_hand_qwen2_5() == 8_292_166_656
+    assert QWEN2_5_VL_7B.kv_bytes_per_token() == 28 * 2 * 4 * 128 * 2 == 57_344
+    assert QWEN2_5_VL_7B.image_tokens(*SCREEN) == (1932 // 28) * (1092 // 28) == 2_691
+
+
+def test_qwen3_vl_8b_sees_fewer_tokens_and_caches_more_bytes():
+    assert QWEN3_VL_8B.parameters == 8_767_123_696
+    assert QWEN3_VL_8B.image_tokens(*SCREEN) == 60 * 34
+    assert QWEN3_VL_8B.kv_bytes_per_token() == 36 * 2 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize("shape", [QWEN2_5_VL_7B, QWEN3_VL_8B])
+def test_the_transformers_classes_have_as_many_weights(shape: ModelShape):
+    torch = pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("transformers", reason="needs the extra `train`")
+    from real.vlm.model import CLASSES
+
+    config_class, model_class = CLASSES["qwen2_5_vl" if shape is QWEN2_5_VL_7B else "qwen3_vl"]
+    text, vision = shape.text, shape.vision
+    settings = {
+        "text_config": {
+            "vocab_size": text.vocabulary,
+            "hidden_size": text.hidden,
+            "intermediate_size": text.intermediate,
+            "num_hidden_layers": text.layers,
+            "num_attention_heads": text.heads,
+            "num_key_value_heads": text.kv_heads,
+        },
+        "vision_config": {
+            "depth": vision.depth,
+            "hidden_size": vision.hidden,
+            "intermediate_size": vision.intermediate,
+            "num_heads": 16,
+            "out_hidden_size": vision.out,
+            "patch_size": vision.patch,
+        },
+        "tie_word_embeddings": False,
+    }
+    if shape is QWEN3_VL_8B:
+        settings["text_config"]["head_dim"] = text.head_dim
+        settings["vision_config"] |= {"num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]}
+    with torch.device("meta"):
+        model = model_class(config_class(**settings))
+    assert sum(p.numel() for p in model.parameters()) == shape.parameters
+    assert sum(p.numel() for p in model.model.visual.parameters()) == shape.vision.parameters
+    layers = model.model.language_model.layers
+    assert sum(p.numel() for p in layers[0].parameters()) == text.layer_parameters
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_a_folder_is_read_for_what_its_model_has(family: str, tmp_path: Path):
+    torch = pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("transformers", reason="needs the extra `train`")
+    from real.vlm import build, tiny
+    from real.vlm.export import export
+    from real.vlm.lora import LoraSettings, add_lora
+
+    vlm = build(tiny(family=family))
+    shape = read_shape(export(vlm, tmp_path / "model"))
+    assert shape.parameters == vlm.num_parameters
+    rows, columns = vlm.rules.shape(112, 112)
+    patch = vlm.rules.patch_size
+    smallest = shape.vision.patch * shape.vision.merge
+    assert (rows // patch) * (columns // patch) == (112 // smallest) ** 2 * 4
+    # Keys and values of one token, from the very tensors that a layer makes.
+    attention = vlm.model.model.language_model.layers[0].self_attn
+    hidden = torch.zeros(1, 1, shape.text.hidden)
+    made = attention.k_proj(hidden).nbytes + attention.v_proj(hidden).nbytes
+    assert shape.kv_bytes_per_token(4) == made * shape.text.layers
+    add_lora(vlm.model, LoraSettings(rank=3), seed=0)
+    added = sum(p.numel() for name, p in vlm.model.named_parameters() if ".lora_" in name)
+    assert shape.text.lora_parameters(3) == added
+
+
+def test_a_flat_config_is_read_too(tmp_path: Path):
+    text, vision = QWEN2_5_VL_7B.text, QWEN2_5_VL_7B.vision
+    flat = {
+        "model_type": "qwen2_5_vl",
+        "vocab_size": text.vocabulary,
+        "hidden_size": text.hidden,
+        "intermediate_size": text.intermediate,
+        "num_hidden_layers": text.layers,
+        "num_attention_heads": text.heads,
+        "num_key_value_heads": text.kv_heads,
+        "vision_config": {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "out_hidden_size": vision.out},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(flat), encoding="utf-8")
+    assert read_shape(tmp_path).parameters == QWEN2_5_VL_7B.parameters
+
+
+def test_another_family_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "llava"}', encoding="utf-8")
+    with pytest.raises(ConfigError, match="'llava'; wanted one of qwen2_5_vl"):
+        read_shape(tmp_path)
+
+
+# ---- engines and ranks
+
+
+def engine(**changes):
+    options = {"gpu_bytes": 80 * GIB, "share": 0.9, "max_model_len": 20_480, "max_num_seqs": 32, "max_images": 5}
+    return engine_memory(QWEN2_5_VL_7B, screen=SCREEN, **{**options, **changes})
+
+
+def test_an_engine_s_parts_add_up_to_what_it_may_take():
+    found = engine()
+    assert found.weights == 2 * QWEN2_5_VL_7B.parameters
+    assert found.weights + found.working + found.kv == found.budget == int(0.9 * 80 * GIB)
+    assert found.wanted == 32 * 20_480 * 57_344
+    assert found.kv_tokens == found.kv // 57_344
+
+
+def test_two_gpus_halve_weights_and_keys():
+    one, two = engine(), engine(tensor_parallel=2)
+    assert (two.weights, two.kv_bytes_per_token) == (one.weights // 2, one.kv_bytes_per_token // 2)
+    assert engine(tensor_parallel=8).kv_bytes_per_token == one.kv_bytes_per_token // 4  # four heads: copies beyond
+
+
+def learner(**changes):
+    options = {"ranks": 4, "tokens": 20_480, "images": 5, "replies": 8, "screen": SCREEN}
+    return learner_memory(QWEN2_5_VL_7B, **{**options, **changes})
+
+
+def test_a_trained_weight_takes_16_bytes_and_4_for_the_reference():
+    found = learner()
+    state = found.parameters + found.gradients + found.optimizer
+    assert state == pytest.approx(16 * QWEN2_5_VL_7B.parameters / 4, rel=1e-9)
+    assert found.reference == QWEN2_5_VL_7B.parameters * 4 // 4
+    assert learner(reference=False).reference == 0
+    assert found.total == state + found.reference + found.gathered + found.activations + found.logits + found.reserve
+
+
+def test_ranks_share_state_but_not_activations():
+    four, eight = learner(), learner(ranks=8)
+    assert eight.optimizer == four.optimizer // 2
+    assert eight.activations == four.activations
+
+
+def test_lora_has_moments_of_its_additions_only():
+    found = learner(ranks=1, dtype="bfloat16", lora_rank=32)
+    assert found.optimizer == 2 * 2 * QWEN2_5_VL_7B.text.lora_parameters(32)
+    assert found.parameters == 2 * (QWEN2_5_VL_7B.parameters + QWEN2_5_VL_7B.text.lora_parameters(32))
+
+
+def test_checkpointing_keeps_less_and_longer_prompts_take_more():
+    assert learner(checkpointing=False).activations > 5 * learner().activations
+    assert learner(tokens=40_960, images=10).activations > 1.9 * learner().activations
+
+
+def test_a_tiny_model_s_optimizer_holds_what_is_counted():
+    torch = pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("transformers", reason="needs the extra `train`")
+    from real.learner import LearnerConfig, TorchLearner
+    from real.vlm import build, tiny
+
+    vlm = build(tiny())
+    steps = TorchLearner(vlm, LearnerConfig())
+    for parameter in vlm.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    steps.optimizer.step()
+    held = sum(s["exp_avg"].nbytes + s["exp_avg_sq"].nbytes for s in steps.optimizer.state.values())
+    assert held == 2 * 4 * vlm.num_parameters
+
+
+# ---- configurations
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("model", [(), ("policy.model=models/Qwen3-VL-8B", "policy.family=qwen3_vl")])
+def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
+    config = load(preset_name=name, overrides=model)
+    found = estimate(config)
+    assert found is not None
+    assert len(found.gpus) == int(name.removeprefix("osworld-").removesuffix("gpu"))
+    assert all(sum(gpu.holds.values()) <= found.gpu_bytes for gpu in found.gpus)
+    assert sum(desktops_by_host(config).values()) == config.rollout.num_envs
+    assert max(desktops_by_host(config).values()) * 4.2 < config.cluster.hosts.memory_gib
+    assert found.as_json()["parameters"] == found.shape.parameters
+    assert "as published" in found.shape_source
+
+
+def test_engines_that_run_elsewhere_take_gpus_there():
+    config = load(preset_name="osworld-16gpu")
+    places = engine_places(config)
+    assert places[7] == ("the engines' machine", range(7, 8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (("trainer.fsdp.gpus=[0,3,4,5,6,7]",), "GPU 0 of this machine would hold engine-0 with .* and rank-0 with"),
+        (("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]"), "take more ranks"),
+        (("trainer.fsdp.checkpointing=false",), "trainer.fsdp.checkpointing"),
+        (("vllm.max_model_len=8192",), "vllm.max_model_len = 8192; raise it to"),
+        (("vllm.gpu_memory_share=0.25",), "vLLM would not start"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_what_to_change(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        estimate(load(preset_name="osworld-8gpu", overrides=changes))
+
+
+def test_too_few_places_for_desktops_are_refused():
+    config = load(preset_name="osworld-8gpu", overrides=["rollout.num_envs=41"])
+    with pytest.raises(ConfigError, match=r"41 desktops are wanted .* but the hosts take 40"):
+        desktops_by_host(config)
+
+
+def test_the_tiny_model_and_modelled_runs_need_no_estimate():
+    assert estimate(load(preset_name="tiny")) is None
+    assert estimate(load(preset_name="dart")) is None
+
+
+def test_bfloat16_without_lora_is_warned_of():
+    found = estimate(load(preset_name="osworld-8gpu", overrides=["policy.dtype=bfloat16"]))
+    assert found is not None
+    assert any("rounding" in note for note in found.notes)

@@ -1,0 +1,183 @@
+"""Whole runs whose real parts are placed on Ray, and what a killed actor costs them."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from dartsim.config import load
+from dartsim.errors import ConfigError
+from dartsim.run.models import models
+
+PARTS = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"', 'ray.address="local"']
+SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (['ray.address="local"'], "every part is modelled"),
+        ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engines\.gpus"),
+        ([*PARTS, 'backend.workers="vllm"', 'vllm.addresses=["http://a:1"]'], "which Ray does not place"),
+        (
+            [
+                *PARTS,
+                'backend.desktops="desktop"',
+                'tasks.source="desktop"',
+                'desktop.hosts.a.url="ssh://a"',
+                'desktop.hosts.b.url="ssh://b"',
+            ],
+            "each host drives the engine of its own node",
+        ),
+    ],
+)
+def test_what_ray_cannot_place_is_refused(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        load(preset_name="tiny", overrides=overrides)
+
+
+def test_only_what_is_real_and_wanted_is_placed():
+    from dartsim.run.ray import placed
+
+    config = load(preset_name="tiny", overrides=[*PARTS, "ray.engines.place=false", 'backend.learner="sim"'])
+    assert [placed(config, kind) for kind in ("desktops", "workers", "learner")] == [True, False, False]
+    here = load(preset_name="tiny", overrides=PARTS[:3])
+    assert not any(placed(here, kind) for kind in ("desktops", "workers", "learner"))
+
+
+def test_a_dry_run_says_what_ray_would_place():
+    from dartsim.cli.dry_run import plan
+
+    found = plan(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_workers=2", "ray.desktops.hosts=3"]))
+    assert found["desktops"]["what"].endswith("on Ray (local), actors: 3, each cpus 1")
+    assert found["engines"]["what"].endswith("on Ray (local), actors: 2, each cpus 1")
+    assert found["learner"]["what"].endswith("on Ray (local), actors: 1, each cpus 1")
+
+
+def test_a_host_is_told_its_share_of_the_desktops():
+    from dartsim.run.ray import share
+
+    found = models(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_envs=7", "rollout.warm_envs=1"]))
+    assert share(found, 3).config.rollout.num_desktops == 3
+    assert found.config.rollout.num_desktops == 8
+
+
+def train(*overrides, kill=None):
+    """Run a configuration on Ray; ``kill`` is told the trace once, the pids of all actors are at hand."""
+    pytest.importorskip("torch")
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs the extra `ray`")
+    from dartsim.run.learning import learning
+    from dartsim.run.ray import session
+    from dartsim.run.realtime import run_realtime
+
+    found = models(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
+    with session(found.config):
+        trained = learning(found)
+        result = run_realtime(found, learning=trained, on_start=kill)
+    return trained, result
+
+
+def test_a_model_learns_with_every_part_on_ray():
+    trained, result = train()
+    counts = result.trace.counts
+    assert counts["updates"] >= 2
+    assert trained.newest.version == trained.trainer.updates >= 2
+    assert counts["trained_turns"] > 0
+    assert not [name for name in counts if name.startswith("fault/")]
+
+
+@pytest.fixture
+def kills(monkeypatch):
+    """Kill the process of an actor at the second update: ``watch, done, parts = kills(name)``."""
+    from real.ray_cluster.parts import Part
+
+    parts, done = {}, []
+    make = Part.__init__
+
+    def remembered(self, name, *args, **more):
+        make(self, name, *args, **more)
+        parts[name] = self
+
+    monkeypatch.setattr(Part, "__init__", remembered)
+
+    def watch_for(name):
+        async def kill():
+            facts = await parts[name].placed(60.0)
+            os.kill(facts.pid, signal.SIGKILL)
+            done.append(facts.pid)
+
+        def at_second_update(record):
+            if record.update == 2:
+                done.append(asyncio.ensure_future(kill()))
+
+        return lambda trace: trace.sinks.append(at_second_update), done, parts
+
+    return watch_for
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("victim", "counted"),
+    [
+        ("desktops-0", ["ending/broken", "fault/start"]),
+        ("engine-0", ["fault/worker_down", "fault/load", "fault/request_worker"]),
+        ("learner", ["fault/update"]),
+    ],
+)
+def test_a_run_goes_on_when_an_actor_is_killed(victim, counted, kills):
+    watch, done, parts = kills(victim)
+    more = ["run.updates=12", "rollout.num_workers=2", "ray.desktops.hosts=2", "trainer.retry_seconds=0.1"]
+    trained, result = train(*more, kill=watch)
+    counts = result.trace.counts
+    assert len(done) == 2
+    assert counts["updates"] >= 12
+    assert trained.newest.version >= 12
+    assert parts[victim].restarts_seen >= 1, dict(counts)
+    assert sum(counts[name] for name in counted) >= 1, dict(counts)
+
+
+STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
+VARIABLE = "DARTSIM_VLLM_PYTHON"
+SERVED = [
+    'backend.workers="vllm"',
+    "ray.engines.cpus=0.5",
+    "curation.batch.min_groups=2",
+    "curation.batch.max_groups=2",
+    "curation.groups.drop_all_failed=false",
+    "curation.groups.drop_equal=false",
+    "curation.groups.drop_solved=false",
+    "rollout.num_envs=4",
+]
+
+
+@pytest.mark.soak
+def test_a_run_goes_on_when_the_actor_of_a_server_is_killed(kills, tmp_path):
+    script = tmp_path / "python"
+    started = tmp_path / "started"
+    script.write_text(f'#!/bin/sh\necho $$ >> {started}\nshift 2\nexec {sys.executable} {STANDIN} "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    watch, done, _ = kills("engine-0")
+    more = ["run.updates=30", "rollout.num_workers=2", f'vllm.python="{script}"', "trainer.retry_seconds=0.1"]
+    trained, result = train(*SERVED, *more, kill=watch)
+    counts = result.trace.counts
+    assert len(done) == 2
+    assert counts["updates"] >= 30
+    assert trained.newest.version >= 30
+    assert len(started.read_text().split()) >= 3  # one of the two once more
+    assert counts["fault/worker_down"] + counts["fault/load"] + counts["fault/request_restarted"] >= 1, dict(counts)
+    assert counts["ending/worker_fault"] == 0, dict(counts)
+
+
+@pytest.mark.soak
+def test_a_real_engine_on_ray_serves_a_run():
+    if not os.environ.get(VARIABLE):
+        pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")
+    _, result = train(*SERVED, "run.updates=3", "rollout.num_workers=1", "vllm.max_model_len=512")
+    assert result.trace.counts["updates"] >= 3
+    assert not [name for name in result.trace.counts if name.startswith("fault/")]

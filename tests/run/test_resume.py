@@ -1,0 +1,157 @@
+"""Going on with a run: what is refused, what Ctrl-C leaves, and what a model's checkpoints hold."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from dartsim.config import from_tree, load, merge, to_toml
+from dartsim.errors import ConfigError
+from dartsim.run.execute import execute
+from dartsim.run.lock import held
+from dartsim.run.resume import resumable, resume
+from experiments.crashes import configured, trained_set
+
+TINY = [
+    "run.updates=4",
+    "run.target_success=none",
+    "run.hours=3",
+    "tasks.held_out=8",
+    "tasks.count=64",
+    "trainer.promotion.every_updates=2",
+    "trainer.promotion.min_tasks=1",
+    "trainer.evaluation.every_updates=none",
+    "trainer.evaluation.attempts_per_task=1",
+    "curation.batch.min_groups=2",
+    "curation.batch.max_groups=2",
+]
+
+
+def interrupting(after):
+    """Press Ctrl-C at a time of the run."""
+
+    def press(now):
+        if now > after:
+            signal.raise_signal(signal.SIGINT)
+
+    return press
+
+
+def small(**tables):
+    return configured("dart", 0, **merge({"run": {"hours": 0.4}}, tables))
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"is no run's folder: it has no config\.toml"):
+        resume(tmp_path)
+
+
+def test_a_finished_run_is_refused_unless_it_shall_be_longer(tmp_path):
+    run, _ = execute(small(), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"has finished its 0\.4\d* hours; .*--hours 0\.8"):
+        resume(tmp_path / "run")
+    assert resumable(tmp_path / "run", hours=2.0).run.hours == 2.0
+    done = run.summary["total_updates"]
+    with pytest.raises(ConfigError, match=f"has finished its {done} updates"):
+        resumable(tmp_path / "run", hours=2.0, updates=done)
+
+
+def test_a_run_in_memory_leaves_nothing(tmp_path):
+    execute(small(curation={"store": "memory"}), tmp_path / "run")
+    with pytest.raises(ConfigError, match="of which nothing is left"):
+        resume(tmp_path / "run", hours=2.0)
+
+
+def test_one_process_holds_a_run(tmp_path):
+    execute(small(), tmp_path / "run")
+    with held(tmp_path / "run"), pytest.raises(ConfigError, match="held by a process that runs it now"):
+        resume(tmp_path / "run", hours=2.0)
+
+
+def test_an_unfinished_run_is_not_run_over(tmp_path):
+    execute(small(), tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(ConfigError, match="did not come to its end; go on with `dartsim resume"):
+        execute(small(), tmp_path / "run")
+
+
+def test_a_run_in_which_nothing_happened_begins(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(small()))
+    run, _ = resume(tmp_path / "run")
+    assert run.summary["total_updates"] > 0
+    assert "lives" not in run.summary
+
+
+def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
+    """What is interrupted goes on as if it had crashed there: the same set is trained."""
+    config = configured("coupled", 2, run={"updates": 5, "hours": 24.0})
+    execute(config, tmp_path / "whole")
+    _, stopped = execute(config, tmp_path / "stopped", on_advance=interrupting(1200.0), every_seconds=1.0)
+    assert stopped.interrupted
+    before = json.loads((tmp_path / "stopped" / "summary.json").read_text())
+    run, result = resume(tmp_path / "stopped")
+    assert not result.interrupted
+    assert before["total_updates"] < run.summary["total_updates"] == 5
+    assert run.summary["simulated_hours"] > before["simulated_hours"]
+    assert trained_set(tmp_path / "stopped" / "run.db") == trained_set(tmp_path / "whole" / "run.db")
+
+
+# ---- a model
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run of the tiny model that was interrupted after some updates."""
+    pytest.importorskip("torch", reason="no torch: pip install 'dartsim[train]'")
+    folder = tmp_path_factory.mktemp("tiny") / "run"
+    config = load(preset_name="tiny", overrides=[*TINY, "run.updates=2"])
+    execute(config, folder)
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace("updates = 2\n", "updates = 4\n", 1))
+    (folder / "summary.json").unlink()  # as if it had been killed before its end
+    return folder
+
+
+def copied(stopped, tmp_path):
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
+
+
+def test_a_model_goes_on_from_its_checkpoint(stopped, tmp_path):
+    run, result = resume(copied(stopped, tmp_path))
+    assert run.summary["total_updates"] == 4
+    assert run.summary["lives"][0]["from_update"] == 2
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["update-00000003", "update-00000004"]
+    learner = json.loads((run.path / "checkpoints" / "update-00000004" / "checkpoint" / "learner.json").read_text())
+    assert learner["updates"] == 4
+    assert [decision["version"] for decision in run.summary["promotion"]["decisions"]] == [2, 4]
+    assert [record.update for record in result.trace.updates] == [1, 2, 3, 4]
+
+
+def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
+    folder = copied(stopped, tmp_path)
+    weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    run, _ = resume(folder)
+    assert run.summary["lives"][0]["from_update"] == 1
+    assert run.summary["lives"][0]["undone_updates"] == 1
+    assert len(run.summary["lives"][0]["torn_checkpoints"]) == 1
+    assert "the one before it is taken" in caplog.text
+    assert run.summary["total_updates"] == 4
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == [1, 2, 3, 4]
+
+
+def test_a_model_in_real_time_goes_on(tmp_path):
+    pytest.importorskip("torch", reason="no torch: pip install 'dartsim[train]'")
+    backend = {"desktops": "mock", "workers": "local", "learner": "local"}
+    config = from_tree(
+        merge(load(preset_name="tiny", overrides=[*TINY, "run.updates=1"]).model_dump(), {"backend": backend})
+    )
+    first, _ = execute(config, tmp_path / "run")
+    assert first.summary["total_updates"] == 1
+    run, _ = resume(tmp_path / "run", updates=2)
+    assert run.summary["total_updates"] == 2
+    assert run.summary["simulated_hours"] > first.summary["simulated_hours"]

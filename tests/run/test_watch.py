@@ -1,0 +1,189 @@
+"""The status of a run while it goes on, after its end, and after a crash; what a stalled one says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dartsim.config import from_tree, merge, preset
+from dartsim.curation import MemoryStore
+from dartsim.errors import Stalled
+from dartsim.run.execute import execute
+from dartsim.run.models import models
+from dartsim.run.simulation import build, run_simulation
+from dartsim.run.watch import LOCK, STATUS, Watch, is_running
+from dartsim.sim import simulate
+from dartsim.trace import parts
+
+SMALL = {
+    "tasks": {"count": 7},
+    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
+    "curation": {
+        "attempts": {"most": 4, "least": 2},
+        "batch": {"min_groups": 2, "max_groups": 4},
+        "store": "memory",
+    },
+    "cluster": {"engine": {"reload_seconds": 30.0}, "learner": {"fixed_seconds": 120.0}},
+    "run": {"hours": 0.5},
+}
+
+
+def small(name="dart", **tables):
+    return from_tree(merge(merge(preset(name), SMALL), tables))
+
+
+def read(folder):
+    return json.loads((folder / STATUS).read_text())
+
+
+def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
+    seen = []
+    config = small()
+
+    def look(now):
+        seen.append((is_running(tmp_path), read(tmp_path)))
+
+    execute(config, tmp_path, on_advance=look)
+    running, midway = seen[len(seen) // 2]
+    assert running
+    assert midway["state"] == "running"
+    assert 0.0 < midway["as_of_seconds"] <= midway["run_seconds"] < 1800.0
+    names = [part["part"] for part in midway["parts"]]
+    assert names == [
+        *(f"slot {n}" for n in range(4)),
+        *(f"worker {n}" for n in range(2)),
+        "trainer",
+        "weight sync",
+        "data manager",
+        "store",
+    ]
+    for part in midway["parts"]:
+        assert part["waits_for"]
+        assert part["woken_by"]
+        assert 0.0 <= part["since_seconds"] <= midway["as_of_seconds"]
+    times = [status["run_seconds"] for _, status in seen]
+    assert times == sorted(times)
+    assert not is_running(tmp_path)
+    after = read(tmp_path)
+    assert after["state"] == "finished"
+    assert "off" not in {part["state"] for part in after["parts"]}, "the end shows what went on before it"
+    assert after["alarms"] == []
+    assert after["counts"]["attempts"] > 0
+
+
+def test_looking_changes_nothing_of_the_run(tmp_path):
+    config = small()
+    watched = []
+
+    def start(trace):
+        watch.start(trace)
+        watched.append(trace)
+
+    with Watch(config, tmp_path) as watch:
+        first = run_simulation(models(config), on_start=start, on_advance=watch.advance, every_seconds=5.0)
+    assert watched
+    assert first.event_hash == run_simulation(models(config)).event_hash
+
+
+def test_specifics_name_groups_versions_and_bounds():
+    texts = {}
+    config = small("coupled", curation={"attempts": {"most": 4, "least": 1}, "max_ahead": 16})
+    systems = []
+
+    async def main():
+        system = build(models(config), MemoryStore())
+        systems.append(system)
+        await system.run(3600.0)
+
+    def look(now):
+        for part in parts(systems[0].trace) if systems else ():
+            texts.setdefault((part.name.split()[0], part.state), part.detail)
+
+    simulate(main(), on_advance=look, every_seconds=5.0)
+    assert "lacks" in texts["trainer", "wait_data"]
+    assert "group" in texts["trainer", "wait_data"]
+    assert texts["trainer", "training"].startswith("update 1: ")
+    assert "lack version 1" in texts["trainer", "wait_sync"]
+    assert texts["worker", "loading"].startswith("version 0, loads version 1")
+    assert "of its unit run" in texts["slot", "wait_unit"]
+    assert "attempt " in texts["slot", "acting"]
+    assert texts["weight", "settled"] == "every worker serves version 0"
+
+
+def test_a_stalled_simulation_says_what_its_parts_wait_for():
+    config = small()
+
+    async def main():
+        system = build(models(config), MemoryStore())
+        train = asyncio.create_task(system.trainer.run())
+        await train  # without desktops nothing will ever be trained
+
+    with pytest.raises(Stalled) as caught:
+        simulate(main())
+    text = str(caught.value)
+    assert "its parts:" in text
+    assert "trainer: wait_data since 0.0 s, waits for a batch (the batch needs 2 more groups of 2)" in text
+    assert "woken by a group that becomes eligible" in text
+
+
+def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_averysecretvalue1234")
+    with (
+        pytest.raises(RuntimeError),
+        Watch(small(), tmp_path) as watch,
+    ):
+        run_simulation(
+            models(small()),
+            on_start=watch.start,
+            on_advance=lambda now: watch.advance(now) if now < 900.0 else fail(),
+        )
+    found = read(tmp_path)
+    assert found["state"] == "failed"
+    assert "averysecret" not in found["error"]
+    assert "postgresql://dart:***@db" in found["error"]
+    assert len(found["parts"]) == 10
+
+
+def fail():
+    raise RuntimeError("no answer to hf_averysecretvalue1234 from postgresql://dart:hunter22@db/runs")
+
+
+def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path):
+    config = small(
+        curation={"batch": {"min_groups": 500, "max_groups": 500}},
+        alarms={"starved_seconds": 300.0},
+        run={"hours": 2.0, "fail_on_alarm": True},
+    )
+    run, result = execute(config, tmp_path)
+    assert [alarm["name"] for alarm in run.summary["alarms"]] == ["trainer_starved"]
+    assert run.summary["alarms"][0]["exit_code"] == 10
+    assert result.trace.snapshots[-1].time < 1800.0, "it ended early"
+    assert read(tmp_path)["alarms"] == run.summary["alarms"]
+    page = run.report.read_text()
+    assert "trainer_starved" in page
+    assert "docs/alarms.md#trainer_starved" in page
+
+
+def test_without_strictness_an_alarm_ends_nothing(tmp_path):
+    tables = {"curation": {"batch": {"min_groups": 500, "max_groups": 500}}, "alarms": {"starved_seconds": 300.0}}
+    run, result = execute(small(**tables), tmp_path)
+    assert run.summary["alarms"]
+    assert result.trace.snapshots[-1].time >= 1800.0
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from dartsim.config import load; from dartsim.run.watch import Watch\n"
+        "watch = Watch(load(preset_name='dart'), Path(sys.argv[1])); watch.__enter__()\n"
+        "print('up', flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (-9, "up")
+    assert (tmp_path / LOCK).exists()
+    assert not is_running(tmp_path)
+    assert read(tmp_path)["state"] == "starting"

@@ -1,0 +1,382 @@
+"""Task files, archives and stored files cannot reach out of their folder, nor fill the memory."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import stat
+import tarfile
+import zipfile
+
+import pytest
+
+from dartsim.errors import ConfigError, TaskFileError
+from envs.tasks import load_suite
+from real.osworld import archives
+from real.osworld.archives import BadArchive, check_tar, check_zip
+from real.osworld.fetch import Downloads
+from real.osworld.folder import Desk, TaskFolder, check_name
+from real.osworld.steps import STEPS, check_steps, run_steps
+
+OUT = [
+    "../x",
+    "a/../../x",
+    "/etc/passwd",
+    "..",
+    ".",
+    "",
+    "a\\..\\..\\x",
+    "C:\\x",
+    "C:x",
+    "\\\\server\\share",
+    "a\0b",
+    "//x",
+    "./../x",
+]
+
+
+def suite(folder, listed):
+    (folder / "examples").mkdir(parents=True, exist_ok=True)
+    (folder / "list.json").write_text(json.dumps(listed))
+    return folder
+
+
+@pytest.mark.parametrize("name", [*OUT, "a/b", "%2e%2e", "~root", "a b"])
+def test_lists_name_no_file_outside_of_the_suite(tmp_path, name):
+    for listed in ({name: ["id"]}, {"os": [name]}):
+        with pytest.raises(TaskFileError):
+            load_suite(suite(tmp_path / "s", listed), "list")
+    with pytest.raises(TaskFileError):
+        load_suite(tmp_path / "s", name)
+
+
+def test_links_in_a_suite_lead_nowhere_else(tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "id.json").write_text(json.dumps({"id": "id", "instruction": "x", "evaluator": {"func": "f"}}))
+    folder = suite(tmp_path / "s", {"os": ["id"]})
+    (folder / "examples" / "os").symlink_to(secret)
+    with pytest.raises(TaskFileError, match="leads out of"):
+        load_suite(folder, "list")
+    (folder / "examples" / "os").unlink()
+    (folder / "examples" / "os").mkdir()
+    (folder / "examples" / "os" / "id.json").symlink_to(secret / "id.json")
+    with pytest.raises(TaskFileError, match="leads out of"):
+        load_suite(folder, "list")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"os": ["' + "a" * 5000 + '"]}', "{", "\\ud800"])
+def test_lists_that_are_nonsense_are_told_so(tmp_path, text):
+    folder = suite(tmp_path / "s", {})
+    (folder / "list.json").write_text(text)
+    with pytest.raises((TaskFileError, OSError)):
+        load_suite(folder, "list")
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_no_file_name_of_a_task_leads_out_of_its_folder(tmp_path, name):
+    where = TaskFolder(tmp_path / "t", desk=Desk(server_url="http://vm"), downloads=Downloads(tmp_path / "d"))
+    for attempt in (check_name, where.inside):
+        with pytest.raises(TaskFileError):
+            attempt(name)
+    for coroutine in (where.write(name, b"x"), where.fetch("https://a.org/b", name)):
+        with pytest.raises(TaskFileError):
+            asyncio.run(coroutine)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_left_in_the_folder_is_replaced_not_followed(tmp_path):
+    where = TaskFolder(tmp_path / "t", desk=Desk(server_url="http://vm"), downloads=Downloads(tmp_path / "d"))
+    where.path.mkdir()
+    (where.path / "real").write_text("mine")
+    (where.path / "link").symlink_to(where.path / "real")
+    asyncio.run(where.write("link", b"new"))
+    assert (where.path / "real").read_text() == "mine"
+    assert not (where.path / "link").is_symlink()
+    (where.path / "out").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TaskFileError, match="links lead out"):
+        asyncio.run(where.write("out", b"new"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link", "folder/../../secret"])
+def test_local_files_of_a_task_come_from_its_sources(tmp_path, name):
+    from real.osworld.failures import FetchFailed
+
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "s" / "folder").mkdir(parents=True)
+    (tmp_path / "s" / "link").symlink_to(tmp_path / "secret")
+    downloads = Downloads(tmp_path / "d", sources=[tmp_path / "s"])
+    with pytest.raises(FetchFailed):
+        downloads.local(name)
+    with pytest.raises(FetchFailed):
+        asyncio.run(downloads.fetch(f"file://{tmp_path}/secret"))
+
+
+# ---- archives
+
+
+def zipped(*members, links=()):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+        for name, target in links:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(info, target)
+    return data.getvalue()
+
+
+def test_an_ordinary_archive_is_taken():
+    check_zip(zipped(("xl/workbook.xml", "<a/>" * 100), ("[Content_Types].xml", "x")))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "..\\x", "C:\\x"])
+def test_archives_with_names_that_lead_out_are_refused(name):
+    with pytest.raises(BadArchive, match="leads out of it"):
+        check_zip(zipped((name, "x")))
+
+
+def test_archives_with_links_are_refused():
+    with pytest.raises(BadArchive, match="holds the link"):
+        check_zip(zipped(links=[("a", "/etc/passwd")]))
+
+
+def test_archives_that_unpack_to_much_are_refused():
+    with pytest.raises(BadArchive, match="unpacks to"):
+        check_zip(zipped(("bomb", b"\0" * (32 * 2**20))))
+
+
+def test_an_archive_that_lies_about_its_sizes_is_refused():
+    honest = zipped(("bomb", b"\0" * (32 * 2**20)))
+    lying = honest.replace((32 * 2**20).to_bytes(4, "little"), (10).to_bytes(4, "little"))
+    assert lying != honest
+    with pytest.raises((BadArchive, zipfile.BadZipFile)):
+        check_zip(lying)
+
+
+def test_archives_of_many_members_are_refused(monkeypatch):
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 50)
+    with pytest.raises(BadArchive, match="members"):
+        check_zip(zipped(*((f"{n}", "") for n in range(51))))
+
+
+def tarred(path, *infos):
+    with tarfile.open(path, "w") as archive:
+        for info, content in infos:
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def entry(name, content=b"", *, kind=tarfile.REGTYPE, link=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(content)
+    return info, content
+
+
+def test_ordinary_tar_archives_are_taken(tmp_path):
+    check_tar(tarred(tmp_path / "a.tar", entry("a/b", b"x"), entry("c", kind=tarfile.DIRTYPE)))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        entry("../x"),
+        entry("/etc/passwd"),
+        entry("a", kind=tarfile.SYMTYPE, link="/etc/passwd"),
+        entry("a", kind=tarfile.LNKTYPE, link="../x"),
+        entry("a", kind=tarfile.CHRTYPE),
+        entry("a", kind=tarfile.FIFOTYPE),
+    ],
+)
+def test_hostile_tar_archives_are_refused(tmp_path, bad):
+    with pytest.raises(BadArchive):
+        check_tar(tarred(tmp_path / "a.tar", entry("fine", b"x"), bad))
+
+
+def test_tar_bombs_are_refused(tmp_path):
+    import gzip
+
+    plain = tarred(tmp_path / "a.tar", entry("bomb", b"\0" * (32 * 2**20)))
+    packed = tmp_path / "a.tar.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    with pytest.raises(BadArchive, match="times its size"):
+        check_tar(packed)
+
+
+def test_a_spreadsheet_that_is_a_bomb_is_not_opened(tmp_path):
+    pytest.importorskip("openpyxl")
+    from real.osworld.metrics.sheets import Book
+
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(zipped(("xl/sharedStrings.xml", b"\0" * (32 * 2**20)), ("[Content_Types].xml", b"x")))
+    with pytest.raises(BadArchive):
+        _ = Book(path).values
+
+
+def test_entities_of_a_tree_are_not_blown_up_nor_read_from_files(tmp_path):
+    pytest.importorskip("lxml")
+    from real.osworld.metrics.tree import check_accessibility_tree
+
+    secret = tmp_path / "secret"
+    secret.write_text("TOP")
+    outside = f'<!DOCTYPE a [<!ENTITY x SYSTEM "file://{secret}">]><a name="n">&x;</a>'
+    rule = [{"xpath": "//a", "text": "TOP", "exact": False}]
+    assert check_accessibility_tree(outside, rule) == 0.0
+    entities = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
+    bomb = f'<!DOCTYPE a [<!ENTITY l0 "ha">{entities}]><a>&l11;</a>'
+    with pytest.raises(SyntaxError, match="amplification"):  # lxml's; the attempt is masked, as by any broken tree
+        check_accessibility_tree(bomb, rule)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 31, "A" * 32, "../" + "a" * 29, ""])
+def test_pictures_of_a_pool_are_named_by_hashes_only(tmp_path, name):
+    from real.pool_files import screen_path
+
+    with pytest.raises(ConfigError, match="wanted a hash"):
+        screen_path(tmp_path, name)
+    assert screen_path(tmp_path, "0a" * 16).is_relative_to(tmp_path)
+
+
+# ---- replies of a desktop
+
+
+def test_replies_of_a_desktop_are_bounded_and_plain():
+    import gzip
+
+    import httpx
+
+    from real.osworld.bounded import Bounded
+    from real.osworld.errors import VmBadReply
+
+    sent = []
+
+    class Pieces(httpx.AsyncByteStream):
+        def __init__(self, *pieces):
+            self.pieces = pieces
+
+        async def __aiter__(self):
+            for piece in self.pieces:
+                sent.append(len(piece))
+                yield piece
+
+    async def ask(*pieces, **headers):
+        inner = httpx.MockTransport(lambda request: httpx.Response(200, headers=headers, stream=Pieces(*pieces)))
+        async with httpx.AsyncClient(transport=Bounded(inner, max_bytes=1000)) as client:
+            return (await client.get("http://vm/file")).content
+
+    assert asyncio.run(ask(b"x" * 600, b"x" * 400)) == b"x" * 1000
+    sent.clear()
+    with pytest.raises(VmBadReply, match="more than is taken"):
+        asyncio.run(ask(*[b"x" * 600] * 100))
+    assert sent == [600, 600], "nothing more was read"
+    with pytest.raises(VmBadReply, match="packed"):
+        asyncio.run(ask(gzip.compress(b"x"), **{"content-encoding": "gzip"}))
+
+
+# ---- commands of task files
+
+COMMANDS = [
+    {"type": "execute", "parameters": {"command": "touch {canary}", "shell": True}},
+    {"type": "command", "parameters": {"command": ["touch", "{canary}"]}},
+    {"type": "launch", "parameters": {"command": "touch {canary}", "shell": True}},
+    {"type": "execute", "parameters": {"command": "$(touch {canary}); `touch {canary}`", "shell": True, "stdout": "o"}},
+    {"type": "execute_with_verification", "parameters": {"command": ["sh", "-c", "touch {canary}"]}},
+    {"type": "open", "parameters": {"path": "/tmp/$(touch {canary})"}},
+    {"type": "activate_window", "parameters": {"window_name": "'; touch {canary} #"}},
+    {"type": "close_window", "parameters": {"window_name": "$(touch {canary})"}},
+    {"type": "change_wallpaper", "parameters": {"path": "`touch {canary}`"}},
+    {"type": "sleep", "parameters": {"seconds": 0}},
+]
+
+
+class Recorder:
+    """A desktop's client that writes down what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def __getattr__(self, name):
+        async def told(*args, **options):
+            self.told.append((name, args, options))
+            from real.osworld.replies import Executed
+
+            return Executed(returncode=0, output="out", error="")
+
+        return told
+
+
+def test_commands_of_task_files_reach_the_desktop_and_nothing_of_the_host(tmp_path, monkeypatch):
+    """Every way of a host to run something is closed, and a canary says whether one was found all the same."""
+    import os
+    import subprocess
+
+    def refused(*args, **options):
+        raise AssertionError(f"a command of a task file ran on the host: {args}")
+
+    for name in ("Popen", "run", "call", "check_output", "check_call", "getoutput", "getstatusoutput"):
+        monkeypatch.setattr(subprocess, name, refused)
+    for name in ("system", "popen", "posix_spawn", "posix_spawnp", "execv", "execve", "execvp", "fork"):
+        monkeypatch.setattr(os, name, refused)
+    for name in ("create_subprocess_exec", "create_subprocess_shell"):
+        monkeypatch.setattr(asyncio, name, refused)
+    canary = tmp_path / "canary"
+    steps = json.loads(json.dumps(COMMANDS).replace("{canary}", str(canary)))
+    client = Recorder()
+    where = TaskFolder(tmp_path / "t", desk=Desk(server_url="http://vm"), downloads=Downloads(tmp_path / "d"))
+    asyncio.run(run_steps(steps, client, where))
+    told = [name for name, _, _ in client.told]
+    assert told.count("execute") == 3
+    assert {"launch", "execute_with_verification", "open_file", "activate_window"} <= set(told)
+    assert any(str(canary) in str(args) for _, args, _ in client.told)
+    assert not canary.exists()
+    assert {path.name for path in tmp_path.rglob("*")} <= {"t", "o"}
+
+
+def test_every_step_type_has_been_looked_at():
+    """A new one has to be thought about: what of the host could it touch?"""
+    files = {"download", "upload_file"}
+    tabs = {"chrome_open_tabs", "chrome_close_tabs", "update_browse_history"}
+    assert set(STEPS) == {step["type"] for step in COMMANDS} | files | tabs
+
+
+def test_steps_import_nothing_that_starts_processes():
+    """What carries out task files has no way to run anything here: it does not even import one."""
+    import ast
+    from pathlib import Path
+
+    import real.osworld.steps as steps
+
+    folder = Path(steps.__file__).parent
+    apart = {"evaluator.py", "evaluator_main.py", "evaluator_venv.py"}  # desktop-env's metrics; see docs/security.md
+    for path in folder.rglob("*.py"):
+        if path.name in apart:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {"subprocess", "pty", "multiprocessing"} & set(names), path
+            if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+                called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+                assert called not in {"eval", "exec", "system", "popen", "create_subprocess_shell"}, (path, node.lineno)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"type": "execute", "parameters": {"command": "ls", "stdout": "../../x"}},
+        {"type": "execute", "parameters": {"command": "ls", "stderr": "/etc/cron.d/x"}},
+        {"type": "download", "parameters": {"files": [{"url": "file://h/etc/passwd", "path": "/a"}]}},
+        {"type": "download", "parameters": {"files": [{"url": "gopher://h/x", "path": "/a"}]}},
+        {"type": "__class__", "parameters": {}},
+        {"type": "execute", "parameters": {"command": "ls", "client": None}},
+        {"type": "sleep", "parameters": {"seconds": 1e9}},
+        {"type": "sleep", "parameters": {"seconds": float("nan")}},
+    ],
+)
+def test_hostile_steps_are_refused_before_anything_is_done(step):
+    with pytest.raises(TaskFileError):
+        check_steps([step])

@@ -1,0 +1,211 @@
+"""Nothing listens beyond loopback unless it is configured, and what does wants a token."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from dartsim.config import from_tree, merge, preset
+from dartsim.errors import ConfigError
+
+BEYOND = ["0.0.0.0", "10.0.0.7", "::", "desktops.example.org"]
+
+
+def real_desktops(**tables):
+    base = {
+        "backend": {"desktops": "desktop", "workers": "sim", "learner": "sim"},
+        "policy": {"kind": "vlm"},
+        "tasks": {"source": "desktop"},
+    }
+    return from_tree(merge(merge(preset("desktop"), base), tables))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_is_known(address):
+    from real.loopback import is_loopback
+
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize("address", [*BEYOND, "", "127.0.0.1.example.org", "0177.0.0.1"])
+def test_what_is_not_loopback_is_known(address):
+    from real.loopback import is_loopback
+
+    assert not is_loopback(address)
+
+
+def test_every_default_address_of_the_configuration_is_loopback():
+    from dartsim.config.schema import DesktopHostConfig
+    from real.containers.engine import HostSettings
+    from real.inference.options import EngineOptions
+
+    assert DesktopHostConfig().bind == HostSettings().bind_address == "127.0.0.1"
+    assert EngineOptions(python="py", model="m").host == "127.0.0.1"
+    command = EngineOptions(python="py", model="m").command(8000)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("variant", ["skeleton", "full"])
+def test_every_port_of_a_container_is_published_on_the_bind_address_only(variant):
+    from real.containers.spec import ContainerSpec, create_arguments
+
+    ports = {"server": 5000, "vnc": 8006, "chromium": 9222, "vlc": 8080}
+    spec = ContainerSpec(image=variant, ports=ports)
+    made = create_arguments(spec, name="one", labels={}, bind_address="127.0.0.1")
+    assert {address for address, _ in made["ports"].values()} == {"127.0.0.1"}
+    assert len(made["ports"]) == 4
+    assert "network" not in made
+    assert "privileged" not in made
+
+
+def test_the_official_image_publishes_on_the_bind_address_too():
+    from real.containers.official import official_spec
+    from real.containers.spec import Limits, create_arguments
+
+    spec = official_spec("/d/Ubuntu.qcow2", kvm=False, limits=Limits(), local=False)
+    made = create_arguments(spec, name="one", labels={}, bind_address="127.0.0.1")
+    assert made["ports"]
+    assert {address for address, _ in made["ports"].values()} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("host", BEYOND)
+def test_an_engine_beyond_loopback_is_refused_because_its_control_routes_take_no_token(host):
+    from real.inference.options import EngineOptions
+
+    with pytest.raises(ConfigError, match="take no token"):
+        EngineOptions(python="py", model="m", host=host)
+
+
+def osworld(host):
+    tables = {
+        "backend": {"desktops": "osworld", "workers": "local", "learner": "local"},
+        "policy": {"kind": "vlm"},
+        "tasks": {"source": "osworld", "folder": "tasks"},
+        "desktop": {"disk": "/d/Ubuntu.qcow2", "hosts": {"far": host}},
+    }
+    return from_tree(merge(preset("desktop"), tables))
+
+
+@pytest.mark.parametrize("bind", BEYOND)
+def test_desktops_without_a_token_beyond_loopback_need_a_word(bind):
+    with pytest.raises(ConfigError, match="whose server wants no"):
+        osworld({"bind": bind})
+    assert osworld({"bind": bind, "without_token": True}).desktop.hosts["far"].bind == bind
+    assert osworld({"bind": "127.0.0.1"}).desktop.hosts["far"].bind == "127.0.0.1"
+
+
+def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
+    from real.containers.spec import ContainerSpec
+    from real.containers.tokens import VARIABLE, with_token
+    from real.osworld.transport import OWN_SERVER
+
+    spec = ContainerSpec(image="ours", environment={"WIDTH": "100"})
+    first, token = with_token(spec)
+    _, other = with_token(spec)
+    assert token != other
+    assert len(token) >= 40
+    assert first.environment == {"WIDTH": "100", VARIABLE: token}
+    assert token not in repr(replace(OWN_SERVER, token=token))
+
+
+@pytest.fixture
+def desktop_server():
+    """A desktop's HTTP server with one route, on a port of loopback."""
+    from real.desktop.server.wire import Server, as_text
+
+    asked = []
+
+    def route(request):
+        asked.append(request.body)
+        return as_text("done")
+
+    server = Server(("127.0.0.1", 0), {("POST", "/execute"): route}, siblings=True, token="s3cret-token")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address[1], asked
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", "bearer s3cret-token", "s3cret-token", "Bearer s3cret-token2"],
+)
+def test_a_desktop_with_a_token_does_nothing_without_it(desktop_server, header):
+    port, asked = desktop_server
+    assert ask(port, header) == 401
+    assert asked == []
+
+
+def test_a_desktop_with_a_token_does_what_it_is_told_with_it(desktop_server):
+    port, asked = desktop_server
+    assert ask(port, "Bearer s3cret-token") == 200
+    assert len(asked) == 1
+
+
+def ask(port, header):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        headers = {} if header is None else {"Authorization": header}
+        connection.request("POST", "/execute", json.dumps({"command": ["id"]}), headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_the_client_sends_the_token_and_the_evaluator_gets_it(desktop_server):
+    import asyncio
+
+    from real.osworld.client import VmClient
+    from real.osworld.evaluator import _desk
+    from real.osworld.fetch import Downloads
+    from real.osworld.folder import Desk, TaskFolder
+    from real.osworld.transport import OWN_SERVER
+
+    port, asked = desktop_server
+    url = f"http://127.0.0.1:{port}"
+
+    async def go(token):
+        async with VmClient(url, server=replace(OWN_SERVER, token=token)) as client:
+            return await client._wire.act("POST", "/execute", seconds=10.0, accept=lambda reply: reply.status_code)
+
+    assert asyncio.run(go("s3cret-token")) == 200
+    assert asyncio.run(go("")) == 401
+    assert len(asked) == 1
+    from pathlib import Path
+
+    where = TaskFolder(Path("t"), desk=Desk(server_url=url, token="s3cret-token"), downloads=Downloads(Path("d")))
+    assert _desk(where)["token"] == "s3cret-token"
+    assert "s3cret" not in repr(where.desk)
+
+
+def test_few_files_name_an_address_beyond_loopback():
+    """The desktop's server listens inside its container; two others name it to say where ports are reached."""
+    from pathlib import Path
+
+    root = Path(__file__).parents[2]
+    named = {
+        str(path.relative_to(root))
+        for part in ("dartsim", "envs", "real")
+        for path in (root / part).rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if '"0.0.0.0"' in line or "'0.0.0.0'" in line or '"::"' in line
+    }
+    assert named == {"real/desktop/server/__main__.py", "dartsim/cli/doctor.py", "real/containers/engine.py"}
+
+
+def test_the_doctor_only_asks_and_publishes_nothing():
+    """It makes settings of an engine to see what it would say of binding everywhere; no container is started."""
+    from pathlib import Path
+
+    import dartsim.cli.doctor as doctor
+
+    text = Path(doctor.__file__).read_text(encoding="utf-8")
+    inside = text.partition('"0.0.0.0"')[2].partition("\ndef ")[0]
+    assert ".start(" not in inside
+    assert ".run(" not in inside.replace("asyncio.run(", "")

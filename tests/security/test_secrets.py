@@ -1,0 +1,206 @@
+"""Secrets of the environment reach no log, configuration, report, dry run, status or trace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import sys
+
+import pytest
+
+from dartsim.cli import app
+from dartsim.cli.console import hide_secrets_in_logs
+from dartsim.config import load
+from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, secret_settings
+from dartsim.errors import ConfigError
+
+SECRETS = {
+    "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQrStUvWx",
+    "PGPASSWORD": "correct-horse-battery",
+    "VLLM_API_KEY": "vllm-key-0123456789",
+    "OPENAI_API_KEY": "sk-abcdefghijklmnop1234",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI-K7MDENG",
+}
+SMALL = ("--preset", "dart", "--hours", "0.2", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+
+
+@pytest.fixture(autouse=True)
+def _secrets(monkeypatch, tmp_path):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    before = logging.lastResort
+    yield
+    logging.lastResort = before
+
+
+def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    return int(ended.value.code or 0)
+
+
+def leaks(text):
+    return [name for name, value in SECRETS.items() if value in text]
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("postgresql+psycopg://dart:hunter22@db.example.org/runs", "hunter22"),
+        ("tcp://:p4ssw0rd@10.0.0.1:2376", "p4ssw0rd"),
+        ("https://user:pa%20ss@host/x", "pa%20ss"),
+        ("Authorization: Bearer abcdef0123456789", "abcdef0123456789"),
+        ("curl -H 'authorization: basic dXNlcjpwYXNz'", "dXNlcjpwYXNz"),
+        ("serve --api-key topsecret99 --port 1", "topsecret99"),
+        ("serve --api-key=topsecret99", "topsecret99"),
+        ("HF_TOKEN=verysecretvalue", "verysecretvalue"),
+        ("password: verysecretvalue", "verysecretvalue"),
+        ("token ghp_abcdefghijklmnopqrstuvwx", "ghp_abcdefghijklmnopqrstuvwx"),
+        ("key hf_ZyXwVuTsRqPoNmLkJi", "hf_ZyXwVuTsRqPoNmLkJi"),
+        (f"something quotes {SECRETS['PGPASSWORD']} in the middle", SECRETS["PGPASSWORD"]),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(text, secret):
+    found = hidden(text)
+    assert secret not in found
+    assert HIDDEN in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://127.0.0.1:8000/v1",
+        "3000 prompt tokens, max_tokens=512, num_tokens: 7",
+        "ssh://user@host:22",
+        "the tokenizer has 151,936 tokens",
+        "docs/alarms.md#trainer_starved",
+        "trainer.mismatch_bound = 0.1",
+    ],
+)
+def test_what_is_none_is_left_alone(text):
+    assert hidden(text) == text
+
+
+def test_names_of_secrets_are_known():
+    assert all(is_secret_name(name) for name in [*SECRETS, "github_token", "DB_PASSWORD", "client_secret", "apikey"])
+    assert not any(is_secret_name(name) for name in ("max_tokens", "tokenizer", "PATH", "peak_tokens_per_second"))
+
+
+def test_trees_lose_their_secrets_and_nothing_else():
+    tree = {
+        "command": ["vllm", "--api-key", "abc", "--port", "1"],
+        "environment": {"HF_TOKEN": "x", "OMP_NUM_THREADS": "1"},
+        "max_tokens": 512,
+    }
+    assert hidden_tree(tree) == {
+        "command": ["vllm", "--api-key", HIDDEN, "--port", "1"],
+        "environment": {"HF_TOKEN": HIDDEN, "OMP_NUM_THREADS": "1"},
+        "max_tokens": 512,
+    }
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'vllm.addresses=["http://me:hunter22@host:8000"]',
+        'tasks.folder="https://me:hunter22@host/tasks"',
+        'trainer.fsdp.folder="hf_AbCdEfGhIjKlMnOpQrSt"',
+    ],
+)
+def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(monkeypatch, capsys, setting):
+    with pytest.raises(ConfigError, match="holds a password or a token") as caught:
+        load(preset_name="dart", overrides=[setting])
+    assert "hunter22" not in str(caught.value)
+    assert "hf_Ab" not in str(caught.value)
+    assert dartsim(monkeypatch, "run", "--preset", "dart", "--set", setting) == 2
+    said = "".join(capsys.readouterr())
+    assert "hunter22" not in said
+
+
+def test_places_of_secrets_in_a_configuration_are_named():
+    tree = {"a": {"b": ["x", "http://u:pw@h"]}, "c": "http://u@h", "d": 3}
+    assert secret_settings(tree) == ["a.b"]
+    assert not has_secret("http://127.0.0.1:8000")
+
+
+def test_nothing_that_a_run_writes_or_says_holds_a_secret(monkeypatch, capsys, tmp_path):
+    folder = tmp_path / "run"
+    assert dartsim(monkeypatch, "run", *SMALL, "--out", str(folder), "--json", str(tmp_path / "figures.json")) == 0
+    assert dartsim(monkeypatch, "status", str(folder), "--json") == 0
+    said = "".join(capsys.readouterr())
+    assert leaks(said) == []
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"config.toml", "summary.json", "status.json", "report.html", "trace.json.gz", "run.db", "figures.json"} <= {
+        path.name for path in files
+    }
+    for path in files:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        assert leaks(data.decode("latin-1")) == [], path.name
+
+
+def test_a_dry_run_names_no_secret(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(
+        "dartsim.cli.dry_run.plan",
+        lambda config, *more, **options: {
+            "environment": {"HF_TOKEN": SECRETS["HF_TOKEN"]},
+            "command": ["--api-key", "abc123secret", f"--url=postgresql://u:{SECRETS['PGPASSWORD']}@h/d"],
+        },
+    )
+    monkeypatch.setattr("dartsim.cli.dry_run.show", lambda found, console, *more, **options: console.print(str(found)))
+    assert dartsim(monkeypatch, "run", *SMALL, "--dry-run", "--json", "plan.json") == 0
+    said = "".join(capsys.readouterr()) + (tmp_path / "plan.json").read_text()
+    assert leaks(said) == []
+    assert "abc123secret" not in said
+    assert json.loads((tmp_path / "plan.json").read_text())["environment"] == {"HF_TOKEN": HIDDEN}
+
+
+def test_logs_and_crashes_quote_no_secret(monkeypatch, capsys):
+    def crash(*arguments, **options):
+        logging.getLogger("real.somewhere").warning("refused: %s", SECRETS["HF_TOKEN"])
+        raise RuntimeError(f"postgresql://dart:{SECRETS['PGPASSWORD']}@db refused")
+
+    handlers, propagate = logging.getLogger().handlers[:], logging.getLogger("real.somewhere")
+    for handler in handlers:
+        logging.getLogger().removeHandler(handler)  # pytest's own
+    try:
+        monkeypatch.setattr("dartsim.config.load", crash)
+        assert propagate.propagate
+        assert dartsim(monkeypatch, "run", *SMALL) == 1
+    finally:
+        for handler in handlers:
+            logging.getLogger().addHandler(handler)
+    said = "".join(capsys.readouterr())
+    assert leaks(said) == []
+    assert "Traceback" in said, "all else is told"
+    assert "postgresql://dart:***@db refused" in said
+
+
+def test_what_is_logged_goes_where_python_would_write_it(capsys):
+    hide_secrets_in_logs()
+    record = logging.LogRecord("a", logging.WARNING, "f", 1, "key %s", (SECRETS["OPENAI_API_KEY"],), None)
+    assert logging.lastResort is not None
+    assert logging.lastResort.format(record) == f"key {HIDDEN}"
+    assert logging.lastResort.level == logging.WARNING
+
+
+def test_the_evaluator_process_gets_no_secret(monkeypatch):
+    from real.osworld.evaluator import PASSED_ON
+
+    assert not [name for name in PASSED_ON if is_secret_name(name)]
+    assert not set(PASSED_ON) & set(SECRETS)
+
+
+def test_containers_get_nothing_of_the_environment():
+    from real.containers.spec import ContainerSpec, create_arguments
+    from real.desktop.spec import desktop_spec
+
+    made = create_arguments(desktop_spec("full", image="ours"), name="one", labels={}, bind_address="127.0.0.1")
+    assert leaks(str(made)) == []
+    assert (
+        create_arguments(ContainerSpec(image="x"), name="n", labels={}, bind_address="127.0.0.1").get("environment", {})
+        == {}
+    )

@@ -1,0 +1,176 @@
+"""Desktops that faults strike: where, how long, with which cause, and nothing is left of them."""
+
+import asyncio
+
+import pytest
+
+from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable, cause_of
+from dartsim.sim.faults import Network
+from dartsim.sim.faults.desktops import StruckProvider
+from dartsim.sim.faults.striking import CONTROL
+from dartsim.types import StepResult
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+class Desktop:
+    def __init__(self):
+        self.closed_at = None
+
+    async def reset(self, task, *, seed):
+        await asyncio.sleep(1.0)
+        return ("reset", task, seed)
+
+    async def step(self, action):
+        await asyncio.sleep(2.0)
+        return StepResult(action, False)
+
+    async def evaluate(self):
+        await asyncio.sleep(3.0)
+        return 1.0
+
+    async def close(self):
+        self.closed_at = now()
+
+
+class Provider:
+    def __init__(self):
+        self.desktops = []
+
+    async def start(self, slot):
+        await asyncio.sleep(10.0)
+        self.desktops.append(Desktop())
+        return self.desktops[-1]
+
+
+@pytest.fixture
+def provider(make, at):
+    def made(*strikes, **fields):
+        faults = make(**at(*strikes), **fields)
+        inner = Provider()
+        return StruckProvider(inner, faults, Network(faults), host_of=lambda slot: slot % 2), inner, faults
+
+    return made
+
+
+async def test_a_desktop_that_nothing_strikes_takes_its_own_time(provider):
+    struck, inner, _ = provider(("worker_crash", 0.0))
+    desktop = await struck.start(0)
+    assert await desktop.reset("task", seed=7) == ("reset", "task", 7)
+    assert await desktop.step("act") == StepResult("act", False)
+    assert await desktop.evaluate() == 1.0
+    await desktop.close()
+    assert now() == inner.desktops[0].closed_at == 16.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "cause"),
+    [
+        ("vm_never_ready", 300.0, "not_ready"),
+        ("port_clash", 1.0, "port_clash"),
+        ("port_lock_timeout", 10.0, "engine_timeout"),
+    ],
+)
+async def test_a_start_fails_after_its_time(provider, kind, seconds, cause):
+    struck, inner, faults = provider((kind, 0.0))
+    with pytest.raises(EnvStartFailed) as failed:
+        await struck.start(0)
+    assert (cause_of(failed.value), now(), inner.desktops) == (cause, seconds, [])
+    assert (faults.counts[f"fault/{kind}"], faults.counts[f"fault_seconds/{kind}"]) == (1, seconds)
+    await struck.start(0)
+
+
+async def test_an_action_fails_instead_of_being_done(provider):
+    struck, _, _ = provider(("action_timeout", 0.0))
+    desktop = await struck.start(0)
+    with pytest.raises(EnvBroken) as failed:
+        await desktop.step("act")
+    assert (cause_of(failed.value), now()) == ("action_uncertain", 100.0)
+
+
+async def test_an_evaluator_fails_and_gives_no_score(provider):
+    struck, _, _ = provider(("evaluator_blind", 0.0))
+    desktop = await struck.start(0)
+    with pytest.raises(ScoreUnavailable) as failed:
+        await desktop.evaluate()
+    assert cause_of(failed.value) == "getter_failed"
+
+
+async def test_what_only_takes_longer_fails_nothing(provider):
+    struck, _, faults = provider(("app_not_painted", 0.0, 12.0), ("host_overload", 0.0, 100.0, 0))
+    desktop = await struck.start(0)
+    started = now()
+    assert started > 10.0, "a slow host boots slowly"
+    assert await desktop.reset("task", seed=7)
+    slower = faults.spells("host_overload", 0).value
+    assert now() - started == pytest.approx(12.0 + slower * 1.0)
+
+
+async def test_a_host_that_is_lost_takes_its_desktops_along_and_starts_none_until_it_is_back(provider):
+    struck, _, faults = provider(("host_lost", 11.0, 100.0, 0))
+    lost, other = await asyncio.gather(struck.start(0), struck.start(1))
+    assert await other.step("act")
+    with pytest.raises(EnvBroken) as failed:
+        await lost.step("act")
+    assert cause_of(failed.value) == "vm_refused"
+    with pytest.raises(EnvStartFailed) as failed:
+        await struck.start(0)
+    assert cause_of(failed.value) == "engine_missing"
+    await asyncio.sleep(100.0)
+    with pytest.raises(EnvBroken):
+        await lost.step("act")  # the host is back, what ran on it is not
+    assert await (await struck.start(0)).step("act")
+    assert faults.counts["fault/host_lost"] == 1
+
+
+async def test_a_start_that_a_lost_host_interrupts_leaves_nothing(provider):
+    struck, inner, _ = provider(("host_lost", 5.0, 100.0, 0))
+    with pytest.raises(EnvStartFailed):
+        await struck.start(0)
+    assert inner.desktops[0].closed_at == now() == 10.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_clock_that_is_off_by_more_than_a_lease_costs_the_desktops(provider, seed):
+    struck, _, faults = provider(("clock_skew", 5.0, 1000.0, 0), seed=seed)
+    desktop = await struck.start(0)
+    if faults.spells("clock_skew", 0).value <= 870.0:
+        assert await desktop.step("act")
+        assert faults.counts["fault/clock_skew"] == 0
+        return
+    with pytest.raises(EnvBroken) as failed:
+        await desktop.step("act")
+    assert cause_of(failed.value) == "container_gone"
+    assert faults.counts["fault/clock_skew"] == 1
+
+
+async def test_a_leaked_desktop_is_reaped_later(provider):
+    struck, inner, _ = provider(("container_leaked", 0.0, 900.0))
+    desktop = await struck.start(0)
+    await desktop.close()
+    assert inner.desktops[0].closed_at is None
+    await asyncio.sleep(1000.0)
+    assert inner.desktops[0].closed_at == 910.0
+
+
+async def test_a_start_whose_answer_never_comes_leaves_nothing(provider):
+    struck, inner, faults = provider(("network_partition", 5.0, 500.0, 0))
+    assert struck._network.cut_until(CONTROL, "host-0", 0.0) == (None, 0.0)
+    with pytest.raises(EnvStartFailed) as failed:
+        await struck.start(0)
+    assert cause_of(failed.value) == "engine_missing"
+    assert inner.desktops[0].closed_at == now() == 100.0
+    assert faults.counts["fault/network_partition"] == 1
+
+
+@pytest.mark.parametrize("after", [1.0, 11.0, 25.0])
+async def test_a_start_that_is_cancelled_leaves_nothing(provider, after):
+    struck, inner, _ = provider(("kvm_missing", 0.0, 100.0, 0), ("message_delay", 5.0, 30.0))
+    starting = asyncio.ensure_future(struck.start(0))
+    await asyncio.sleep(after)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    assert all(desktop.closed_at is not None for desktop in inner.desktops)

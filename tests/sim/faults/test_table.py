@@ -1,0 +1,137 @@
+"""The table of faults: complete, sourced, and what a configuration makes of it."""
+
+from collections import Counter
+
+import pytest
+
+from dartsim.config.schema import FaultsConfig
+from dartsim.errors import ConfigError
+from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_kinds, as_data
+
+DEMANDED = {
+    "worker_crash",
+    "worker_slow",
+    "request_hung",
+    "out_of_kv_memory",
+    "weights_torn",
+    "trainer_crash_before_commit",
+    "trainer_crash_during_commit",
+    "trainer_crash_after_commit",
+    "trainer_outage",
+    "store_stall",
+    "disk_full",
+    "clock_skew",
+    "network_partition",
+    "hosts_slow",
+    "host_overload",
+    "host_lost",
+    "message_delay",
+    "message_loss",
+    "message_duplicate",
+    "message_reorder",
+}
+
+
+def config(**fields):
+    return FaultsConfig.model_validate(fields)
+
+
+def test_the_thirty_faults_of_osworld_are_all_there_and_everything_else_that_was_asked_for():
+    assert sorted(kind.number for kind in KINDS.values() if kind.number) == list(range(1, 31))
+    assert set(KINDS) >= DEMANDED
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_every_kind_says_what_happens_how_often_and_where_it_is_known_from(kind):
+    assert kind.what
+    assert kind.source
+    assert tuple(kind.rates) == PROFILES
+    assert list(kind.rates.values()) == sorted(kind.rates.values()), "a calmer profile has a higher rate"
+    assert kind.scope is not Scope.CALL or kind.rates["hostile"] <= 0.1
+    assert kind.cause or kind.effect not in (Effect.FAILS, Effect.LOST, Effect.CRASHES, Effect.TORN, Effect.REFUSES)
+
+
+def test_the_osworld_profile_is_as_bad_as_is_plausible():
+    shares = Counter()
+    for kind in KINDS.values():
+        if kind.scope is Scope.CALL and kind.effect is Effect.FAILS:
+            shares[kind.place] += kind.rates["osworld"]
+    assert 0.01 <= shares[Place.START] + shares[Place.SETUP] <= 0.03
+    assert 0.001 <= shares[Place.STEP] + shares[Place.SCREENSHOT] <= 0.005
+
+
+def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
+    pytest.importorskip("docker", reason="needs the extra `real`")
+    from dartsim.curation import faults as stored
+    from real.containers import errors as containers
+    from real.inference import errors as inference
+    from real.osworld import errors as osworld
+
+    real = {
+        getattr(error, "cause", None)
+        for module in (stored, containers, inference, osworld)
+        for error in vars(module).values()
+    }
+    spoken = {  # by an instance, in real.osworld.failures; or nothing real can be told of it
+        "setup_download_failed",
+        "setup_tabs_failed",
+        "getter_failed",
+        "metric_failed",
+        "metric_unavailable",
+        "load_timeout",
+        "trainer_outage",
+        "trainer_crash_before_commit",
+        "trainer_crash_during_commit",
+        "trainer_crash_after_commit",
+    }
+    assert {kind.cause for kind in KINDS.values() if kind.cause} <= real | spoken
+
+
+def test_none_has_nothing_and_a_scaled_profile_has_its_rates_scaled():
+    assert active_kinds(config()) == {}
+    assert active_kinds(config(profile="hostile", scale=0.0)) == {}
+    assert active_kinds(config(profile="calm", scale=3.0))["port_clash"].rate == pytest.approx(0.0006)
+    assert active_kinds(config(profile="hostile", scale=1e9))["port_clash"].rate == 1.0
+    assert set(KINDS) - set(active_kinds(config(profile="hostile"))) == {"store_full"}
+
+
+def test_single_kinds_are_changed_and_single_strikes_added():
+    active = active_kinds(
+        config(
+            kinds={"worker_crash": {"per_hour": 2.0, "lasts_seconds": 7.0}, "port_clash": {"share": 0.0}},
+            schedule=[
+                {"kind": "host_lost", "at_seconds": 50.0},
+                {"kind": "host_lost", "at_seconds": 10.0, "lasts_seconds": 5.0, "target": 1},
+            ],
+        )
+    )
+    assert list(active) == ["worker_crash", "host_lost"]
+    assert (active["worker_crash"].rate, active["worker_crash"].lasts.mean) == (2.0, 7.0)
+    assert [(s.at, s.seconds, s.target) for s in active["host_lost"].scheduled] == [(10.0, 5.0, 1), (50.0, None, 0)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kinds": {"worker_crsh": {}}}, "no kind of fault 'worker_crsh'; did you mean 'worker_crash'?"),
+        ({"schedule": [{"kind": "x", "at_seconds": 1.0}]}, "no kind of fault 'x'; see `dartsim faults`"),
+        ({"kinds": {"worker_crash": {"share": 0.5}}}, "strikes by worker-hours; give per_hour instead"),
+        ({"kinds": {"port_clash": {"per_hour": 0.5}}}, "strikes by starts; give share instead"),
+        (
+            {"kinds": {"host_lost": {"per_hour": 1.0, "lasts_seconds": {"kind": "x"}}}},
+            "host_lost.lasts_seconds: ",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(fields, message):
+    with pytest.raises(ConfigError) as refused:
+        active_kinds(config(**fields))
+    assert message in str(refused.value)
+
+
+def test_the_table_as_data_is_plain():
+    rows = as_data()
+    assert [row["name"] for row in rows] == list(KINDS)
+    crash = next(row for row in rows if row["name"] == "worker_crash")
+    assert (crash["place"], crash["unit"], crash["correlation"]) == ("worker", "worker-hours", "independent")
+    assert next(row for row in rows if row["name"] == "hosts_slow")["correlation"] == "whole cluster"
