@@ -112,8 +112,8 @@ class Learner(Protocol):
 
         Raises:
             LearnerFault: If the update did not happen; weights are then as before.
-            UpdateUncertain: If nobody knows whether it did. It will be asked for again with the same batch; one that was
-                done is known by its number, and answered without being done again.
+            UpdateUncertain: If nobody knows whether it did. It will be asked for again with the same batch; one that
+                was done is known by its number, and answered without being done again.
         """
         ...
 

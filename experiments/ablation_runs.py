@@ -13,7 +13,6 @@ import numpy as np
 
 from dartsim.config import Config
 from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
-from dartsim.ports import Learner
 from dartsim.run.backend import desktop_maker
 from dartsim.run.learning import EvaluatedLearner, Learning, learner_config, learning, vlm_config
 from dartsim.run.models import Models, models
@@ -132,13 +131,18 @@ class Curve:
 class Cuts:
     """A learner that counts which turns high-entropy selection leaves out: stored successes', and all others."""
 
-    def __init__(self, inner: Learner, settings: Config) -> None:
+    def __init__(self, inner: EvaluatedLearner, settings: Config) -> None:
         self._inner = inner
         selection = settings.curation.selection
         self._rule: TurnSelection = AllTurns()
         if selection.rule == "high_entropy":
             self._rule = HighEntropyTurns(selection.share, keep_stored=selection.keep_stored)
         self.counts: Counter[str] = Counter()
+
+    @property
+    def newest(self) -> Weights:
+        """The weights of the last update."""
+        return self._inner.newest
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Count, and train."""

@@ -313,7 +313,7 @@ class StorageConfig(Section):
     )
     checkpoint_every_updates: Positive | None = Field(
         1,
-        description="Updates between checkpoints of a model; a crash costs the updates since the last one. none: never.",
+        description="Updates between checkpoints of a model; a crash costs the updates since the last. none: never.",
     )
     keep_checkpoints: Positive = Field(2, description="Newest checkpoints kept.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -167,7 +168,7 @@ class Alarms:
             return None
         waited = self._now - (track.since - trace.started)
         times = [record.time for record in list(trace.updates)[-INTERVALS:]]
-        usual = median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 2 else None
+        usual = median(b - a for a, b in pairwise(times)) if len(times) > 2 else None
         bound = max(limits.starved_seconds, limits.starved_times * (usual or 0.0))
         if waited <= bound:
             return None

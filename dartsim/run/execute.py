@@ -68,6 +68,7 @@ def execute(
     """
     found = models(config)
     refuse_used(path)
+    trained = learned(found, path, on_step)  # refuses what it cannot use before there is a folder
     with held(path):
         claim(path)
         write_text(path / CONFIG, to_toml(config))
@@ -75,7 +76,6 @@ def execute(
         with closing_store(store):
             if isinstance(store, SqlStore):
                 refuse_stored(store, path)
-            trained = learned(found, path, on_step)
             first = trained.evaluate(Weights(0)) if trained else None
             if isinstance(store, SqlStore):
                 store.save({FIRST: first})

@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from real.osworld.failures import FetchFailed
@@ -55,10 +56,8 @@ def check_host(host: str, allowed: Collection[str]) -> None:
     if name in allowed:
         return
     # What the resolver of the C library would take for an address, such as 127.1 or 0x7f000001.
-    try:
+    with suppress(OSError):
         name = socket.inet_ntoa(socket.inet_aton(name))
-    except OSError:
-        pass
     is_address = ":" in name or name.replace(".", "").isdigit()
     local = name in LOCAL_NAMES or name.endswith(LOCAL_DOMAINS)
     if local or not name or (is_address and not is_public(name)):

@@ -57,9 +57,8 @@ def check_tar(path: Path, *, what: str = "the archive") -> None:
         tarfile.TarError: If it is none.
     """
     with tarfile.open(path) as archive:
-        total = number = 0
-        for member in archive:
-            number += 1
+        total = 0
+        for number, member in enumerate(archive, start=1):
             total += member.size
             _check_number(number, what)
             _check_name(member.name, what)

@@ -74,7 +74,7 @@ def test_a_state_that_is_not_written_with_its_rows_is_found_out(tmp_path, monkey
 def test_processes_are_killed_and_go_on(tmp_path):
     ended, ledger = killed("dart", 3, 3, tmp_path, mean_seconds=1.0)
     assert ledger.violations == {}
-    assert ended == 1
+    assert ended >= 1  # the more, the faster the machine
     summary = json.loads((tmp_path / "run-0" / "summary.json").read_text())
     assert summary["simulated_hours"] == pytest.approx(6.0, rel=0.01)
     lines = (tmp_path / "run-0" / "metrics.jsonl").read_text().splitlines()

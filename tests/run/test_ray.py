@@ -83,6 +83,7 @@ def train(*overrides, kill=None):
     return trained, result
 
 
+@pytest.mark.soak
 def test_a_model_learns_with_every_part_on_ray():
     trained, result = train()
     counts = result.trace.counts

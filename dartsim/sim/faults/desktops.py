@@ -95,8 +95,10 @@ class StruckDesktop:
     async def _reap(self, seconds: float) -> None:
         try:
             await asyncio.sleep(seconds)
-        finally:
+        except asyncio.CancelledError:  # the run ends; not when it was abandoned, where nothing may be awaited
             await self._inner.close()
+            raise
+        await self._inner.close()
 
     async def _call(self, hazards: Hazards, error: type[DartsimError], work: Callable[[], Awaitable[Any]]) -> Any:
         try:
