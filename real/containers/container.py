@@ -79,9 +79,10 @@ class Container:
         def run(container: Any) -> tuple[int, bytes]:
             api = container.client.api
             identity = api.exec_create(container.id, list(argv), user=user)["Id"]
-            # As a stream: a whole answer is closed by the package, which over ssh fails if the other side was first.
-            output = b"".join(api.exec_start(identity, stream=True))
-            return int(api.exec_inspect(identity)["ExitCode"]), output
+            # The package closes a whole answer, and over ssh fails to if the other side was first; a stream it leaves.
+            over_ssh = api.base_url.startswith("http+docker://ssh")
+            output = b"".join(api.exec_start(identity, stream=True)) if over_ssh else api.exec_start(identity)
+            return int(api.exec_inspect(identity)["ExitCode"]), bytes(output or b"")
 
         return await self._call(run)
 

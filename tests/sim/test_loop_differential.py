@@ -274,7 +274,10 @@ def run_on(make_loop, program):
         await interpreter.top(program)
 
     try:
-        loop.run_until_complete(main())
+        try:
+            loop.run_until_complete(main())
+        except asyncio.CancelledError:  # a program may cancel a task that its last gather waits for
+            log.append((loop.time(), "cancelled"))
         while tasks := pending_tasks(loop):
             for task in tasks:
                 task.cancel()

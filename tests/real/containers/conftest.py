@@ -94,8 +94,9 @@ class FakeEngine:
             containers=self._list,
             remove_container=self._remove,
             volumes=self._list_records,
+            base_url="http+docker://localhost",
             exec_create=lambda container, argv, user: {"Id": " ".join(argv)},
-            exec_start=lambda identity, stream: iter([identity[:1].encode(), identity[1:].encode()]),
+            exec_start=lambda identity: identity.encode(),
             exec_inspect=lambda identity: {"ExitCode": 0},
             remove_volume=lambda name, force: self.records.pop(name, None),
         )

@@ -51,17 +51,23 @@ class HalfPictures:
     def __init__(self, port):
         self.port = port
         self.halves = False
+        self.tasks = set()
 
     @contextlib.asynccontextmanager
     async def serving(self):
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
             yield server.sockets[0].getsockname()[1]
+        for task in self.tasks:  # a closed server goes on with the connections that it has
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _serve(self, reader, writer):
+        self.tasks.add(asyncio.current_task())
         try:
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.port)
             asking = asyncio.create_task(self._ask(reader, up_writer))
+            self.tasks.add(asking)
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 head = await up_reader.readuntil(b"\r\n\r\n")
                 await self._answer(head, up_reader, writer)
