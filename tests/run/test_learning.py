@@ -43,6 +43,7 @@ def test_what_a_grammar_cannot_write_is_not_stored():
     assert len(pool) == 0
 
 
+@pytest.mark.soak
 def test_a_warm_start_raises_success():
     changes = ("tasks.count=96", "tasks.held_out=48")
     _, cold = built(*changes)

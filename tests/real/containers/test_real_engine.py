@@ -263,6 +263,7 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
         theirs.remove(force=True)
 
 
+@pytest.mark.soak
 def test_a_hundred_random_kills_leak_nothing(real_engine):
     rng = np.random.default_rng(0)
     killed = 0

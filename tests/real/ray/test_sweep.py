@@ -94,6 +94,7 @@ def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
     assert map_runs(once, [str(tmp_path / "mark")], address="local") == ["second"]
 
 
+@pytest.mark.soak
 def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
     from dartsim.cli.compare import plan, run_jobs
     from dartsim.cli.on_ray import run_jobs_on_ray
