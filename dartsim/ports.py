@@ -145,7 +145,7 @@ class Store(Protocol):
         ...
 
     def release(self, batch: Batch) -> None:
-        """Return a batch whose update failed: its trajectories are ``recorded`` again."""
+        """Return a batch whose update failed: its trajectories are ``eligible`` again, as they were before."""
         ...
 
     def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:

@@ -53,7 +53,7 @@ class Drop(StrEnum):
     REPLACED = "replaced"
     """A failure of a group in which all failed, whose place a stored success took."""
     STALE = "stale"
-    """Older than the staleness bound allows when a batch was chosen."""
+    """Older than the staleness bound allows when a batch was chosen, or of a group that was withdrawn for that."""
     UNUSED = "unused"
     """Eligible, but the run ended before a batch took it."""
     LOST = "lost"

@@ -338,6 +338,29 @@ def desktop_kills() -> str:
     return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
 
 
+def learner_speed() -> str:
+    """The learner and the worker beside their rivals."""
+    rows = [
+        [row["what"], row["peer_name"], f"{row['ours']:,.1f}", f"{row['peer']:,.1f}", f"{row['ratio']:.2f}x"]
+        for row in recorded("learner_speed")["rows"]
+    ]
+    return table(["", "beside", "ours", "theirs", "better by"], rows)
+
+
+def mock_speed() -> str:
+    """Steps a CPU second of the mock desktop by size of the picture, and of MiniGrid."""
+    figures = recorded("mock_speed")
+    rows = []
+    for row in figures["sizes"]:
+        speeds = row["steps_per_second"]
+        theirs = "–" if speeds["minigrid"] is None else f"{speeds['minigrid']:,.0f}"
+        cells = [f"{speeds[name]:,.0f}" for name in ("mock_desktop", "mock_desktop_click")]
+        rows.append([f"{row['width']} × {row['height']}", *cells, theirs])
+    memory = figures["memory"]
+    about = f"{memory['num_desktops']:,} desktops in one process take {memory['kb_per_desktop']:.0f} kB each.\n"
+    return table(["pixels", "mixed tasks", "clicks", "MiniGrid"], rows) + "\n" + about
+
+
 def ray_overhead() -> str:
     """Milliseconds a call in one process and through Ray."""
     figures = recorded("ray_overhead")
@@ -399,6 +422,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "fault-costs": lambda: table(*cost_rows(recorded("faults"))),
     "fault-provenance": lambda: faults_provenance(recorded("faults")),
     "ray-overhead": ray_overhead,
+    "learner-speed": learner_speed,
+    "mock-speed": mock_speed,
     "crashes": crashes,
     "timers": timers,
     "turns": turns,

@@ -41,6 +41,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]",
 )
 app.command("run", epilog=run.EXAMPLES)(run.run)
@@ -54,10 +55,10 @@ app.command("eval", epilog=model.EVAL_EXAMPLES)(model.evaluate)
 app.command("watch", epilog=model.WATCH_EXAMPLES)(model.watch)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("report")(inspect.report)
+app.command("report", epilog=inspect.REPORT_EXAMPLES)(inspect.report)
 app.command("status", epilog=status.EXAMPLES)(status.status)
-app.command("presets")(inspect.presets)
-app.command("profiles")(inspect.profiles)
+app.command("presets", epilog=inspect.PRESETS_EXAMPLES)(inspect.presets)
+app.command("profiles", epilog=inspect.PROFILES_EXAMPLES)(inspect.profiles)
 app.command("faults", epilog=faults.EXAMPLES)(faults.faults)
 app.command("fuzz", epilog=fuzz.EXAMPLES)(fuzz.fuzz)
 app.command("replay", epilog=fuzz.REPLAY_EXAMPLES)(fuzz.replay)

@@ -33,7 +33,10 @@ NAMED = 5
 
 def collect(
     config: Annotated[
-        Path | None, typer.Argument(help="A TOML file; its tasks are collected for. Default: RUN's, or preset tiny.")
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG", help="A TOML file; its tasks are collected for. Default: RUN's, or preset tiny."
+        ),
     ] = None,
     oracle: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="The scripted oracle solves each task N times.")

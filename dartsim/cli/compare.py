@@ -78,7 +78,7 @@ class Job:
 
 
 def compare(
-    presets: Annotated[list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET...")],
+    presets: Annotated[list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET")],
     overrides: Overrides = None,
     hours: Hours = None,
     faults: FaultsOption = None,
@@ -143,6 +143,12 @@ def plan(
     from dartsim.config import load
     from dartsim.run.models import models
 
+    files = [name for name in presets if name.endswith(".toml") or Path(name).is_file()]
+    if files:
+        raise ConfigError(
+            f"compare takes presets, not files, and got {', '.join(files)}; `dartsim run FILE` runs one, "
+            "`dartsim presets` lists presets"
+        )
     if folder.exists():
         raise ConfigError(f"{folder} exists already; give another folder with --out")
     jobs: list[Job] = []
@@ -150,8 +156,21 @@ def plan(
         for seed in range(seeds):
             config = load(preset_name=preset, workload_name=workload, overrides=[*overrides, f"run.seed={seed}"])
             models(config)
+            _refuse_without_engine(config)
             jobs.append(Job(len(jobs), config, folder / f"{preset}-seed{seed}"))
     return jobs
+
+
+def _refuse_without_engine(config: Config) -> None:
+    """Refuse a preset on real desktops where no engine of this machine answers."""
+    local = all(host.url is None for host in config.desktop.hosts.values())
+    if config.backend.desktops not in ("desktop", "osworld") or not local:
+        return
+    from dartsim.cli.doctor import State, check_engine
+
+    engine = check_engine()
+    if engine.state is not State.OK:
+        raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.type}")
 
 
 def run_jobs(jobs: Sequence[Job]) -> None:

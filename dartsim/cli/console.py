@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
+from dartsim.errors import ConfigError
+
 out = Console()
 errors = Console(stderr=True)
 
@@ -37,9 +39,19 @@ def printable(text: str) -> str:
 
 
 def write_json(value: Any, target: str) -> None:
-    """Write a result as JSON to a file, or to standard output for ``-``."""
+    """Write a result as JSON to a file, or to standard output for ``-``.
+
+    Raises:
+        ConfigError: If the file cannot be written.
+    """
     text = json.dumps(value, indent=2) + "\n"
     if target == "-":
         sys.stdout.write(text)
-    else:
+        return
+    try:
         Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"--json {target} cannot be written: {error.strerror}; name a file in a folder that can be written to, "
+            "or - for standard output"
+        ) from None

@@ -55,7 +55,7 @@ class Row:
 
 
 def tasks(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TASK]...", help="Ids; default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="TASK", help="Ids; default: all.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Play each oracle, and do nothing, on real desktops.")] = False,
     gif: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as GIF.")
@@ -74,6 +74,8 @@ def tasks(
     """
     from real.desktop.tasks.oracles import ORACLES
 
+    if gif is not None and gif.exists() and not gif.is_dir():
+        raise ConfigError(f"--gif {gif} is not a folder; name one, which is made if it is not there")
     chosen = _chosen(names or [])
     if not check and gif is None:
         rows = [Row(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
@@ -86,7 +88,10 @@ def tasks(
     from real.desktop import build, desktop_spec
 
     if gif is not None:
-        gif.mkdir(parents=True, exist_ok=True)
+        try:
+            gif.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--gif {gif} cannot be made: {error.strerror}; name another folder") from None
     image = asyncio.run(build(variant.value, settings, office=office))
     spec = desktop_spec(variant.value, width=width, height=height, image=image)
     rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))

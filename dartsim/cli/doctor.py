@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import platform
 import shutil
 import subprocess
@@ -13,16 +12,16 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
 
 import psutil
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import out
+from dartsim.cli.console import out, write_json
+from dartsim.cli.options import JsonInstead
 
-EXAMPLES = "Examples:\n\ndartsim doctor\n\ndartsim doctor --json | jq .works"
+EXAMPLES = "Examples:\n\ndartsim doctor\n\ndartsim doctor --json - | jq .works"
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
@@ -73,7 +72,7 @@ NEEDS = {
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_file: JsonInstead = None,
 ) -> None:
     """Look at this machine: what works, what is missing, what to type.
 
@@ -81,9 +80,8 @@ def doctor(
     """
     checks = examine()
     works = {use: works_with(checks, needs) for use, needs in NEEDS.items()}
-    if as_json:
-        facts = {"works": works, "checks": [asdict(check) for check in checks]}
-        typer.echo(json.dumps(facts, indent=2))
+    if json_file is not None:
+        write_json({"works": works, "checks": [asdict(check) for check in checks]}, json_file)
     else:
         out.print(_table(checks))
         out.print()

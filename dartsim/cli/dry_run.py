@@ -18,6 +18,7 @@ from rich.console import Console
 from dartsim.cli.missing import VARIABLE, missing
 from dartsim.config import Config
 from dartsim.run.estimate import VM_GIB, desktops_by_host, engine_places, estimate
+from dartsim.run.models import models
 from dartsim.run.ray import Kind, actors, placed
 
 PORT = "PORT"
@@ -36,9 +37,12 @@ def plan(config: Config) -> dict[str, Any]:
     """Return what a run of this configuration would start, as plain values.
 
     Raises:
-        ConfigError: If it could not work on any machine: numbers do not match, or parts do not fit where they are put.
+        ConfigError: If it could not work on any machine: a name is unknown, numbers do not match, or parts do not fit
+            where they are put.
+        TaskFileError: If a task file that is there cannot be used.
     """
     needed = estimate(config)
+    models(_with_tasks(config))
     return {
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",
@@ -49,6 +53,14 @@ def plan(config: Config) -> dict[str, Any]:
         "memory": None if needed is None else needed.as_json(),
         "missing": [one._asdict() for one in missing(config, needed)],
     }
+
+
+def _with_tasks(config: Config) -> Config:
+    """Return the configuration with tasks that are there: those that are not are told among what is missing."""
+    tasks = config.tasks
+    if tasks.source != "osworld" or (Path(str(tasks.folder)) / f"{tasks.list_name}.json").is_file():
+        return config
+    return config.model_copy(update={"tasks": tasks.model_copy(update={"source": "generated"})})
 
 
 def _placed(config: Config, kind: Kind, found: dict[str, Any]) -> dict[str, Any]:

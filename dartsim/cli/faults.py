@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import out, write_json
+from dartsim.cli.options import Json
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -22,9 +23,7 @@ def faults(
     sources: Annotated[bool, typer.Option("--sources", help="Also say what happens, and where it is known from.")] = (
         False
     ),
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON; - for standard output.")
-    ] = None,
+    json_file: Json = None,
 ) -> None:
     """List the kinds of faults that can strike a modelled cluster, with their rates in each profile.
 

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Out, new_folder
+from dartsim.cli.options import Json, Out, new_folder, refuse_file
 from dartsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def fuzz(
         bool, typer.Option("--planted/--no-planted", help="Whether a quarter of the time shows that bugs are found.")
     ] = True,
     out_folder: Out = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output."),
-    ] = None,
+    json_file: Json = None,
 ) -> None:
     """Search for a schedule under which the control plane breaks a rule.
 
@@ -68,6 +65,7 @@ def fuzz(
     from real.machine import usable_cores
 
     presets = _presets(preset, faults)
+    refuse_file(out_folder)
     workers = processes or usable_cores()
     share = PLANTED_SHARE if planted else 0.0
     began = time.monotonic()
@@ -87,12 +85,9 @@ def fuzz(
 
 
 def replay(
-    token: Annotated[str, typer.Argument(help="What `dartsim fuzz` printed.")],
+    token: Annotated[str, typer.Argument(help="What `dartsim fuzz` printed.", metavar="TOKEN")],
     out_folder: Out = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Also write what happened as JSON; - for standard output."),
-    ] = None,
+    json_file: Json = None,
 ) -> None:
     """Play a case of `dartsim fuzz` again, to the byte, and write its folder.
 
@@ -102,6 +97,7 @@ def replay(
     from dartsim.fuzz.folder import write_folder
 
     case = from_token(token)
+    refuse_file(out_folder)
     with _hushed():
         outcome = play_case(case, keep=True)
     folder = write_folder(out_folder or new_folder(f"replay-{outcome.event_hash}"), outcome)

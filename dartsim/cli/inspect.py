@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import out
-from dartsim.cli.options import Overrides
+from dartsim.cli.console import out, write_json
+from dartsim.cli.options import (
+    FaultsOption,
+    JsonInstead,
+    Overrides,
+    ProfileOption,
+    WorkloadOption,
+    json_target,
+    settings,
+)
 
 config_app = typer.Typer(help="Show a resolved configuration, or every setting there is.", no_args_is_help=True)
+
+REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
+PRESETS_EXAMPLES = "Examples:\n\ndartsim presets\n\ndartsim presets --json - | jq 'keys'"
+PROFILES_EXAMPLES = "Examples:\n\ndartsim profiles\n\ndartsim run --preset dart --profile osworld"
+SHOW_EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim config show --preset dart > my.toml\n\n"
+    "dartsim config show --preset areal-eta4 --workload osworld --faults calm"
+)
+SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
 
 
 def report(
@@ -30,14 +47,14 @@ def report(
 
 
 def presets(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_file: JsonInstead = None,
 ) -> None:
     """List the presets: what each is, where it comes from, where it departs from that."""
     from dartsim.config import presets as known
 
     abouts = {name: tree.get("about", {}) for name, tree in known().items()}
-    if as_json:
-        typer.echo(json.dumps(abouts, indent=2))
+    if json_file is not None:
+        write_json(abouts, json_file)
         return
     table = Table(show_edge=False, pad_edge=False, header_style="bold", show_lines=True)
     for column in ("preset", "what", "source", "departures"):
@@ -69,28 +86,44 @@ def profiles() -> None:
     out.print(gpus)
 
 
-@config_app.command("show")
+@config_app.command("show", epilog=SHOW_EXAMPLES)
 def show(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file.")] = None,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A TOML file.")] = None,
     preset: Annotated[str | None, typer.Option(help="What to build on.")] = None,
+    workload: WorkloadOption = None,
+    profile: ProfileOption = None,
+    faults: FaultsOption = None,
     overrides: Overrides = None,
 ) -> None:
     """Print the resolved configuration as TOML, ready to be edited and run."""
-    from dartsim.config import load, to_toml
+    from dartsim.cli.profiles import load_with_profile
+    from dartsim.config import to_toml
 
-    typer.echo(to_toml(load(config, preset_name=preset, overrides=overrides or [])), nl=False)
+    found = load_with_profile(
+        config,
+        preset_name=preset,
+        workload_name=workload,
+        profile=profile,
+        overrides=settings(overrides, None, None, faults),
+    )
+    typer.echo(to_toml(found), nl=False)
 
 
-@config_app.command("schema")
+@config_app.command("schema", epilog=SCHEMA_EXAMPLES)
 def schema(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON schema instead of a table.")] = False,
+    json_file: Annotated[
+        str | None,
+        typer.Option(
+            "--json", metavar="FILE", callback=json_target, help="Write a JSON schema instead; - for standard output."
+        ),
+    ] = None,
 ) -> None:
     """Print every setting with its default and what it means."""
     from dartsim.config import Config
     from dartsim.config.load import describe
 
-    if as_json:
-        typer.echo(json.dumps(Config.model_json_schema(), indent=2))
+    if json_file is not None:
+        write_json(Config.model_json_schema(), json_file)
         return
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for column in ("setting", "default", "meaning"):

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from dartsim.errors import ConfigError
+
 
 class Desktops(StrEnum):
     """Kinds of desktops."""
@@ -52,9 +54,43 @@ WorkloadOption = Annotated[
         help="Cluster, tasks and latencies laid over the preset: dart, osworld, long-tail, skewed-hosts, laptop, math.",
     ),
 ]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        help="Desktops, or a whole cluster: a name (`dartsim profiles`), a profile.toml that `dartsim measure` wrote, "
+        "or a run's folder.",
+    ),
+]
+
+
+def json_target(target: str | None) -> str | None:
+    """Return where JSON is to be written, if it can be, so that a wrong name is told before any work is done.
+
+    Raises:
+        ConfigError: If it is a folder, or in a folder that is not there.
+    """
+    if target is None or target == "-":
+        return target
+    path = Path(target)
+    if not target or path.is_dir():
+        raise ConfigError(f"--json {target or repr(target)} is no name of a file; give one, or - for standard output")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--json {target}: there is no folder {path.parent}; make it, or name another file")
+    return target
+
+
 Json = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for standard output."),
+    typer.Option(
+        "--json", metavar="FILE", callback=json_target, help="Also write the figures as JSON; - for standard output."
+    ),
+]
+JsonInstead = Annotated[
+    str | None,
+    typer.Option(
+        "--json", metavar="FILE", callback=json_target, help="Write JSON instead of a table; - for standard output."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for what is written; default: a new one in runs/.")]
 
@@ -110,6 +146,17 @@ def settings(
     if seed is not None:
         found.append(f"run.seed={seed}")
     return found
+
+
+def refuse_file(folder: Path | None) -> None:
+    """Refuse what cannot be a folder to write, before any work is done.
+
+    Raises:
+        ConfigError: If it, or a folder that it would lie in, is something else.
+    """
+    for place in () if folder is None else (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise ConfigError(f"--out {folder}: {place} is not a folder; name one, which is made if it is not there")
 
 
 def new_folder(name: str, base: Path = Path("runs")) -> Path:

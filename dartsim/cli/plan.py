@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, Overrides, new_folder
+from dartsim.cli.options import Json, Overrides, ProfileOption, new_folder
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ FILE = "plan.toml"
 def plan(
     gpus: Annotated[int, typer.Option(min=2, help="GPUs, for workers and trainer together.")],
     hosts: Annotated[str, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores.")],
-    profile: Annotated[
-        str, typer.Option(help="Desktops: a profile (`dartsim profiles`), a run's folder, or a profile.toml.")
-    ] = "dart",
-    preset: Annotated[str, typer.Option(help="Whose scheduling and workload are kept.")] = "dartsim",
+    profile: ProfileOption = "dart",
+    preset: Annotated[str | None, typer.Option(help="Whose scheduling and workload are kept; default: dartsim.")] = (
+        None
+    ),
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
     hours: Annotated[
@@ -52,6 +52,7 @@ def plan(
     Every figure is simulated; the closed form stands beside it, with an alarm where they disagree.
     """
     from dartsim.cli.parallel import Counted, job_bars, runner_for
+    from dartsim.cli.profiles import load_with_profile
     from dartsim.run.lab import Prices, as_virtual
     from dartsim.run.lab.closed import checks
     from dartsim.run.lab.planning import Machines, Planner, read_hosts
@@ -59,7 +60,9 @@ def plan(
 
     count, memory_gib, cores = read_hosts(hosts)
     machines = Machines(gpus, count, memory_gib, cores)
-    base = as_virtual(base_of(preset, profile, list(overrides or [])))
+    base = as_virtual(
+        load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
+    )
     prices = Prices(price_gpu_hour, price_host_hour)
     try:
         with runner_for(processes, ray) as runner, job_bars() as progress:
@@ -69,44 +72,15 @@ def plan(
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written")
         raise typer.Exit(130) from None
+    if not made.figures["trained_turns_per_minute"]:
+        errors.print("no update was finished; raise --hours", highlight=False)
+        raise typer.Exit(1)
     held = checks(models(made.config), made.figures)
     path = _write(made, base, machines_text=f"{gpus} GPUs, {hosts}", folder=out_folder or new_folder("plan"))
     if json_file != "-":
         _show(made, held, path)
     if json_file is not None:
         write_json(as_json(made, held, path), json_file)
-
-
-def base_of(preset: str, profile: str, overrides: Sequence[str]) -> Config:
-    """Return the configuration that a plan starts from.
-
-    Args:
-        preset: Whose scheduling and workload are kept.
-        profile: A named profile of desktops, a run's folder, or a file that `dartsim measure` wrote.
-        overrides: Settings.
-
-    Raises:
-        ConfigError: If there is no such preset or profile.
-    """
-    from dartsim.cli.measure import PROFILE
-    from dartsim.config import load
-    from dartsim.errors import ConfigError
-    from dartsim.sim.env_profiles import PROFILES
-    from dartsim.trace.rundir import CONFIG
-
-    path = Path(profile)
-    if profile in PROFILES:
-        return load(preset_name=preset, overrides=[f"cluster.env.profile={profile}", *overrides])
-    if path.is_dir():
-        if (path / PROFILE).is_file():
-            return load(preset_name=preset, profile=path / PROFILE, overrides=overrides)
-        return load(path / CONFIG, overrides=overrides)
-    if path.is_file():
-        return load(preset_name=preset, profile=path, overrides=overrides)
-    raise ConfigError(
-        f"there is no profile, run or file {profile!r}; profiles: {', '.join(PROFILES)}; "
-        "a run's folder, or a profile.toml that `dartsim measure` wrote"
-    )
 
 
 def _write(made: Plan, base: Config, *, machines_text: str, folder: Path) -> Path:

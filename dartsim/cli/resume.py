@@ -25,7 +25,7 @@ EXAMPLES = (
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The run's folder, as `dartsim run` printed it.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, as `dartsim run` printed it.")],
     hours: Annotated[
         float | None, typer.Option(help="Hours of the run's time in all; default: the configuration's.")
     ] = None,

@@ -11,11 +11,13 @@ import typer
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import (
     Backend,
+    Desktops,
     FaultsOption,
     Hours,
     Json,
     Out,
     Overrides,
+    ProfileOption,
     Ray,
     RealTime,
     Workers,
@@ -46,12 +48,12 @@ EXAMPLES = (
 
 
 def run(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file; see `dartsim config schema`.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG", help="A TOML file; see `dartsim config schema`.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
     workload: WorkloadOption = None,
-    profile: Annotated[
-        Path | None, typer.Option(help="A measured cluster to run on, as `dartsim measure` writes it.")
-    ] = None,
+    profile: ProfileOption = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     hours: Hours = None,
@@ -74,18 +76,25 @@ def run(
 ) -> None:
     """Run one system, simulated or real, and write its folder: figures, model, database, traces, report.html.
 
-    Without a configuration or preset this is the main job: a tiny vision-language model learns to click. It needs
-    the extra `train`; the presets with a surrogate policy need nothing.
+    Without a configuration or preset this is the main job: a tiny vision-language model learns to click (preset
+    `tiny`; with --backend desktop, the same on real desktops, preset `desktop`). It needs the extra `train`; the
+    presets with a surrogate policy need nothing.
 
     Ctrl-C ends the run where it is and writes the report so far.
     """
-    from dartsim.config import load
+    from dartsim.cli.profiles import load_with_profile
     from dartsim.run.execute import execute
 
-    default = "tiny" if config is None and preset is None else preset
     given = [*backend_settings(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
     given += ["run.fail_on_alarm=true"] if strict_alarms else []
-    resolved = load(config, preset_name=default, workload_name=workload, profile=profile, overrides=given)
+    resolved = load_with_profile(
+        config,
+        preset_name=preset,
+        default="desktop" if backend is Desktops.DESKTOP else "tiny",
+        workload_name=workload,
+        profile=profile,
+        overrides=given,
+    )
     if twin:
         from dartsim.run.twin import planned
 

@@ -14,14 +14,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import out, printable
+from dartsim.cli.console import out, printable, write_json
+from dartsim.cli.options import JsonInstead
 from dartsim.trace.alarm import hours
 
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim status runs/dart-seed0\n\n"
     "dartsim status runs/dart-seed0 --watch\n\n"
-    "dartsim status runs/dart-seed0 --json | jq '.parts[] | select(.part == \"trainer\")'"
+    "dartsim status runs/dart-seed0 --json - | jq '.parts[] | select(.part == \"trainer\")'"
 )
 BETWEEN_SECONDS = 1.0
 SLOTS_SHOWN = 6
@@ -30,7 +31,7 @@ ENDED = ("finished", "interrupted", "failed", "crashed")
 
 def status(
     folder: Annotated[Path, typer.Argument(help="A run's folder, running, finished or crashed.", metavar="RUN")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_file: JsonInstead = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the run ends.")] = False,
     each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
 ) -> None:
@@ -39,16 +40,20 @@ def status(
     It reads what the run writes down now and then, and asks nothing of the run itself.
     """
     if not watch:
-        _print(read_status(folder), as_json=as_json, each=each)
+        found = read_status(folder)
+        if json_file is not None:
+            write_json(found, json_file)
+        else:
+            out.print(_page(found, each=each))
         return
-    if as_json:
-        _stream(folder)
+    if json_file is not None:
+        _stream(folder, json_file)
         return
     with Live(console=out, auto_refresh=False, transient=True) as live:
         while (found := read_status(folder))["state"] not in ENDED:
             live.update(_page(found, each=each), refresh=True)
             time.sleep(BETWEEN_SECONDS)
-    _print(found, as_json=False, each=each)
+    out.print(_page(found, each=each))
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -61,6 +66,8 @@ def read_status(folder: Path) -> dict[str, Any]:
     from dartsim.run.watch import STATUS, is_running
     from dartsim.trace.rundir import SUMMARY
 
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
     running = is_running(folder)  # before the file: who ends in between has written its end
     path = folder / STATUS
     try:
@@ -90,23 +97,19 @@ def shown(alarm: Mapping[str, Any]) -> str:
     )
 
 
-def _stream(folder: Path) -> None:
-    """Print one line of JSON whenever the status has changed, until the run ends."""
+def _stream(folder: Path, target: str) -> None:
+    """Print one line of JSON whenever the status has changed, until the run ends; a file has the newest only."""
     last: dict[str, Any] = {}
     while last.get("state") not in ENDED:
         if last:
             time.sleep(BETWEEN_SECONDS)
         found = read_status(folder)
         if found != last:
-            typer.echo(json.dumps(found))
+            if target == "-":
+                typer.echo(json.dumps(found))
+            else:
+                write_json(found, target)
         last = found
-
-
-def _print(found: Mapping[str, Any], *, as_json: bool, each: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    else:
-        out.print(_page(found, each=each))
 
 
 def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Hours, Json, Overrides, new_folder, settings
+from dartsim.cli.options import Hours, Json, Overrides, ProfileOption, WorkloadOption, new_folder, settings
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -49,13 +49,15 @@ RayAddress = Annotated[
 
 
 def tune(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file; see `dartsim config schema`.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG", help="A TOML file; see `dartsim config schema`.")
+    ] = None,
     space: Annotated[
         str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other (see docs/lab.md).")
     ] = "",
     preset: Annotated[str | None, typer.Option(help="What to build on; default: dart-measured.")] = None,
-    workload: Annotated[str | None, typer.Option(help="Cluster, tasks and latencies laid over the preset.")] = None,
-    profile: Annotated[Path | None, typer.Option(help="A measured cluster, as `dartsim measure` writes it.")] = None,
+    workload: WorkloadOption = None,
+    profile: ProfileOption = None,
     objective: Annotated[
         list[str] | None, typer.Option(help="Figure to raise (or lower: FIGURE:min); repeatable.", metavar="FIGURE")
     ] = None,
@@ -83,7 +85,7 @@ def tune(
     The study is kept in FOLDER/study.db: the same command goes on with it after Ctrl-C, or with a larger --budget.
     Trials do not depend on the number of cores. Needs the extra `lab`.
     """
-    from dartsim.config import load
+    from dartsim.cli.profiles import load_with_profile
     from dartsim.errors import ConfigError
     from dartsim.run.lab.objectives import objective as objective_of
     from dartsim.run.lab.prices import Prices
@@ -93,11 +95,11 @@ def tune(
     require_optuna()
     if not space:
         raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
-    default = "dart-measured" if config is None and preset is None else preset
     asked = Asked(
-        base=load(
+        base=load_with_profile(
             config,
-            preset_name=default,
+            preset_name=preset,
+            default="dart-measured",
             workload_name=workload,
             profile=profile,
             overrides=settings(overrides, hours, None),

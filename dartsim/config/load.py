@@ -21,6 +21,9 @@ Tree = dict[str, Any]
 NONE = "none"
 """How a setting that may be absent says so, because TOML has no null."""
 
+LIKE = 0.55
+"""Last parts of names that are at least so alike (``difflib``) may be meant for each other."""
+
 
 def presets() -> dict[str, Tree]:
     """Return every preset as a tree, by name; each has a ``[about]`` table with title, source, departures."""
@@ -105,29 +108,39 @@ def load(
 
     Args:
         file: A TOML file; its top-level ``preset`` names what it builds on.
-        preset_name: What to build on instead; ``dart`` if neither says.
+        preset_name: What to build on where the file does not say; ``dart`` if neither does.
         workload_name: What is laid over the preset, below the file: cluster, tasks and latencies.
         profile: Another TOML file, laid over the first: settings that were measured.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
     Raises:
         ConfigError: On an unknown key (with the nearest valid one), a wrong type or unit, or a combination
-            that cannot work.
+            that cannot work; if the file builds on another preset than the one that was asked for.
     """
-    own = _read(file) if file else {}
+    own = _read(file) if file is not None else {}
+    said = own.get("preset")
     if profile is not None:
         own = lay_profile(own, _read(profile))
-    own.pop("about", None)  # of a preset's file that was copied, or of a profile
     for override in overrides:
         own = merge(own, parse_override(override))
-    name = preset_name or own.get("preset", "dart")
+    name = own.get("preset", "dart") if preset_name is None else preset_name
     if not isinstance(name, str):
         raise ConfigError(f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}")
+    if said is not None and name != said:
+        raise ConfigError(
+            f"{file} builds on preset {said!r}, and {name!r} was asked for; what the file sets would hold all the "
+            f"same. Leave --preset out, or take the line `preset` and what should be {name!r}'s out of the file"
+        )
     base: Tree = preset(name)
-    laid = workload_name or own.get("workload", NONE)
+    laid = own.get("workload", NONE) if workload_name is None else workload_name
     if laid != NONE:
-        base = lay_workload(base, str(laid))
         own["workload"] = str(laid)
+        base = lay_workload(base, str(laid))
+        if (kind := merge(base, own).get("policy", {}).get("kind")) == "vlm":
+            raise ConfigError(
+                f"a workload goes over a preset with a surrogate policy, and {name!r} has policy.kind = {kind!r}; "
+                f"leave --workload {laid} out, or name another preset"
+            )
     return from_tree({**merge(base, own), "preset": name})
 
 
@@ -226,14 +239,25 @@ def _value(text: str) -> Any:
 
 
 def _read(file: Path) -> Tree:
+    """Return a file's settings, without what it says about itself.
+
+    Raises:
+        ConfigError: If it cannot be read, is not TOML, or has a key that the schema does not have.
+    """
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        tree = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no configuration file {file}") from None
+        hint = f"; for a preset: --preset {file}" if str(file) in _names("presets") else ""
+        raise ConfigError(f"there is no configuration file {file}{hint}") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
+    tree.pop("about", None)  # of a preset's file that was copied, or of a profile
+    unknown = list(_unknown_keys(tree, Config, ()))
+    if unknown:
+        raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown))
+    return tree
 
 
 def _unknown_keys(tree: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...]) -> Iterable[str]:
@@ -242,7 +266,8 @@ def _unknown_keys(tree: Mapping[str, Any], model: type[BaseModel], path: tuple[s
         field = model.model_fields.get(key)
         if field is None:
             place = ".".join((*path, key))
-            yield f"unknown key {place!r}{_nearest(place, valid_keys())}"
+            sections = _sections() if not isinstance(value, Mapping) and path else {".".join(path)}
+            yield f"unknown key {place!r}{_nearest(place, [known for known in valid_keys() if known not in sections])}"
             continue
         section = next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
         if section is not None and get_origin(field.annotation) is dict:  # tables by name
@@ -290,15 +315,14 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest name: one of the same last part, a like one, or one of a like last part."""
+    """Return a hint at the nearest name: one of the same last part, or else of a like one."""
     known = list(known)
     last = name.rsplit(".", 1)[-1]
-    by_last = {key.rsplit(".", 1)[-1]: key for key in known}
-    close = (
-        get_close_matches(name, [key for key in known if key.endswith("." + last)], 1, 0.0)
-        or get_close_matches(name, known, 1, 0.75)
-        or [by_last[key] for key in get_close_matches(last, by_last, 1, 0.5)]
-    )
+    by_last: dict[str, list[str]] = {}
+    for key in known:
+        by_last.setdefault(key.rsplit(".", 1)[-1], []).append(key)
+    like = [key for part in get_close_matches(last, by_last, len(by_last) or 1, LIKE) for key in by_last[part]]
+    close = get_close_matches(name, by_last.get(last) or like, 1, 0.0)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

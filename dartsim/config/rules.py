@@ -39,13 +39,7 @@ def broken_rules(config: Config) -> Iterator[str]:
             f'curation.store = "{curation.store}" is no store: wanted "memory", "sqlite", or a URL like '
             '"postgresql://user@host/name".'
         )
-    wanted = batch.min_groups * attempts.most
-    if curation.max_ahead is not None and curation.max_ahead < wanted:
-        yield (
-            f"a batch needs {wanted} attempts (curation.batch.min_groups = {batch.min_groups} groups of "
-            f"{attempts.most}), but curation.max_ahead = {curation.max_ahead} admits fewer before the next "
-            f"version: the trainer would wait for ever. Set curation.max_ahead to at least {wanted}."
-        )
+    yield from publication_rules(config)
     bound = curation.staleness.bound
     if bound is not None and curation.max_ahead is not None:
         admits = (bound + 1) * batch.max_groups * attempts.most
@@ -74,12 +68,57 @@ def broken_rules(config: Config) -> Iterator[str]:
         yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
 
+def publication_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every way in which a publication would wait for attempts that wait for it."""
+    curation, trainer = config.curation, config.trainer
+    updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.bound
+    groups = groups_of_publication(config)
+    wanted = groups * curation.attempts.most
+    if ahead is not None and trainer.publish_wait != "nothing":
+        yield (
+            f'trainer.publish_wait = "{trainer.publish_wait}" waits for groups that were begun, and curation.max_ahead '
+            f"= {ahead} attempts may keep their last ones from starting until there is a publication: both would wait "
+            "for ever. Leave curation.max_ahead out, and bound whole groups: curation.admission.ahead_batches."
+        )
+    elif ahead is not None and ahead < wanted:
+        yield (
+            f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of "
+            f"{curation.attempts.most}, by curation.batch and trainer.publish_every = {updates}), but "
+            f"curation.max_ahead = {ahead} admits fewer before the next version: the trainer would wait for ever. Set "
+            f"curation.max_ahead to at least {wanted}."
+        )
+    if bound is not None and bound < updates - 1:
+        yield (
+            f"curation.staleness.bound = {bound} is too small for trainer.publish_every = {updates}: before the last "
+            f"update of a publication the trainer is {updates - 1} versions ahead of all workers, and whatever they "
+            "make would be dropped as stale: the trainer would wait for ever. Raise the first to at least "
+            f"{updates - 1}, or lower the second."
+        )
+
+
+def groups_of_publication(config: Config) -> int:
+    """Return how many groups may be used up until there is a publication.
+
+    All updates but the last may take large batches; then the last one still needs a small one.
+    """
+    return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
+
+
+def largest_batch(config: Config) -> int:
+    """Return how many groups a batch may have: no more than may wait for it."""
+    size, waiting = config.curation.batch.max_groups, config.curation.admission.waiting_batches
+    return size if waiting is None else min(size, num_groups(waiting, size))
+
+
 def scheduler_rules(config: Config) -> Iterator[str]:
     """Yield one sentence for every scheduling rule that would wait for ever, or never be asked."""
     curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
     size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
+    ahead = groups_of_publication(config)
+    if trainer.publish_wait == "batch":  # the whole next batch beside all that is trained and not published
+        ahead += largest_batch(config)
     for name, batches, wanted in (
-        ("ahead_batches", admission.ahead_batches, needed * trainer.publish_every),
+        ("ahead_batches", admission.ahead_batches, ahead),
         ("waiting_batches", admission.waiting_batches, needed),
         ("open_batches", admission.open_batches, 1),
         ("ready_batches", admission.ready_batches, needed),
@@ -91,10 +130,11 @@ def scheduler_rules(config: Config) -> Iterator[str]:
                 f"trainer would wait for ever. Set it to at least {wanted / size:g}."
             )
     bound = curation.staleness.bound
-    if trainer.publish_wait == "batch" and (admission.waiting_batches is None or bound == 0):
+    least = trainer.publish_every
+    if trainer.publish_wait == "batch" and (admission.waiting_batches is None or (bound is not None and bound < least)):
         yield (
             'trainer.publish_wait = "batch" waits until the next batch is whole and nothing runs: it needs '
-            "curation.admission.waiting_batches, and curation.staleness.bound of at least 1 or none."
+            f"curation.admission.waiting_batches, and curation.staleness.bound of at least {least} or none."
         )
     if curation.staleness.cancel_running and (bound is None or curation.staleness.measured_by != "start"):
         yield (

@@ -128,6 +128,8 @@ class DataManager:
         self._busy: set[int] = set()
         self._running: dict[int, Attempt] = {}
         """Attempts that were admitted and are not handed over yet."""
+        self._withdrawn: set[int] = set()
+        """Those of them whose group was given up."""
         self._filling: OpenGroup | None = None
         self._replace: deque[OpenGroup] = deque()
         self._open: dict[int, OpenGroup] = {}
@@ -324,8 +326,13 @@ class DataManager:
         Raises:
             InvariantViolated: If the attempt is not running: never admitted, or handed over before.
         """
-        self._finish(trajectory)
-        self._settle()
+        try:
+            self._finish(trajectory)
+            self._settle()
+        except BaseException:
+            # Before anything else is told: the attempt may be nowhere now, and must not be kept so.
+            self._store.suspend()
+            raise
 
     def _finish(self, trajectory: Trajectory) -> None:
         try:
@@ -335,6 +342,8 @@ class DataManager:
                 f"attempt {trajectory.attempt.id} was handed over, but it is not running: every admitted "
                 "attempt is handed over exactly once"
             ) from None
+        withdrawn = trajectory.attempt.id in self._withdrawn
+        self._withdrawn.discard(trajectory.attempt.id)
         self._store.record(trajectory)
         self._trace.attempt_finished(trajectory)
         self._turn_limits.learn((trajectory,))
@@ -342,12 +351,16 @@ class DataManager:
             self._pool.learn((trajectory,), now=asyncio.get_running_loop().time())
         group = self._open.get(trajectory.attempt.group)
         if group is None:
-            self._drop((trajectory,), Drop.MASKED if trajectory.masked else Drop.UNUSED)
+            unmasked = Drop.STALE if withdrawn else Drop.UNUSED
+            self._drop((trajectory,), Drop.MASKED if trajectory.masked else unmasked)
+            self._start_what_may()
             return
         group.finished += 1
         if trajectory.masked:
             self._drop((trajectory,), Drop.MASKED)
-            if group.replaced < self._max_replacements or trajectory.ending is Ending.CANCELLED:
+            # What a crash ended is made again anyway, and is none of those.
+            failed = group.replaced - group.repeated - len(group.again)
+            if failed < self._max_replacements or trajectory.ending is Ending.CANCELLED:
                 group.replaced += 1
                 if group is not self._filling:
                     self._replace.append(group)
@@ -505,7 +518,9 @@ class DataManager:
         self._drop(tuple(group.usable), Drop.STALE)
         if self._requeue_stale:
             self._again.append(group.task)
-        for attempt in [attempt.id for attempt in self._running.values() if attempt.group == group.id]:
+        running = [attempt.id for attempt in self._running.values() if attempt.group == group.id]
+        self._withdrawn.update(running)
+        for attempt in running:
             self.withdraw(attempt)
 
     def _begun(self) -> Iterator[Begun]:
@@ -547,6 +562,7 @@ class DataManager:
     def documents(self) -> dict[str, Any]:
         """Return everything from which ``restore`` goes on, apart from trajectories, as JSON can say it."""
         scheduler = {
+            "update": self.trainer_version,
             "admitted": self.admitted,
             "drawn": self._drawn,
             "groups": self._groups,

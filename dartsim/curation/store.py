@@ -16,6 +16,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from dartsim.curation.pool import own
 from dartsim.errors import InvariantViolated
 from dartsim.ports import Resumable
 from dartsim.types import Batch, Drop, Group, Trajectory, Version
@@ -83,7 +84,7 @@ class MemoryStore:
 
     def eligible(self, group: Group) -> None:
         """Mark a group's own trajectories as eligible."""
-        attempts = own_attempts(group)
+        attempts = _attempts(own(group))
         self._move(attempts, (TrajectoryState.RECORDED,), TrajectoryState.ELIGIBLE)
         self._judged.update(attempts)
 
@@ -163,11 +164,6 @@ class MemoryStore:
                 del live[attempt]
                 self._judged.discard(attempt)
         self.counts[new] += len(attempts)
-
-
-def own_attempts(group: Group) -> list[int]:
-    """Return the numbers of a group's own attempts, without what came from the success pool."""
-    return [t.attempt.id for t in group.trajectories if t.attempt.group == group.id]
 
 
 def _attempts(trajectories: Sequence[Trajectory]) -> list[int]:

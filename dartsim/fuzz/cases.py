@@ -88,7 +88,7 @@ def from_token(token: str) -> Case:
             )
         faults = tuple(Fault(*fault) for fault in tree["faults"])
         return Case(tree["preset"], tree["seed"], tree["choices"], faults, tree["profile"])
-    except (binascii.Error, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (binascii.Error, zlib.error, ValueError, KeyError, TypeError):
         raise ConfigError(
-            f"{token[:40]!r} is not a token of `dartsim fuzz` ({error!r}); give the whole word that it printed"
+            f"{token[:40]!r} is not a token of `dartsim fuzz`; give the whole word that it printed"
         ) from None

@@ -144,6 +144,8 @@ class Look:
         waiting = [t.index for t in self._system.trace.desktops.tracks if t.state == DesktopState.SYNC_WAIT]
         if waiting and routable:
             watch.fail("I8", f"desktops {waiting} wait for a pool that is stopped, and {routable} workers are up")
+        if pool.waiting and routable:
+            watch.fail("I8", f"{pool.waiting} requests wait until a worker is up, and {routable} are")
         size = watch.config.rollout.sync.workers_at_a_time
         taken = sum(slot.track.state in GONE and not slot.apart for slot in pool.workers)
         if size != "all" and taken > size:

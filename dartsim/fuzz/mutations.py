@@ -91,8 +91,8 @@ def _double_lease(old: Any) -> Any:
 
 @_planted(WeightSync, "_load", "a worker counts as newest after a load, though newer weights came during it")
 def _version_skew(old: Any) -> Any:
-    async def load(self: WeightSync, worker: Any) -> Any:
-        fault = await old(self, worker)
+    async def load(self: WeightSync, worker: Any, mode: Any) -> Any:
+        fault = await old(self, worker, mode)
         if fault is None:
             worker.version = self._target.version
         return fault

@@ -71,6 +71,8 @@ class Rollout:
                 async with self._cluster.lease(slot, attempt) as env:
                     trajectory = await play(attempt, env, session, track, self._limits, started=started)
                     del self._playing[attempt.id]
+                    if not scope.expired():  # withdrawn in this very instant: the tear-down goes on
+                        scope.reschedule(None)
                     self._source.finish(trajectory)
         except TimeoutError:
             if not scope.expired():

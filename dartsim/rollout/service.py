@@ -180,10 +180,16 @@ class RolloutService:
         self.bring_up(worker)
         await self._sync.look_again()  # it may have missed a publication
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait until some worker is up, and were not told so."""
+        return sum(not waiter.done() for waiter in self._waiting)
+
     async def wait_until_up(self, track: Track) -> None:
-        """Wait until some worker is up."""
+        """Wait until some worker is up; only the wait for a weight change is counted apart, one for crashes is not."""
         while not self.router.num_routable:
-            track.enter(DesktopState.SYNC_WAIT)
+            changing = any(not worker.apart for worker in self.workers)
+            track.enter(DesktopState.SYNC_WAIT if changing else DesktopState.GENERATING)
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter

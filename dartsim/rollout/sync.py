@@ -76,6 +76,7 @@ class WeightSync:
     weights at once, and the others are visited again. No two loads of a worker ever overlap. A worker that is
     down, or whose loads keep failing, is set apart, so that the others do not stay behind for its sake. But
     weights that failed somewhere and were loaded nowhere never take the last workers that serve: they may be torn.
+    Requests that are kept in a worker that is set apart end with its next load, which is a restart.
     """
 
     def __init__(self, service: Pool, plan: SyncPlan, weights: Weights) -> None:
@@ -87,6 +88,8 @@ class WeightSync:
         self._published = asyncio.Event()
         self._settled = asyncio.Condition()
         self._refusing = 0  # workers whose loads keep failing
+        self._refused: Version = -1  # newest version that could not be loaded somewhere
+        self._held = False  # whether a change waits, since what it would load may be torn
 
     def publish(self, weights: Weights) -> None:
         """Make these the target; older ones than the present target are ignored."""
@@ -107,11 +110,17 @@ class WeightSync:
         await self._tell()
 
     async def settled(self, version: Version) -> None:
-        """Wait until every worker that is not set apart serves ``version`` or a newer one, and one at least."""
+        """Wait until every worker that is not set apart serves ``version`` or a newer one, and one at least.
+
+        Or until the change is held back, because workers refused that version and nobody has loaded it: it may be torn
+        for good, and only whoever waits here can make a newer one.
+        """
         async with self._settled:
             await self._settled.wait_for(lambda: self._has_settled(version))
 
     def _has_settled(self, version: Version) -> bool:
+        if self._held and self._refused >= version:
+            return True
         serving = [worker.version >= version for worker in self._service.workers if not worker.apart]
         return bool(serving) and all(serving)
 
@@ -138,7 +147,12 @@ class WeightSync:
                 await self._change([worker], returns)
             return
         async with self._settled:
-            await self._settled.wait_for(lambda: self._may_take(members))
+            while not self._may_take(members):
+                if not self._held:
+                    self._held = True
+                    self._settled.notify_all()
+                await self._settled.wait()
+            self._held = False
         async with asyncio.TaskGroup() as slice_tasks:
             for worker in members:
                 slice_tasks.create_task(self._refresh(worker, returns))
@@ -161,7 +175,7 @@ class WeightSync:
             worker.drained = None
         service.stop(worker)
         number = 1
-        while fault := await self._load(worker):
+        while fault := await self._load(worker, mode):
             if fault.back is not None or number == self._plan.tries:
                 worker.apart = True
                 self._refusing += fault.back is None
@@ -173,20 +187,23 @@ class WeightSync:
 
     async def _load_apart(self, worker: WorkerSlot, number: int, *, refusing: bool) -> None:
         """Go on with a worker that nobody waits for, until it has weights again."""
+        # That may take long: a restart ends requests that are kept in it, and they are asked elsewhere.
+        mode = SyncMode.RESTART if self._plan.mode is SyncMode.KEEP else self._plan.mode
         await self._wait(worker, number)
-        while await self._load(worker):
+        while await self._load(worker, mode):
+            await self._tell()  # what was newest then may be torn as well
             number += 1
             await self._wait(worker, number)
         worker.apart = False
         self._refusing -= refusing
         await self.look_again()
 
-    async def _load(self, worker: WorkerSlot) -> WorkerFault | None:
+    async def _load(self, worker: WorkerSlot, mode: SyncMode) -> WorkerFault | None:
         """Try to load what is newest now, and serve it; return why it could not be loaded."""
         weights = self._target
         try:
             async with asyncio.timeout(self._plan.load_seconds):
-                await worker.engine.load(weights, self._plan.mode)
+                await worker.engine.load(weights, mode)
         except (WorkerFault, TimeoutError) as error:
             fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._plan.load_seconds)
             logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
@@ -194,6 +211,8 @@ class WeightSync:
             counts["fault/load"] += 1
             counts[f"load_cause/{cause_of(fault)}"] += 1
             worker.track.enter(WorkerState.DOWN)
+            if fault.back is None:
+                self._refused = max(self._refused, weights.version)
             return fault
         worker.version = weights.version
         self._service.bring_up(worker)

@@ -23,6 +23,7 @@ from typing import Any
 
 from dartsim.curation.checkpoints import write_checkpoint
 from dartsim.ports import Learner
+from dartsim.trainer.once import Once
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Comparison, Decision, Evaluation, Verdict
 from dartsim.types import Batch, UpdateResult, Version
@@ -95,7 +96,7 @@ class CheckpointedLearner:
     """
 
     def __init__(self, inner: Learner, write: Callable[[int], Any], *, every_updates: int) -> None:
-        self._inner = inner
+        self._once = Once(inner)
         self._write = write
         self._every = every_updates
 
@@ -104,11 +105,13 @@ class CheckpointedLearner:
 
         Raises:
             LearnerFault: As the learner.
+            UpdateUncertain: If it trained, and the checkpoint could not be written: only that is then tried again.
         """
-        result = await self._inner.update(batch)
-        if batch.update % self._every:
-            return result
-        return replace(result, checkpoint=await asyncio.to_thread(self._write, batch.update))
+        result = await self._once.update(batch)
+        with self._once.then(batch, "its checkpoint"):
+            if batch.update % self._every:
+                return result
+            return replace(result, checkpoint=await asyncio.to_thread(self._write, batch.update))
 
 
 def _linked(source: str, target: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -42,6 +43,8 @@ except ModuleNotFoundError as missing:
     raise ConfigError(
         f"real desktops need {missing.name}, which is not installed: pip install 'dartsim[real]'"
     ) from None
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -129,9 +132,15 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
     limits = Limits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
-        local = look and all(host.local for host in host_settings(desktop))
+        local = all(host.local for host in host_settings(desktop))
+        kvm = kvm_state(Kvm(desktop.kvm), local=local)
+        if not local and Kvm(desktop.kvm) is Kvm.AUTO:
+            logger.warning(
+                'desktop.kvm = "auto" cannot look at another machine, so KVM is off and desktops are 5 to 20 times '
+                'slower: set desktop.kvm = "on" if all engines have it, else "off"'
+            )
         return official_spec(
-            desktop.disk, kvm=kvm_state(Kvm(desktop.kvm)).use, limits=limits, local=local, image=desktop.image or IMAGE
+            desktop.disk, kvm=kvm.use, limits=limits, local=look and local, image=desktop.image or IMAGE
         )
     from real.desktop import desktop_spec
 

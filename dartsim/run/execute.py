@@ -70,17 +70,40 @@ def execute(
     refuse_used(path)
     trained = learned(found, path, on_step)  # refuses what it cannot use before there is a folder
     with held(path):
-        claim(path)
-        write_text(path / CONFIG, to_toml(config))
-        store = stored(config, path)
-        with closing_store(store):
-            if isinstance(store, SqlStore):
-                refuse_stored(store, path)
-            first = trained.evaluate(Weights(0)) if trained else None
-            if isinstance(store, SqlStore):
-                store.save({FIRST: first})
-            parts = Parts(found, path, store, trained, first=first)
-            return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+        refuse_used(path)  # again: whoever held it meanwhile may have run
+        return begin(found, path, trained, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+
+
+def begin(
+    found: Models,
+    path: Path,
+    trained: Learning | None,
+    *,
+    on_start: Callable[[Trace], None] | None = None,
+    on_advance: Callable[[float], None] | None = None,
+    every_seconds: float = 60.0,
+) -> tuple[RunDir, Finished]:
+    """Begin a run in a folder that this process holds, and in which nothing has happened; otherwise as ``execute``.
+
+    Args:
+        found: The configuration, and what it names.
+        path: The run's folder.
+        trained: The run's model; None for the surrogate policy.
+        on_start: As for ``execute``, as are the others.
+        on_advance: Likewise.
+        every_seconds: Likewise.
+    """
+    claim(path)
+    write_text(path / CONFIG, to_toml(found.config))
+    store = stored(found.config, path)
+    with closing_store(store):
+        if isinstance(store, SqlStore):
+            refuse_stored(store, path)
+        first = trained.evaluate(Weights(0)) if trained else None
+        if isinstance(store, SqlStore):
+            store.save({FIRST: first})
+        parts = Parts(found, path, store, trained, first=first)
+        return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
 
 
 @dataclass(frozen=True, slots=True)

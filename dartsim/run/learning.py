@@ -27,6 +27,7 @@ from dartsim.run.ray import placed, ray_learner
 from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.advantages import AdvantageConfig
 from dartsim.trainer.objective_config import ObjectiveConfig
+from dartsim.trainer.once import Once
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.types import Attempt, Batch, Task, Trajectory, UpdateResult, Weights
 from envs.actions import Grammar, make_grammar
@@ -104,21 +105,27 @@ class EvaluatedLearner:
     """
 
     def __init__(self, inner: Learner, held_out: HeldOut, every_updates: int | None, *, first: Weights) -> None:
-        self._inner = inner
+        self._once = Once(inner)
         self._held_out = held_out
         self._every = every_updates
         self.newest = first
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train, and evaluate if it is time."""
-        result = await self._inner.update(batch)
+        """Train, and evaluate if it is time.
+
+        Raises:
+            LearnerFault: As the learner.
+            UpdateUncertain: If it trained, and the evaluation failed: only that is then tried again.
+        """
+        result = await self._once.update(batch)
         self.newest = result.weights
-        if self._every is None or batch.update % self._every:
-            return result
-        evaluation = self._held_out.evaluate(result.weights)
-        if evaluation is None:
-            return result
-        return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.success_rate})
+        with self._once.then(batch, "its evaluation"):
+            if self._every is None or batch.update % self._every:
+                return result
+            evaluation = self._held_out.evaluate(result.weights)
+            if evaluation is None:
+                return result
+            return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.success_rate})
 
 
 @dataclass

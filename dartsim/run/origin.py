@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ class Origin:
     Attributes:
         life: How often it was begun, this time included.
         seconds: The run's time at the last transaction.
-        recovered: What became of the store.
+        recovered: What became of the store; ``undone`` also has what an earlier attempt to go on had undone.
         scheduler: What ``DataManager.documents`` said there.
         trace: Likewise of the measurements.
         restored: What the store gave back.
@@ -64,8 +64,10 @@ class Origin:
         trace.restore(self.trace, snapshots=self.snapshots, updates=self.updates)
         found, untrained = self.restored.trajectories, self.restored.untrained
         for update in self.recovered.undone:
-            again = [found[number] for number, of in untrained.items() if of == update and number in found]
+            members = [number for number, of in untrained.items() if of == update]
+            again = [found[number] for number in members if number in found]
             trace.untrain(again, update - 1)
+            trace.counts["trained_trajectories"] -= len(members) - len(again)  # they are counted as lost
         if self.scheduler["leased"]:
             trace.counts["failed_updates"] += 1
         trace.counts["admitted_turns"] -= sum(
@@ -101,13 +103,17 @@ def read_origin(store: SqlStore, folder: Path) -> Origin | None:
     if SCHEDULER not in documents:
         return None
     trace = documents[TRACE]
+    # Updates are undone at once, and counted in the documents when the run goes on, minutes later: it may be killed in
+    # between. So what is to be taken back is what the documents have and the weights have not.
+    done = documents[SCHEDULER].get("update", max(recovered.undone, default=recovered.update))
+    recovered = replace(recovered, undone=tuple(range(recovered.update + 1, done + 1)))
     return Origin(
         life=len(documents.get(LIVES, ())) + 2,
         seconds=trace["time"],
         recovered=recovered,
         scheduler=documents[SCHEDULER],
         trace=trace,
-        restored=_restored(store, recovered),
+        restored=_restored(store, recovered, documents[SCHEDULER]),
         snapshots=read_snapshots(folder / SNAPSHOTS, until=trace["time"]),
         updates=read_updates(folder / METRICS, last=recovered.update),
         lives=documents.get(LIVES, ()),
@@ -115,7 +121,7 @@ def read_origin(store: SqlStore, folder: Path) -> Origin | None:
     )
 
 
-def _restored(store: SqlStore, recovered: Recovered) -> Restored:
+def _restored(store: SqlStore, recovered: Recovered, scheduler: Mapping[str, Any]) -> Restored:
     engine, blobs = store.engine, store.contents.blobs
     torn: list[Torn] = []
     pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
@@ -128,13 +134,26 @@ def _restored(store: SqlStore, recovered: Recovered) -> Restored:
         version=recovered.version,
         trajectories=found,
         live=frozenset(store.states.live),
-        untrained=_untrained(store, recovered),
+        untrained=_untrained(store, recovered, _members(scheduler)),
         successes=pool,
     )
 
 
-def _untrained(store: SqlStore, recovered: Recovered) -> dict[int, int]:
-    """Return the attempts of updates that no checkpoint contains, with the update."""
+def _members(scheduler: Mapping[str, Any]) -> set[int]:
+    """Return the attempts of the groups that a document knows."""
+    complete = [group["attempts"] for group in (*scheduler["leased"], *scheduler["eligible"])]
+    begun = [group["usable"] for group in scheduler["open"]]
+    return {number for attempts in (*complete, *begun) for number in attempts}
+
+
+def _untrained(store: SqlStore, recovered: Recovered, known: set[int]) -> dict[int, int]:
+    """Return the attempts of updates that no checkpoint contains, with the update.
+
+    Args:
+        store: Where they may be trained again.
+        recovered: What became of it.
+        known: Attempts that no update had when it was written: an earlier life of the run may have undone theirs.
+    """
     if not recovered.undone:
         return {}
     query = (
@@ -143,6 +162,6 @@ def _untrained(store: SqlStore, recovered: Recovered) -> dict[int, int]:
         .where(BATCHES.c.state == "returned", BATCHES.c.update.in_(recovered.undone))
         .order_by(BATCHES.c.batch)
     )
-    returned = set(recovered.returned)
+    again = store.states.live.keys() - known
     with store.engine.connect() as connection:
-        return {attempt: update for attempt, update in connection.execute(query) if attempt in returned}
+        return {attempt: update for attempt, update in connection.execute(query) if attempt in again}

@@ -97,7 +97,8 @@ def run_realtime(
         nonlocal interrupted
         async with AsyncExitStack() as stack:
             stack.enter_context(session(found.config))
-            timings = None if folder is None else stack.enter_context(Timings.open(folder))
+            writing = None if folder is None else Timings.open(folder, goes_on=origin is not None)
+            timings = None if writing is None else stack.enter_context(writing)
             loop = asyncio.get_running_loop()
             if timings is not None and isinstance(loop, RunLoop):
                 watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")

@@ -14,7 +14,7 @@ from typing import Any
 from dartsim.config import Config, load, to_toml
 from dartsim.curation.sql import SqlStore
 from dartsim.errors import ConfigError
-from dartsim.run.execute import Parts, closing_store, execute, learned, run_parts, stored
+from dartsim.run.execute import Parts, begin, closing_store, learned, run_parts, stored
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held
 from dartsim.run.models import models
@@ -55,6 +55,7 @@ def resume(
     return _resume(
         config,
         path,
+        hours=hours,
         on_origin=on_origin,
         on_start=on_start,
         on_advance=on_advance,
@@ -68,6 +69,7 @@ def _resume(
     config: Config,
     path: Path,
     *,
+    hours: float | None,
     on_origin: Callable[[Config, Origin | None], None] | None,
     on_start: Callable[[Trace], None] | None,
     on_advance: Callable[[float], None] | None,
@@ -80,6 +82,8 @@ def _resume(
         assert isinstance(store, SqlStore)  # what is in memory was refused
         with closing_store(store):
             origin = read_origin(store, path)
+            if origin is not None and hours is not None:
+                _refuse_hours(path, hours, origin.seconds / 3600.0)
             if on_origin is not None:
                 on_origin(config, origin)
             if origin is not None:
@@ -89,9 +93,10 @@ def _resume(
                 parts = Parts(found, path, store, trained, first=origin.first, origin=origin)
                 return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
             store.clear()
-    for name in (CONFIG, SUMMARY):
-        (path / name).unlink(missing_ok=True)
-    return execute(config, path, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds)
+        # The configuration stays where it is: a model's warm start takes minutes, and may be killed.
+        (path / SUMMARY).unlink(missing_ok=True)
+        trained = learned(found, path, on_step)
+        return begin(found, path, trained, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
 
 
 def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
@@ -112,11 +117,14 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
     summary = _summary(path)
     if summary is None or summary.get("interrupted", False):
         return config
-    done, finished = summary["simulated_hours"], summary["total_updates"]
-    if config.run.hours <= done * (1.0 + 1e-9) and (hours is not None or updates is None):
+    try:
+        done, finished = float(summary["simulated_hours"]), int(summary["total_updates"])
+    except (KeyError, TypeError, ValueError):
         raise ConfigError(
-            f"{path} has finished its {done:g} hours; to go on, say how many it shall have in all: --hours {2 * done:g}"
-        )
+            f"{path / SUMMARY} does not say how far the run came (simulated_hours, total_updates); remove that "
+            "file, and the run goes on from its last transaction"
+        ) from None
+    _refuse_hours(path, config.run.hours, done)
     if config.run.updates is not None and config.run.updates <= finished:
         raise ConfigError(
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
@@ -125,8 +133,17 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
     return config
 
 
+def _refuse_hours(path: Path, hours: float, done: float) -> None:
+    """Refuse to go on with a run for no longer than it went already, in hours."""
+    if hours <= done * (1.0 + 1e-9):
+        raise ConfigError(
+            f"{path} has finished its {done:g} hours; to go on, say how many it shall have in all, rather than "
+            f"{hours:g}: --hours {2 * done:g}"
+        )
+
+
 def _summary(path: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        return found
+        found: Any = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
     return None

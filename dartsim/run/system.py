@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from math import inf
 
@@ -28,6 +28,7 @@ from dartsim.curation import (
     TurnLimitRule,
     Units,
 )
+from dartsim.errors import DartsimError
 from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
 from dartsim.rng import Streams
 from dartsim.rollout import (
@@ -199,11 +200,19 @@ def _failed(task: asyncio.Task[None]) -> bool:
 
 
 def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the one error of nested task groups; the group itself if there are several."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+    """Return the one error of nested task groups, the first of equal ones; the group itself if they differ."""
+    leaves = list(_leaves(group))
+    first = leaves[0]
+    alike = isinstance(first, DartsimError) and all(type(leaf) is type(first) for leaf in leaves)
+    return first if alike or len(leaves) == 1 else group
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaves(member)
+    else:
+        yield error
 
 
 def _data_manager(

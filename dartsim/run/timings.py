@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,9 +42,13 @@ class Timings:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path) -> Iterator[Timings]:
-        """Write into a run's folder."""
-        with (folder / TIMINGS).open("w", encoding="utf-8") as file:
+    def open(cls, folder: Path, *, goes_on: bool = False) -> Iterator[Timings]:
+        """Write into a run's folder; behind what its earlier lives wrote there if it goes on."""
+        path = folder / TIMINGS
+        if goes_on and path.is_file():
+            whole = path.read_bytes().rfind(b"\n") + 1  # a crash may have cut a line off
+            os.truncate(path, whole)
+        with path.open("a" if goes_on else "w", encoding="utf-8") as file:
             yield cls(file)
 
     def desktop(self, slot: int, what: str, seconds: float) -> None:

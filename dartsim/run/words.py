@@ -56,7 +56,8 @@ class SystemWords:
         if attempt is None or state not in LENT:
             return ""
         text = f"attempt {attempt.id} of task {attempt.task.id}, group {attempt.group}"
-        return f"{text}; {self._pool()}" if state == DesktopState.SYNC_WAIT else text
+        asks = state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT)
+        return f"{text}; {self._pool()}" if asks and not system.pool.router.num_routable else text
 
     def _pool(self) -> str:
         states = [WorkerState(worker.track.state).name.lower() for worker in self._system.pool.workers]

@@ -36,6 +36,9 @@ IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
 
+FIGURES = ("simulated_hours", "desktop_shares", "worker_shares", "trainer_shares")
+"""Without these a file is not the summary of a run."""
+
 
 @dataclass(frozen=True)
 class RunDir:
@@ -117,7 +120,7 @@ def read_run(path: Path) -> RunDir:
     """Return the run in a folder.
 
     Raises:
-        ConfigError: If the folder is not a run's.
+        ConfigError: If the folder is not a run's, or its figures are not there.
     """
     if not path.is_dir():
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
@@ -128,6 +131,9 @@ def read_run(path: Path) -> RunDir:
         )
     run = RunDir(path)
     _ = run.summary, run.series, run.timeline
+    without = [name for name in FIGURES if name not in run.summary]
+    if without:
+        raise ConfigError(f"{path / SUMMARY} has no {', '.join(without)}; the run has to be repeated")
     return run
 
 

@@ -42,7 +42,8 @@ class Trainer:
     """The training loop.
 
     Invariant: a batch is trained at most once; when its update fails or is cancelled it goes back. One whose answer was
-    lost may have been trained, so it does not go back: it is asked for again, by the same number, until it is known.
+    lost may have been trained, so it does not go back while the run goes on: it is asked for again, by the same number,
+    until it is known. It goes back only if the run ends before that: cancelled, or after ``max_failures``.
 
     Args:
         learner: Turns batches into weights.
@@ -93,6 +94,8 @@ class Trainer:
             try:
                 await self._train(batch)
                 self.failures = 0
+            except UpdateUncertain:
+                raise  # it was counted, and asked for again, as often as it may
             except LearnerFault as fault:
                 self.failures += 1
                 await self._after_failure(fault, self.failures)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from dartsim.trainer.once import Once
 from dartsim.trainer.promotion import Decision, Evaluation, Promotions, Verdict
 from dartsim.types import Batch, UpdateResult, Version, Weights
 
@@ -79,6 +80,9 @@ class PromotedLearner:
         if every_updates < 1:
             raise ValueError(f"every_updates must be at least 1, got {every_updates}")
         self._inner = inner
+        self._once = Once(inner)
+        self._decision: Decision | None = None
+        """What was decided of the update in hand, and is not carried out yet."""
         self._evaluate = evaluate
         self._promotions = promotions
         self._every = every_updates
@@ -102,16 +106,21 @@ class PromotedLearner:
 
         Raises:
             LearnerFault: As the learner.
+            UpdateUncertain: If it trained, and the judgement failed: only what is left of that is then tried again.
         """
-        result = await self._inner.update(batch)
-        if batch.update % self._every:
-            return result
-        return await asyncio.to_thread(self._judge, result)
+        result = await self._once.update(batch)
+        with self._once.then(batch, "its judgement"):
+            if batch.update % self._every:
+                return result
+            return await asyncio.to_thread(self._judge, result)
 
     def _judge(self, result: UpdateResult) -> UpdateResult:
         version = result.weights.version
-        before = self._evaluate(self.incumbent, version)
-        decision = self._promotions.judge(self._evaluate(result.weights, version), against=before)
+        decision = self._decision
+        if decision is None:
+            before = self._evaluate(self.incumbent, version)
+            decision = self._promotions.judge(self._evaluate(result.weights, version), against=before)
+            self._decision = decision
         weights = result.weights
         if decision.verdict is Verdict.PROMOTE:
             self.incumbent = weights
@@ -120,6 +129,7 @@ class PromotedLearner:
                 self._on_promoted(weights)
         elif decision.verdict is Verdict.ROLL_BACK:
             weights = self._inner.go_back(version)
+        self._decision = None
         return replace(result, weights=weights, metrics={**result.metrics, **_metrics(decision)})
 
 

@@ -84,12 +84,19 @@ def install(home: Path, *, light: bool, python: str = sys.executable) -> None:
     """Make the environment afresh. The light form takes a minute and 0.8 GB, the full one minutes and 7 GB.
 
     Raises:
-        ConfigError: If ``home`` is something else, or a command failed; its output goes to standard error.
+        ConfigError: If ``home`` is something else, or a command failed or cannot be run; its output goes to standard
+            error.
     """
     if home.exists() and any(home.iterdir()) and not (home / "pyvenv.cfg").is_file():
         raise ConfigError(f"{home} is no virtual environment; name a folder that is empty or not there")
     for command in commands(home, light=light, python=python):
-        done = subprocess.run(command, check=False, stdout=sys.stderr)
+        try:
+            done = subprocess.run(command, check=False, stdout=sys.stderr)
+        except OSError as error:
+            raise ConfigError(
+                f"{command[0]} cannot be run ({error.strerror}); desktop-env wants Python 3.10 to 3.12, name one with "
+                "--python"
+            ) from None
         if done.returncode:
             raise ConfigError(
                 f"`{' '.join(command[:6])} …` failed with {done.returncode}; desktop-env wants Python 3.10 to 3.12, "

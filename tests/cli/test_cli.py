@@ -155,7 +155,7 @@ def test_the_shown_configuration_can_be_run(monkeypatch, capsys):
 
 def test_the_schema_shows_every_setting(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    assert dartsim(monkeypatch, "config", "schema", "--json") == 0
+    assert dartsim(monkeypatch, "config", "schema", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Config"
     from dartsim.config.load import describe
 
@@ -165,7 +165,7 @@ def test_the_schema_shows_every_setting(monkeypatch, capsys):
 
 
 def test_presets_say_where_they_come_from(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "presets", "--json") == 0
+    assert dartsim(monkeypatch, "presets", "--json", "-") == 0
     presets = json.loads(capsys.readouterr().out)
     assert {"coupled", "dart"} <= set(presets)
     assert all(about["title"] and about["source"] and about["departures"] for about in presets.values())

@@ -19,7 +19,7 @@ def _no_engine(tmp_path, monkeypatch):
 
 
 def test_json_says_what_works_and_the_exit_code_is_the_basics(capsys):
-    doctor.doctor(as_json=True)
+    doctor.doctor(json_file="-")
     facts = json.loads(capsys.readouterr().out)
     assert facts["works"]["simulated runs"] is True
     assert facts["works"]["real desktops"] is False
@@ -37,7 +37,7 @@ def test_without_the_docker_package_the_engine_is_missing_with_the_command(monke
 
 
 def test_the_table_shows_every_check_and_every_use(capsys):
-    doctor.doctor(as_json=False)
+    doctor.doctor(json_file=None)
     shown = capsys.readouterr().out
     for word in ("engine", "kvm", "memory", "train packages", "simulated runs", "official OSWorld VMs"):
         assert word in shown
@@ -46,7 +46,7 @@ def test_the_table_shows_every_check_and_every_use(capsys):
 def test_without_the_basics_the_exit_code_is_1(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "BASICS", ("a-package-that-is-not-there",))
     with pytest.raises(typer.Exit) as ended:
-        doctor.doctor(as_json=True)
+        doctor.doctor(json_file="-")
     assert ended.value.exit_code == 1
     assert json.loads(capsys.readouterr().out)["works"]["simulated runs"] is False
 

@@ -25,7 +25,7 @@ def test_status_of_a_finished_run(monkeypatch, capsys, tmp_path):
     folder = tmp_path / "run"
     assert dartsim(monkeypatch, "run", *SMALL, "--out", str(folder)) == 0
     capsys.readouterr()
-    assert dartsim(monkeypatch, "status", str(folder), "--json") == 0
+    assert dartsim(monkeypatch, "status", str(folder), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["state"] == "finished"
     assert {part["part"] for part in found["parts"]} >= {"slot 7", "worker 1", "trainer", "data manager", "store"}
@@ -39,11 +39,11 @@ def test_status_of_a_finished_run(monkeypatch, capsys, tmp_path):
 def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(monkeypatch, capsys, tmp_path):
     watch = Watch(load(preset_name="dart"), tmp_path)
     with watch:
-        assert dartsim(monkeypatch, "status", str(tmp_path), "--json") == 0
+        assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         unfinished = (tmp_path / STATUS).read_bytes()
     (tmp_path / STATUS).write_bytes(unfinished)
-    assert dartsim(monkeypatch, "status", str(tmp_path), "--json") == 0
+    assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["state"], found["error"]) == ("crashed", "its process is gone and has not written its end")
 

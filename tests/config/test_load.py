@@ -1,6 +1,7 @@
 """Reading a configuration: what wins, what is refused and how it is said, and that it can be written and read."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -34,11 +35,41 @@ def test_a_file_goes_before_its_preset_and_an_override_before_the_file(tmp_path)
     assert (config.rollout.num_envs, config.rollout.num_workers, config.rollout.lock_step) == (50, 2, True)
 
 
-def test_a_preset_that_is_asked_for_replaces_the_file_s(tmp_path):
+def test_a_preset_that_is_asked_for_must_be_the_one_that_the_file_names(tmp_path):
+    """What a run leaves behind sets everything: under another preset's name it would be the same run."""
     file = tmp_path / "my.toml"
     file.write_text('preset = "coupled"\n')
-    assert load(file, preset_name="dart").preset == "dart"
-    assert not load(file, preset_name="dart").rollout.lock_step
+    assert load(file, preset_name="coupled").preset == "coupled"
+    with pytest.raises(ConfigError, match="builds on preset 'coupled', and 'dart' was asked for"):
+        load(file, preset_name="dart")
+    with pytest.raises(ConfigError, match="builds on preset 'coupled', and 'dart' was asked for"):
+        load(file, overrides=["preset=dart"])
+    file.write_text("[rollout]\nnum_envs = 3\n")
+    assert load(file, preset_name="coupled").rollout.lock_step
+
+
+def test_an_unknown_key_of_a_file_names_the_file(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text("[rollout]\nnum_env = 3\n")
+    for names in ({"file": file}, {"profile": file}):
+        with pytest.raises(ConfigError, match=r"my\.toml: unknown key 'rollout\.num_env'; did you mean 'rollout"):
+            load(**names)
+
+
+def test_a_preset_s_name_in_place_of_a_file_is_recognised(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no configuration file dart; for a preset: --preset dart"):
+        load(Path("dart"))
+
+
+def test_no_name_is_not_the_default_preset():
+    with pytest.raises(ConfigError, match="there is no preset ''"):
+        load(preset_name="")
+
+
+def test_a_workload_goes_over_a_preset_with_a_surrogate_policy():
+    with pytest.raises(ConfigError, match="a workload goes over a preset with a surrogate policy, and 'tiny' has"):
+        load(preset_name="tiny", workload_name="laptop")
 
 
 def test_a_preset_can_be_an_override():
@@ -167,6 +198,9 @@ def test_the_preset_must_be_a_name():
         ("rollot.num_envs=3", "rollout"),
         ("num_envs=3", "rollout.num_envs"),
         ("rollout.seed=3", "run.seed"),
+        ("rollout.nope=3", None),
+        ("trainer.optimizer.lr=3", None),
+        ("cluster.envs.profile=dart", "cluster.env"),
         ("curation.max_staleness=3", None),
         ("completely.different=3", None),
     ],

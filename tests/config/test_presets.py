@@ -31,6 +31,18 @@ def test_the_three_of_dart_have_one_system(name):
         assert getattr(config, section) == getattr(measured, section), section
 
 
+OUR_TEST_BED = {"tiny", "desktop", "coupled", "osworld-1gpu", "osworld-8gpu", "osworld-16gpu"}
+"""Presets that change weights without a restart and say what that costs, or are measured, by their own means."""
+
+
+@pytest.mark.parametrize("name", sorted(set(presets()) - OUR_TEST_BED))
+def test_a_weight_change_without_a_restart_does_not_take_as_long_as_one(name):
+    config = load(preset_name=name)
+    if config.rollout.sync.mode != "restart":
+        assert config.cluster.engine.transfer_seconds == 10.0
+        assert any("takes 10 s" in text for text in presets()[name]["about"]["departures"])
+
+
 def test_dart_is_the_paper_s_method():
     config = load(preset_name="dart")
     curation = config.curation

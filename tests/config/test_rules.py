@@ -39,6 +39,35 @@ BROKEN = [
         ["curation.max_ahead = 47", "at least 48", "wait for ever"],
     ),
     (
+        ["curation.max_ahead=111", "trainer.publish_every=2"],
+        "a publication needs 112 attempts (14 groups of 8",
+        ["trainer.publish_every = 2", "curation.max_ahead = 111", "at least 112", "wait for ever"],
+    ),
+    (
+        ["trainer.publish_every=3"],
+        "curation.staleness.bound = 1 is too small for trainer.publish_every = 3",
+        ["2 versions ahead", "at least 2", "wait for ever"],
+    ),
+    (
+        ["trainer.publish_wait=running", "curation.max_ahead=64"],
+        'trainer.publish_wait = "running" waits for groups that were begun',
+        ["curation.max_ahead = 64", "wait for ever", "curation.admission.ahead_batches"],
+    ),
+    (
+        [
+            "trainer.publish_wait=batch",
+            "curation.admission.waiting_batches=1.0",
+            "curation.admission.ahead_batches=1.5",
+        ],
+        "curation.admission.ahead_batches = 1.5 admits 12 groups",
+        ["14 are needed", "at least 1.75"],
+    ),
+    (
+        ["trainer.publish_wait=batch", "curation.admission.waiting_batches=1.0", "trainer.publish_every=2"],
+        "curation.staleness.bound of at least 2 or none",
+        ['trainer.publish_wait = "batch"'],
+    ),
+    (
         ["curation.max_ahead=129"],
         "more than the staleness bound 1 can use",
         ["1 + 1 batches of 8 x 8 are 128", "at most 128", "dropped as stale"],
@@ -79,6 +108,14 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
         ["curation.groups.max_mean_reward=0.0", "curation.groups.drop_solved=false"],
         ["curation.max_ahead=48"],
         ["curation.max_ahead=128"],
+        ["curation.max_ahead=112", "trainer.publish_every=2"],
+        ["trainer.publish_every=2"],
+        ["trainer.publish_every=3", "curation.staleness.bound=none"],
+        [
+            "trainer.publish_wait=batch",
+            "curation.admission.waiting_batches=1.0",
+            "curation.admission.ahead_batches=1.75",
+        ],
         ["curation.max_ahead=129", "curation.staleness.bound=2"],
         ["curation.max_ahead=100000", "curation.staleness.bound=none"],
         ["rollout.lock_step=true", "trainer.wait_for_sync=true"],

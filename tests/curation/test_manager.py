@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from dartsim.curation import AttemptsBySuccess, GroupRule, MemoryStore, SuccessPool, TrajectoryState
+from dartsim.curation.faults import StoreFull
 from dartsim.errors import InvariantViolated
 from dartsim.trace import DesktopState
 from dartsim.types import Drop, Ending, UpdateResult, Weights
@@ -514,3 +515,36 @@ async def test_counts_that_add_up_by_chance_are_found_too(made):
     data.leased, data.dropped = -1, 1
     with pytest.raises(InvariantViolated, match="0 attempts were admitted"):
         data.check()
+
+
+class Full(MemoryStore):
+    """A store whose disk is full for the attempts named; it writes down what it was told when it was suspended."""
+
+    def __init__(self, *full):
+        super().__init__()
+        self.full = full
+        self.calls = []
+
+    def record(self, trajectory):
+        if trajectory.attempt.id in self.full:
+            raise StoreFull("make room")
+        super().record(trajectory)
+
+    def settle(self, source, *, now=False):
+        self.calls.append("settle")
+
+    def suspend(self):
+        self.calls.append("suspend")
+
+
+async def test_a_store_that_fails_keeps_nothing_from_then_on(made):
+    """What failed is recorded nowhere: a later transaction would make its group wait for it for ever."""
+    store = Full(0)
+    data = made.make(num_envs=2, store=store)
+    attempts = await admitted(data, range(2))
+    store.calls.clear()
+    data.finish(made.ended(attempts[1]))
+    assert store.calls == ["settle"]
+    with pytest.raises(StoreFull):
+        data.finish(made.ended(attempts[0]))
+    assert store.calls == ["settle", "suspend"]

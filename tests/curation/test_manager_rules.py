@@ -1,10 +1,12 @@
 """``DataManager`` under the rules of other systems: bounds on groups, waits before a publication, eviction."""
 
 import asyncio
+import json
 
 import pytest
 
 from dartsim.curation import AdmissionRule, BatchRule
+from dartsim.curation.saved import SCHEDULER, Restored
 from dartsim.types import Drop, Ending, UpdateResult, Weights
 
 
@@ -171,3 +173,44 @@ async def test_a_batch_in_order_comes_when_the_group_before_it_is_dropped(made):
     finish(made, data, [first], reward=None)
     await soon()
     assert [group.id for group in asking.result().groups] == [1]
+
+
+async def test_the_end_of_a_withdrawn_attempt_makes_room_at_once(made):
+    data = made.make(num_envs=3, attempts=2, bound=0, measured_by="start", cancel_stale=True, max_ahead=2)
+    attempts, (third,) = await begin(data, range(3))
+    finish(made, data, attempts[:1])
+    data.published(1)
+    await soon()
+    assert third.done()
+    _, (waiting,) = await begin(data, [0])
+    finish(made, data, attempts[1:], reward=None, ending=Ending.CANCELLED)
+    await soon()
+    assert waiting.done()
+
+
+async def test_an_attempt_that_ends_while_its_group_is_withdrawn_is_stale(made):
+    data = made.make(num_envs=2, attempts=2, bound=0, measured_by="start", cancel_stale=True)
+    attempts, _ = await begin(data, range(2))
+    data.published(1)
+    finish(made, data, attempts)
+    assert data._trace.counts[f"dropped/{Drop.STALE}"] == 2
+    assert data._trace.counts[f"dropped/{Drop.UNUSED}"] == 0
+
+
+async def test_crashes_use_up_none_of_the_second_tries(made):
+    data = made.make(num_envs=2, max_replacements=1)
+    await begin(data, [0, 1])
+    for _ in range(3):
+        saved = json.loads(json.dumps(data.documents()[SCHEDULER]))
+        data = made.make(num_envs=2, max_replacements=1)
+        data.restore(saved, Restored(version=0), {task.id: task for task in made.TASKS})
+        (first, second), _ = await begin(data, [0, 1])
+        assert (first.group, second.group, first.index, second.index) == (0, 0, 0, 1)
+    group = data._open[0]
+    data.finish(made.ended(first, None))
+    ((third,), _) = await begin(data, [0])
+    assert (third.group, third.index) == (0, 2)
+    data.check()
+    data.finish(made.ended(third, None))
+    data.finish(made.ended(second))
+    assert group.complete

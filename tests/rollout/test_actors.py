@@ -124,3 +124,14 @@ def test_whenever_it_is_cancelled_every_admitted_attempt_is_handed_over_once(fak
         assert all(t.masked for t in source.finished if t.ending is not Ending.DONE)
 
     simulate(main())
+
+
+async def test_the_tear_down_of_an_attempt_that_is_withdrawn_as_it_ends_is_not_cut_short(fakes):
+    source, provider = fakes.Source(1), fakes.Provider()
+    rollout, _, _ = make(fakes, source, provider)
+    running = asyncio.get_running_loop().create_task(rollout.run())
+    await asyncio.sleep(ATTEMPT_SECONDS - 2.0)  # it is being scored
+    asyncio.get_running_loop().call_at(ATTEMPT_SECONDS - 1.0, rollout.withdraw, 0)
+    await running
+    assert [t.ending for t in source.finished] == [Ending.DONE]
+    assert (provider.desktops[0].closed_at, fakes.now()) == (ATTEMPT_SECONDS, ATTEMPT_SECONDS)

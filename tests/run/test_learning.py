@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,14 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
 from dartsim.curation import SuccessPool
-from dartsim.run.learning import learner_config, learning
+from dartsim.errors import UpdateUncertain
+from dartsim.run.learning import EvaluatedLearner, learner_config, learning
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns
+from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.objective_config import DART_PAPER
+from dartsim.types import Batch, UpdateResult, Weights
 
 SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")
 
@@ -78,6 +83,31 @@ def test_two_versions_are_served_during_a_rolling_sync():
     run_simulation(found, learning=learned, on_start=watch)
     assert {version for _, version in seen} >= {0, 1}
     assert all(oldest == version for oldest, version in seen)
+
+
+async def test_an_evaluation_that_failed_is_made_again_without_another_update():
+    class Inner:
+        trained = 0
+
+        async def update(self, batch):
+            self.trained += 1
+            return UpdateResult(Weights(batch.update))
+
+    class HeldOut:
+        failed = False
+
+        def evaluate(self, weights):
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("out of memory")
+            return SimpleNamespace(success_rate=0.5)
+
+    learner = EvaluatedLearner(inner := Inner(), HeldOut(), 1, first=Weights(0))
+    with pytest.raises(UpdateUncertain, match="its evaluation failed"):
+        await learner.update(Batch(1, 0, ()))
+    result = await learner.update(Batch(1, 0, ()))
+    assert result.metrics == {HELD_OUT: 0.5}
+    assert inner.trained == 1
 
 
 def test_the_default_objective_is_the_paper_s():

@@ -9,8 +9,9 @@ import pytest
 
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.errors import ConfigError
-from dartsim.run.execute import execute
+from dartsim.run.execute import execute, stored
 from dartsim.run.lock import held
+from dartsim.run.origin import read_origin
 from dartsim.run.resume import resumable, resume
 from experiments.crashes import configured, trained_set
 
@@ -56,6 +57,25 @@ def test_a_finished_run_is_refused_unless_it_shall_be_longer(tmp_path):
     done = run.summary["total_updates"]
     with pytest.raises(ConfigError, match=f"has finished its {done} updates"):
         resumable(tmp_path / "run", hours=2.0, updates=done)
+    with pytest.raises(ConfigError, match=r"has finished its 0\.4\d* hours"):
+        resumable(tmp_path / "run", updates=done + 100)  # it would end at once
+
+
+def test_a_crashed_run_is_refused_fewer_hours_than_it_has(tmp_path):
+    execute(small(), tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(ConfigError, match=r"has finished its 0\.\d+ hours; .*rather than 0\.1"):
+        resume(tmp_path / "run", hours=0.1)
+    run, _ = resume(tmp_path / "run", hours=0.5)
+    assert run.summary["simulated_hours"] == pytest.approx(0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("text", ['{"seed": 0}', '{"simulated_hours": null, "total_updates": 3}'])
+def test_a_summary_without_figures_is_refused(tmp_path, text):
+    (tmp_path / "config.toml").write_text(to_toml(small()))
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(ConfigError, match="does not say how far the run came"):
+        resumable(tmp_path, hours=2.0)
 
 
 def test_a_run_in_memory_leaves_nothing(tmp_path):
@@ -83,6 +103,32 @@ def test_a_run_in_which_nothing_happened_begins(tmp_path):
     run, _ = resume(tmp_path / "run")
     assert run.summary["total_updates"] > 0
     assert "lives" not in run.summary
+
+
+def test_a_crash_before_anything_happened_again_leaves_the_run_as_it_was(tmp_path, monkeypatch):
+    (tmp_path / "config.toml").write_text(to_toml(small()))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dartsim.run.resume.learned", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resume(tmp_path)
+    run, _ = resume(tmp_path)
+    assert run.summary["total_updates"] > 0
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    def meanwhile(found, path, on_step):
+        with monkeypatch.context() as patch:
+            patch.setattr("dartsim.run.execute.learned", lambda *_: None)
+            execute(found.config, path)
+
+    monkeypatch.setattr("dartsim.run.execute.learned", meanwhile)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        execute(small(), tmp_path / "run")
+    assert trained_set(tmp_path / "run" / "run.db")
 
 
 def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
@@ -142,6 +188,26 @@ def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
     assert run.summary["total_updates"] == 4
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [1, 2, 3, 4]
+
+
+def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
+    """Killed between the recovery of the store, which is written at once, and that of the scheduler."""
+    folder = copied(stopped, tmp_path)
+    weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    for _ in range(2):
+        store = stored(resumable(folder), folder)
+        origin = read_origin(store, folder)
+        store.dispose()
+        assert origin.recovered.undone == (2,)
+        unreadable = origin.restored.untrained.keys() - origin.restored.trajectories.keys()
+        assert len(unreadable) < len(origin.restored.untrained)
+    run, result = resume(folder)
+    counts = result.trace.counts
+    assert run.summary["lives"][0]["undone_updates"] == counts["undone_updates"] == 1
+    assert counts["dropped/lost"] == len(unreadable)
+    dropped = sum(number for name, number in counts.items() if name.startswith("dropped/"))
+    assert counts["trained_trajectories"] + dropped == counts["attempts"]
 
 
 def test_a_model_in_real_time_goes_on(tmp_path):

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.curation import MemoryStore, TrajectoryState
+from dartsim.curation.faults import StoreFull
 from dartsim.errors import LearnerFault
 from dartsim.run.models import models
 from dartsim.run.simulation import build
+from dartsim.run.system import _only_error
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import Perturbation
@@ -391,3 +393,15 @@ def test_the_presets_run(name):
     system, store, _ = check_all(config)
     assert system.trace.counts["updates"] >= 1
     assert 0.4 < sum(r for r in store.rewards if r is not None) / len(store.rewards) < 0.8
+
+
+def test_the_same_fault_in_several_parts_is_one_fault():
+    """As on a full disk: the user is told what to do about it, and sees no group of errors."""
+    first, second = StoreFull("make room"), StoreFull("make room here too")
+    slots = BaseExceptionGroup("slots", [first, second])
+    assert _only_error(BaseExceptionGroup("parts", [slots])) is first
+    assert _only_error(BaseExceptionGroup("parts", [BaseExceptionGroup("slots", [second])])) is second
+    different = BaseExceptionGroup("parts", [BaseExceptionGroup("slots", [first, LearnerFault("lost")])])
+    assert _only_error(different) is different
+    bugs = BaseExceptionGroup("parts", [ZeroDivisionError(), ZeroDivisionError()])
+    assert _only_error(bugs) is bugs

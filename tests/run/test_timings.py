@@ -10,6 +10,7 @@ import pytest
 
 from dartsim.checks import check_env_provider, check_policy_worker, sample_batch, sample_trajectory
 from dartsim.errors import EnvBroken
+from dartsim.run.measuring import read_timings
 from dartsim.run.realtime import RunLoop
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
@@ -41,6 +42,19 @@ class Provider:
     async def start(self, slot):
         await asyncio.sleep(4.0 + slot)
         return Desktop()
+
+
+def test_a_run_that_goes_on_keeps_the_timings_of_its_earlier_lives(tmp_path):
+    async def live(goes_on):
+        with Timings.open(tmp_path, goes_on=goes_on) as timings, timings.doing("learner/update"):
+            pass
+
+    path = tmp_path / "timings.jsonl"
+    asyncio.run(live(goes_on=False))
+    path.write_text(path.read_text() + '{"at": 1.0, "wh')  # and killed
+    for goes_on, wanted in ((True, 2), (True, 3), (False, 1)):
+        asyncio.run(live(goes_on))
+        assert len(read_timings(tmp_path)) == wanted
 
 
 def noted(file):

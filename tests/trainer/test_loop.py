@@ -160,6 +160,7 @@ async def test_a_batch_that_nobody_ever_hears_of_is_given_back_when_the_trainer_
     with pytest.raises(UpdateUncertain):
         await world.trainer.run()
     assert world.events == [(0.0, "batch", 1), (210.0, "release", 1)]
+    assert (world.trace.counts["fault/update"], world.trainer.failures) == (2, 2)
 
 
 async def test_a_success_makes_the_next_wait_short_again():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import LearnerFault
+from dartsim.errors import LearnerFault, UpdateUncertain
 from dartsim.sim import simulate
 from dartsim.trace import Trace
 from dartsim.trainer import Trainer
@@ -128,6 +128,25 @@ async def test_who_keeps_the_best_weights_is_told():
     seen = []
     await train(promoted(Scripted(0.2, -0.5, 0.3), seen=seen), 3)
     assert [weights.version for weights in seen] == [1, 3]
+
+
+async def test_a_judgement_that_cannot_be_carried_out_is_neither_made_nor_trained_for_again():
+    seen, scripted, examiner = [], Scripted(0.2, -0.5), Examiner()
+    learner = promoted(scripted, examiner)
+
+    def full(weights):
+        seen.append(weights.version)
+        if len(seen) == 1:
+            raise OSError("no space is left")
+
+    learner._on_promoted = full
+    with pytest.raises(UpdateUncertain, match="update 1 is done, but its judgement failed"):
+        await learner.update(Batch(1, 0, ()))
+    results = await train(learner, 2)
+    assert [round(result.weights.source[0], 3) for result in results] == [0.4, 0.4]
+    assert [decision.verdict for decision in learner.decisions] == [Verdict.PROMOTE, Verdict.ROLL_BACK]
+    assert examiner.asked == [(0, 1), (1, 1), (1, 2), (2, 2)]
+    assert seen == [1, 1]
 
 
 async def test_a_failed_update_is_not_judged():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
@@ -100,10 +100,18 @@ class Contents:
         query = select(columns.attempt).where(over, columns.kept_bytes.is_not(None), columns.attempt.not_in(in_pool))
         return list(connection.scalars(query.order_by(columns.finished, columns.attempt).limit(AT_ONCE)))
 
-    def forget(self, connection: Connection, attempts: Sequence[int]) -> tuple[list[Step], list[str], int]:
-        """Return how turns are forgotten: statements, files to remove after them, and the bytes that this frees."""
+    def forget(
+        self, connection: Connection, attempts: Sequence[int], *, named: Set[str]
+    ) -> tuple[list[Step], list[str], int]:
+        """Return how turns are forgotten: statements, files to remove after them, and the bytes that this frees.
+
+        Args:
+            connection: To the database.
+            attempts: Theirs.
+            named: Files that stay, because turns name them that are not in the database yet.
+        """
         of_these = TURNS.c.attempt.in_(attempts)
-        names = _files(connection, of_these)
+        names = _files(connection, of_these) - named
         names -= _files(connection, TURNS.c.screenshot.in_(names), TURNS.c.attempt.not_in(attempts))
         names -= _files(connection, TURNS.c.tree.in_(names), TURNS.c.attempt.not_in(attempts))
         mine = TRAJECTORIES.c.attempt.in_(attempts)

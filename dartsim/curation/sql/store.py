@@ -22,14 +22,14 @@ from typing import Any, Literal
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.engine import Engine
 
-from dartsim.curation.blobs import BlobStore
+from dartsim.curation.blobs import BlobStore, Kept
 from dartsim.curation.checkpoints import Checkpoint
-from dartsim.curation.faults import StoreFault
-from dartsim.curation.pool import Stored
-from dartsim.curation.sql.contents import LOW_WATER, Contents
+from dartsim.curation.pool import Stored, own
+from dartsim.curation.sql.contents import AT_ONCE, LOW_WATER, Contents
 from dartsim.curation.sql.layout import prepare
 from dartsim.curation.sql.pending import Pending
 from dartsim.curation.sql.recovery import Recovered, plan_recovery
+from dartsim.curation.sql.rows import Seen
 from dartsim.curation.sql.tables import (
     BATCH_MEMBERS,
     BATCHES,
@@ -44,10 +44,10 @@ from dartsim.curation.sql.tables import (
     VERSIONS,
 )
 from dartsim.curation.sql.writer import Writer, reading
-from dartsim.curation.store import LIVE, MemoryStore, TrajectoryState, own_attempts
+from dartsim.curation.store import LIVE, MemoryStore, TrajectoryState
 from dartsim.errors import InvariantViolated
 from dartsim.ports import Resumable
-from dartsim.types import Batch, Drop, Group, Observation, Trajectory, Version
+from dartsim.types import Batch, Drop, Group, Trajectory, Version
 
 Durability = Literal["each", "batched"]
 Keep = Literal["all", "live", "none"]
@@ -116,6 +116,8 @@ class SqlStore:
         """Folders that go once the transaction that names newer ones is written."""
         self._uncontained: list[int] = []
         """Trained ones that no checkpoint contains yet."""
+        self._named: set[str] = set()
+        """Files of turns that are not written yet, which the database does not know to be needed."""
         self._read_states()
 
     def _read_states(self) -> None:
@@ -151,24 +153,12 @@ class SqlStore:
         self._add(trajectory, TrajectoryState.RECORDED.value)
         self._settle()
 
-    def keep_ahead(self, observation: Observation) -> None:
-        """Write the files of an observation now, so that ``record`` need not; may be called from any thread."""
-        blobs = self.contents.blobs
-        if blobs is None or self._keep == "none":
-            return
-        for value, put in ((observation.screenshot, blobs.put), (observation.accessibility_tree, blobs.put_text)):
-            if value is not None:
-                try:
-                    put(value)
-                except StoreFault:
-                    return  # record meets it again, and counts it
-
     def eligible(self, group: Group) -> None:
         """Mark a group's own trajectories as eligible."""
         if self._suspended:
             return
         self.states.eligible(group)
-        attempts = own_attempts(group)
+        attempts = [trajectory.attempt.id for trajectory in own(group)]
         self._pending.change(attempts, TrajectoryState.ELIGIBLE)
         self._pending.ready(attempts, group.ready)
         self._settle()
@@ -285,7 +275,7 @@ class SqlStore:
             self._pending.then(delete(SUCCESSES).where(SUCCESSES.c.attempt == attempt))
             if attempt < 0:
                 self._ended.append(attempt)
-            elif attempt not in self.states.live:
+            elif attempt not in self.states.live and attempt not in self._uncontained:
                 self._end((attempt,))
         for attempt, entry in wanted.items():
             if attempt not in self._uses:
@@ -349,8 +339,9 @@ class SqlStore:
         self.contents.add((), num_bytes)
         if steps or self._writer.waiting:
             self._writer.write(steps)
-        if self._ended:
-            ended, self._ended = self._ended, []
+        self._named.clear()
+        while self._ended:
+            ended, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
             self._forget(ended)
         for folder in self._old_checkpoints:
             shutil.rmtree(folder, ignore_errors=True)
@@ -378,15 +369,22 @@ class SqlStore:
         if self._keep == "none":
             self._pending.add(trajectory, None, state=state)
             return
-        seen, new = self.contents.put(trajectory)
+        seen, new = self._put(trajectory)
         if new and not self.contents.fits(new):
             if not self._settled:
                 self.flush()
             self._make_room(sum(kept.num_bytes for kept in new))
+            seen, new = self._put(trajectory)  # again: it may show what was just forgotten
             if not self.contents.fits(new):
                 seen, new = self.contents.without(seen, new), []
         self._pending.add_blobs(new)
         self.contents.add(new, self._pending.add(trajectory, seen, state=state))
+
+    def _put(self, trajectory: Trajectory) -> tuple[list[Seen], list[Kept]]:
+        """Write a trajectory's files, and let them stay until its rows name them."""
+        seen, new = self.contents.put(trajectory)
+        self._named.update(name for files in seen for name in files if name)
+        return seen, new
 
     def _end(self, attempts: Sequence[int]) -> None:
         """Forget the turns of what needs none any more, if only live ones are kept."""
@@ -438,7 +436,7 @@ class SqlStore:
         if found is None:
             self._add(trajectory, COLLECTED)
         elif found.kept_bytes is None and self._keep != "none":
-            seen, new = self.contents.put(trajectory)
+            seen, new = self._put(trajectory)
             self._pending.add_blobs(new)
             self.contents.add(new, self._pending.add_turns(trajectory, seen))
 
@@ -462,7 +460,7 @@ class SqlStore:
 
     def _forget(self, attempts: Sequence[int]) -> None:
         with reading(self._engine) as connection:
-            steps, names, freed = self.contents.forget(connection, attempts)
+            steps, names, freed = self.contents.forget(connection, attempts, named=self._named)
         self._writer.write(steps)
         self.contents.forgotten(attempts, names, freed)
 

@@ -189,7 +189,11 @@ class Faults:
         return Hazards(self, calls, spells, target=members.get(of, 0), members=self.sizes.members(of))
 
     def call_fault(self, name: str) -> CallFault:
-        """Return what strikes single calls, one for the whole run; one that never does if it is not active."""
+        """Return what strikes single calls, one for the whole run.
+
+        Raises:
+            KeyError: If the kind is not active; see ``active``.
+        """
         if name not in self._calls:
             active = self._active[name]
             rng = self._streams.rng(f"faults/{name}")

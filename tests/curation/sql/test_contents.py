@@ -13,6 +13,7 @@ from dartsim.curation.blobs import BlobStore
 from dartsim.curation.faults import StoreFull
 from dartsim.curation.pool import SuccessPool
 from dartsim.curation.sql import SqlStore, load_trajectories, open_sqlite
+from dartsim.curation.sql.contents import AT_ONCE, Contents
 from dartsim.curation.sql.tables import BLOBS, TURNS
 from dartsim.types import Drop, Observation, Reply, Turn
 
@@ -79,6 +80,26 @@ def test_a_picture_that_a_live_trajectory_shows_too_stays(place, made, blobs):
     assert 0 in gone
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_picture_that_a_new_trajectory_shows_too_stays(place, made, blobs, settled):
+    """Whether it is that for which room is made, or one that waits for its transaction."""
+    store = place.store(keep="all", blobs=blobs, max_disk_gib=7 * KIB / 2**30, settled=settled)
+    first = seen(made, 0, pictures=3)
+    shared = first.turns[:1]
+    store.record(first)
+    store.drop([made.plain(0)], Drop.STALE)
+    store.flush()
+    store.record(made.ended(1, turns=shared))  # waits, if anything does
+    store.record(made.ended(2, turns=(*seen(made, 2, pictures=2).turns, *first.turns[:2])))
+    assert store.contents.counts["forgotten"] == 1
+    store.flush()
+    again = place.store(keep="all", blobs=blobs)
+    again.recover()
+    kept, torn = whole(again)
+    assert (kept, torn) == ([1, 2], [0])
+    on_disk(again)
+
+
 def test_the_success_pool_keeps_what_it_holds(place, made, blobs):
     store = place.store(durability="each", keep="all", blobs=blobs, max_disk_gib=8 * KIB / 2**30)
     pool = SuccessPool()
@@ -134,16 +155,23 @@ def test_a_disk_that_fails_is_counted_apart(place, made, blobs, monkeypatch):
     assert store.contents.counts == {"store_fault": 1}
 
 
-def test_pictures_that_were_written_ahead_are_found(place, made, blobs):
-    store = place.store(durability="each", blobs=blobs)
-    trajectory = made.ended(0)
-    for turn in trajectory.turns:
-        store.keep_ahead(turn.observation)
-    written = blobs.counts["written"]
-    assert written == 6
-    store.record(trajectory)
-    assert blobs.counts["written"] == written
-    assert whole(store) == ([0], [])
+def test_what_ended_together_is_forgotten_in_small_transactions(place, made, monkeypatch):
+    store = place.store(durability="batched", keep="live")
+    ended = [made.plain(number) for number in range(2 * AT_ONCE + 7)]
+    for trajectory in ended:
+        store.record(trajectory)
+    store.flush()
+    numbers, forget = [], Contents.forget
+
+    def counted(contents, connection, attempts, **named):
+        numbers.append(len(attempts))
+        return forget(contents, connection, attempts, **named)
+
+    monkeypatch.setattr(Contents, "forget", counted)
+    store.drop(ended, Drop.STALE)
+    store.flush()
+    assert numbers == [AT_ONCE, AT_ONCE, 7]
+    assert whole(store)[0] == []
 
 
 @pytest.fixture

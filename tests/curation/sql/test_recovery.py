@@ -5,6 +5,7 @@ import pytest
 from dartsim.curation import TrajectoryState
 from dartsim.curation.blobs import BlobStore
 from dartsim.curation.checkpoints import write_checkpoint
+from dartsim.curation.pool import SuccessPool
 from dartsim.curation.sql import load_trajectories
 from dartsim.errors import InvariantViolated
 from dartsim.types import Group
@@ -126,6 +127,19 @@ def test_turns_of_what_may_be_undone_stay(place, made):
     train(place, store, made, 1, with_checkpoint=False)
     found = [trajectory.attempt.id for trajectory in load_trajectories(store.engine)]
     assert found == [1]
+    train(place, store, made, 2)
+    assert list(load_trajectories(store.engine, on_torn=lambda _: None)) == []
+
+
+def test_a_success_that_left_the_pool_stays_while_it_may_be_undone(place, made):
+    store = place.store(checkpoints=place.folder / "checkpoints", keep="live")
+    pool = SuccessPool()
+    pool.learn([made.plain(1)], now=1.0)
+    store.record(made.plain(1))
+    store.keep_successes(pool.stored("check"))
+    train(place, store, made, 1, with_checkpoint=False)
+    store.keep_successes(())
+    assert [trajectory.attempt.id for trajectory in load_trajectories(store.engine)] == [1]
     train(place, store, made, 2)
     assert list(load_trajectories(store.engine, on_torn=lambda _: None)) == []
 

@@ -1,0 +1,157 @@
+"""Wrong requests, as a user types them: each is one message and exit code 2, before any work is done."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dartsim.cli import app, console, plan
+from dartsim.cli.profiles import load_with_profile
+from dartsim.config import load, to_toml
+from dartsim.errors import ConfigError
+
+SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("text\n")
+
+
+def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    return int(ended.value.code or 0)
+
+
+def said(capsys) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("target", ["folder", "absent/figures.json", "file/figures.json", ""])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", *SMALL),
+        ("run", *SMALL, "--dry-run"),
+        ("compare", "dart"),
+        ("faults",),
+        ("doctor",),
+        ("presets",),
+        ("status", "folder"),
+        ("config", "schema"),
+        ("fuzz",),
+    ],
+)
+def test_a_json_file_that_cannot_be_is_refused_first(monkeypatch, capsys, command, target):
+    assert dartsim(monkeypatch, *command, "--json", target) == 2
+    assert "--json" in said(capsys)
+    assert not Path("runs").exists()
+
+
+def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full")
+    with pytest.raises(ConfigError, match="--json /dev/full cannot be written: No space left"):
+        console.write_json({}, str(full))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "dart"), "for a preset: --preset dart"),
+        (("run", "--preset", ""), "there is no preset ''"),
+        (("run", "--preset", "tiny", "--workload", "laptop"), "a preset with a surrogate policy"),
+        (("compare", "file"), "compare takes presets, not files"),
+        (("compare", "my.toml"), "compare takes presets, not files"),
+        (("compare", "desktop"), "preset 'desktop' needs real desktops"),
+        (("replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
+        (("status", "file"), "file is not a folder"),
+        (("fuzz", "--out", "file"), "file is not a folder"),
+        (("fuzz", "--out", "file/below"), "file is not a folder"),
+        (("desktop", "tasks", "--gif", "file"), "--gif file is not a folder"),
+        (("evaluator", "install", "--home", "home", "--python", "no-such-python"), "no-such-python cannot be run"),
+        (("run", *SMALL, "--dry-run", "--set", "cluster.env.profile=nope"), "cluster.env.profile = 'nope'"),
+        (("run", *SMALL, "--dry-run", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),
+        (("run", *SMALL, "--dry-run", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
+        (("run", *SMALL, "--profile", "nope"), "there is no profile, run or file 'nope'"),
+    ],
+)
+def test_a_wrong_request_is_one_message(monkeypatch, capsys, arguments, message):
+    assert dartsim(monkeypatch, *arguments) == 2
+    told = said(capsys)
+    assert message in told
+    assert "Traceback" not in told
+    assert not Path("runs").exists()
+
+
+def test_desktops_without_a_preset_are_those_of_the_preset_desktop(monkeypatch, capsys):
+    pytest.importorskip("httpx")
+    assert dartsim(monkeypatch, "run", "--backend", "desktop", "--dry-run", "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["preset"] == "desktop"
+
+
+def test_what_is_missing_of_osworld_does_not_keep_a_dry_run_from_answering(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    assert dartsim(monkeypatch, "run", "--preset", "osworld-8gpu", "--dry-run", "--json", "-") == 0
+    assert "tasks" in {one["what"] for one in json.loads(capsys.readouterr().out)["missing"]}
+
+
+def test_a_run_s_own_file_is_not_another_preset(monkeypatch, capsys):
+    Path("config.toml").write_text(to_toml(load(preset_name="dart")))
+    assert dartsim(monkeypatch, "run", "config.toml", "--preset", "coupled") == 2
+    assert "builds on preset 'dart', and 'coupled' was asked for" in said(capsys)
+
+
+def test_the_report_of_a_run_without_figures_says_so(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "run", *SMALL, "--out", "a-run") == 0
+    Path("a-run/summary.json").write_text('{"preset": "dart"}')
+    capsys.readouterr()
+    assert dartsim(monkeypatch, "report", "a-run") == 2
+    assert "a-run/summary.json has no simulated_hours" in said(capsys)
+
+
+def test_a_plan_without_an_update_is_none(monkeypatch, capsys):
+    there = ("--gpus", "2", "--hosts", "1x16GiB", "--hours", "0.5", "--seeds", "1", "--processes", "1")
+    assert dartsim(monkeypatch, "plan", *there, "--out", "planned") == 1
+    assert "no update was finished; raise --hours" in said(capsys)
+    assert not Path("planned", plan.FILE).exists()
+
+
+@pytest.mark.parametrize("command", ["run", "config show", "config schema", "presets", "profiles", "report", "desktop"])
+def test_help_has_a_short_form_and_examples(monkeypatch, capsys, command):
+    assert dartsim(monkeypatch, *command.split(), "-h") == 0
+    shown = capsys.readouterr().out
+    assert "Usage" in shown
+    assert command == "desktop" or "Examples" in shown
+
+
+def test_a_profile_is_a_name_a_file_or_a_run():
+    named = load_with_profile(default="dart", profile="osworld")
+    assert (named.preset, named.cluster.env.profile) == ("dart", "osworld")
+    Path("measured.toml").write_text("[cluster.learner]\nfixed_seconds = 7.0\n")
+    measured = load_with_profile(preset_name="coupled", profile="measured.toml")
+    assert (measured.preset, measured.cluster.learner.fixed_seconds) == ("coupled", 7.0)
+    Path("folder/config.toml").write_text(to_toml(load(preset_name="coupled")))
+    assert load_with_profile(default="dart", profile="folder").preset == "coupled"
+    with pytest.raises(ConfigError, match="builds on preset"):
+        load_with_profile(preset_name="dart", profile="folder")
+    Path("measured.toml").rename("folder/profile.toml")
+    assert load_with_profile(default="dart", profile="folder").cluster.learner.fixed_seconds == 7.0
+
+
+def test_a_configuration_is_shown_with_all_that_a_run_takes(monkeypatch, capsys):
+    given = ("--preset", "areal-eta4", "--workload", "osworld", "--profile", "dart", "--faults", "calm")
+    assert dartsim(monkeypatch, "config", "show", *given) == 0
+    Path("shown.toml").write_text(capsys.readouterr().out)
+    config = load(Path("shown.toml"))
+    assert (config.workload, config.cluster.env.profile, config.cluster.faults.profile) == ("osworld", "dart", "calm")

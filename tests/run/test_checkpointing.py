@@ -1,0 +1,107 @@
+"""What follows an update and fails: it is tried again, and the batch is not trained a second time."""
+
+import asyncio
+import errno
+import os
+
+import pytest
+
+from dartsim.errors import LearnerFault, UpdateUncertain
+from dartsim.run.checkpointing import CheckpointedLearner
+from dartsim.trace import Trace
+from dartsim.trainer import Trainer
+from dartsim.types import Batch, UpdateResult, Weights
+from real.local import LocalLearner
+
+
+class Counting:
+    """A learner that counts, and fails once if it is told to."""
+
+    def __init__(self, failing=()):
+        self.failing = list(failing)
+        self.trained = []
+
+    async def update(self, batch):
+        if batch.update in self.failing:
+            self.failing.remove(batch.update)
+            raise LearnerFault("scripted")
+        self.trained.append(batch.update)
+        return UpdateResult(Weights(batch.update))
+
+
+class Disk:
+    """Writes checkpoints; fails as often as it is told to."""
+
+    def __init__(self, *faults):
+        self.faults = list(faults)
+        self.written = []
+
+    def write(self, update):
+        if self.faults:
+            raise self.faults.pop()
+        self.written.append(update)
+        return f"checkpoint {update}"
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("fault", [FULL, LearnerFault("a rank died"), RuntimeError("the writer of weights failed")])
+def test_a_checkpoint_that_cannot_be_written_is_tried_again_alone(fault):
+    inner, disk = Counting(), Disk(fault)
+    learner = LocalLearner(CheckpointedLearner(inner, disk.write, every_updates=1))
+
+    async def both():
+        with pytest.raises(UpdateUncertain, match="update 1 is done, but its checkpoint failed"):
+            await learner.update(Batch(1, 0, ()))
+        return [await learner.update(Batch(update, update - 1, ())) for update in (1, 2)]
+
+    results = asyncio.run(both())
+    assert [result.checkpoint for result in results] == ["checkpoint 1", "checkpoint 2"]
+    assert [result.weights.version for result in results] == [1, 2]
+    assert inner.trained == [1, 2]
+
+
+async def test_an_update_that_did_not_happen_is_done_again():
+    inner, disk = Counting(failing=[1]), Disk()
+    learner = CheckpointedLearner(inner, disk.write, every_updates=2)
+    with pytest.raises(LearnerFault, match="scripted"):
+        await learner.update(Batch(1, 0, ()))
+    results = [await learner.update(Batch(update, update - 1, ())) for update in (1, 2)]
+    assert [result.checkpoint for result in results] == [None, "checkpoint 2"]
+    assert inner.trained == [1, 2]
+
+
+class Source:
+    """Two batches, with what became of them."""
+
+    def __init__(self):
+        self.batches = [Batch(2, 1, ()), Batch(1, 0, ())]
+        self.told = []
+
+    async def next_batch(self):
+        return self.batches.pop() if self.batches else None
+
+    def trained(self, batch, result):
+        self.told.append(("trained", batch.update, result.checkpoint))
+
+    def release(self, batch):
+        self.told.append(("released", batch.update))
+
+    def published(self, version):
+        pass
+
+
+class Nowhere:
+    def publish(self, weights):
+        pass
+
+
+async def test_the_trainer_keeps_the_batch_until_its_checkpoint_is_there():
+    inner, disk, source = Counting(), Disk(FULL, FULL), Source()
+    trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+    learner = CheckpointedLearner(inner, disk.write, every_updates=1)
+    await Trainer(learner, source=source, publisher=Nowhere(), trace=trace).run()
+    assert source.told == [("trained", 1, "checkpoint 1"), ("trained", 2, "checkpoint 2")]
+    assert inner.trained == disk.written == [1, 2]
+    assert trace.counts["fault/update"] == 2
