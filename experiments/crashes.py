@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from dartsim.run.origin import LIVES, read_origin
 from dartsim.run.resume import resume
 from dartsim.run.simulation import run_simulation
 from dartsim.trace import Trace
+from dartsim.trace.rundir import CONFIG, SUMMARY
 from experiments.common import Figures, Options, run_experiment
 
 SMALL: dict[str, Any] = {
@@ -210,13 +212,18 @@ def _work(work: Callable[[], None]) -> NoReturn:
             os.dup2(nowhere.fileno(), 1)
         work()
         code = 0
+    except BaseException:
+        traceback.print_exc()  # _exit says nothing
+        raise
     finally:
         os._exit(code)
 
 
 def go_on(config: Config, folder: Path) -> None:
-    """Begin a run, or go on with it."""
-    if (folder / "config.toml").exists():
+    """Begin a run, or go on with it, unless it was killed when all of it was done."""
+    if (folder / SUMMARY).exists():
+        return
+    if (folder / CONFIG).exists():
         resume(folder)
     else:
         execute(config, folder)

@@ -107,12 +107,13 @@ def write_run(
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
     everything = {**meta, **summary, "config": config}
-    write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
     write_text(path / SERIES, _compact(series(trace)))
     write_text(path / TIMELINE, _compact(timeline(trace)))
     write_text(path / IDLE, _compact(idle(trace)))
     # No time in the header: the same run writes the same bytes.
     write_bytes(path / TRACE, gzip.compress(_compact(perfetto(trace, meta=meta)).encode(), mtime=0))
+    # Last, for it says that the run has finished: killed before, the run is gone on with, and all of it written again.
+    write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
     return RunDir(path)
 
 

@@ -81,3 +81,12 @@ def test_a_figure_that_is_not_a_number_is_refused(make_trace, tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_run(tmp_path, trace, config={}, config_toml="", summary={"env_utilization": math.nan}, meta={})
     assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize("torn", ["series.json", "timeline.json", "idle.json", "trace.json.gz"])
+def test_a_run_whose_writing_broke_off_has_not_finished(make_trace, tmp_path, torn):
+    """A run with a summary is refused by ``resume``: everything else must be there."""
+    (tmp_path / torn).mkdir()  # nothing can be renamed onto a folder
+    with pytest.raises(OSError, match="directory"):
+        write_run(tmp_path, make_trace(hours=0.2), config={}, config_toml="", summary={}, meta={})
+    assert not (tmp_path / "summary.json").exists()
