@@ -53,9 +53,14 @@ def kind_of(task: Task) -> str:
 
 def base_model(seed: int, folder: Path, quick: bool) -> float:
     """Make the base model of a seed, shared by all of its arms, and return the CPU seconds that it took."""
+    return made_base(config("dart", seed, quick=quick), folder, quick=quick)
+
+
+def made_base(settings: Config, folder: Path, *, quick: bool) -> float:
+    """Make a base model that knows half of it, and return the CPU seconds that it took."""
     began = time.process_time()
     one_thread()
-    settings = config("dart", seed, quick=quick)
+    seed = settings.run.seed
     vlm = build(vlm_config(settings), seed=seed)
     steps = QUICK_STEPS if quick else STEPS
     warm_start(vlm, lessons(settings, vlm.config.actions), WarmStart(steps=steps, seed=seed))
@@ -157,8 +162,13 @@ class Cuts:
 
 def run_arm(arm: str, seed: int, bound: int, folder: Path, quick: bool) -> dict[str, Any]:
     """Run an arm from the base model of its seed and return its figures."""
+    return {"arm": arm, "seed": seed, **run_from(config(arm, seed, bound, quick=quick), folder)}
+
+
+def run_from(settings: Config, folder: Path) -> dict[str, Any]:
+    """Run a configuration from the base model in a folder and return its figures."""
     began = time.process_time()
-    found = models(config(arm, seed, bound, quick=quick))
+    found = models(settings)
     trained = learning(found, resume=folder)
     first = _evaluate(trained, found, Weights(0))
     curve = Curve()
@@ -172,8 +182,6 @@ def run_arm(arm: str, seed: int, bound: int, folder: Path, quick: bool) -> dict[
     trace, figures = result.trace, result.figures
     curve.note(newest.version, trace.snapshots[-1].time, last.success_rate)
     return {
-        "arm": arm,
-        "seed": seed,
         "bound": found.config.curation.staleness.bound,
         "success_rate_initial": first.success_rate,
         "success_rate_final": last.success_rate,

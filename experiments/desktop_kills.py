@@ -14,14 +14,16 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
 
+from dartsim.curation.saved import SCHEDULER
 from dartsim.curation.sql import TRAJECTORIES, open_sqlite, open_store
+from dartsim.curation.sql.tables import DOCUMENTS
 from dartsim.run.realtime import RunLoop
 from experiments.desktop_cluster import Cluster, Shape, engine, worth
 from real.containers import Container, DesktopFleet, DockerHost, HostSettings
@@ -82,7 +84,6 @@ async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
         if not killing.cancel():
             killing.result()
     store.close()
-    _tell(admitted=cluster.system.data.admitted)
 
 
 async def _kill_at_random(cluster: Cluster, rng: random.Random, kills: int) -> None:
@@ -172,21 +173,39 @@ def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter
     """Add up what one life has left."""
     attempts = {line["attempt"]: line for line in told if "attempt" in line}
     owners = [line["owner"] for line in told if "owner" in line]
-    admitted = [line["admitted"] for line in told if "admitted" in line]
     database = open_sqlite(folder / "run.db")
     with database.connect() as connection:
         rows = connection.execute(select(TRAJECTORIES.c.attempt, TRAJECTORIES.c.reward)).all()
+        text = connection.scalar(select(DOCUMENTS.c.text).where(DOCUMENTS.c.name == SCHEDULER))
     database.dispose()
     stored = {row.attempt: row.reward for row in rows}
-    lost = sum(attempt not in stored or stored[attempt] != line["reward"] for attempt, line in attempts.items())
-    # One that ended in order has handed every admitted attempt over.
-    lost += sum(number - len(stored) for number in admitted)
-    sums["lost_records"] += lost
+    told_rewards = {attempt: line["reward"] for attempt, line in attempts.items()}
+    lost = lost_records(told_rewards, stored, {} if text is None else json.loads(text))
+    sums["lost_records"] += len(lost)
     sums["attempts"] += len(stored)
     sums["scored"] += sum(reward is not None for reward in stored.values())
     sums["wrong_scores"] += sum(line["reward"] not in (None, line["worth"]) for line in attempts.values())
     sums["leaked_containers"] += sum(_left(owner) for owner in owners)
     causes.update(line["cause"] for line in attempts.values() if line["cause"] is not None)
+
+
+def lost_records(
+    told: Mapping[int, float | None], stored: Mapping[int, float | None], scheduler: Mapping[str, Any]
+) -> set[int]:
+    """Return the attempts of which the database does not have what it should.
+
+    An admitted attempt is handed over, or the store knows that it runs: then ``dartsim resume`` makes it again, and
+    what is told of it after the end is not kept.
+
+    Args:
+        told: Rewards of attempts that ended, by number; None without one.
+        stored: Likewise, of the database.
+        scheduler: The scheduler's document there; empty if none was written.
+    """
+    running = {number for _, number, *_ in scheduler.get("running", ())}  # as `save_attempt` writes them
+    lost = set(range(scheduler.get("admitted", 0))) - running - set(stored)
+    ended = told.keys() - running
+    return lost | {attempt for attempt in ended if attempt not in stored or stored[attempt] != told[attempt]}
 
 
 def _left(owner: str) -> int:

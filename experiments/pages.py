@@ -16,12 +16,15 @@ from experiments.ablation_tables import arms_table, base_table, curve_table, cut
 from experiments.common import recorded
 from experiments.fault_tables import cost_rows, kinds_rows
 from experiments.fault_tables import provenance as faults_provenance
+from experiments.history_images import HEAD as HISTORY_HEAD
+from experiments.history_images import rows as history_rows
 from experiments.scheduler_tables import best_rows, idea_rows, trained_rows, workload_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "README.md",
     "docs/experiments.md",
+    "docs/inference.md",
     "docs/desktops.md",
     "docs/learning.md",
     "docs/speed.md",
@@ -277,6 +280,14 @@ def ablation_staleness() -> str:
     return table(*staleness_table(recorded("ablation")))
 
 
+def history_images() -> str:
+    """Learning by how history screenshots are dropped."""
+    figures = recorded("history_images")
+    less = figures["block_less_slide"]
+    last = f"Block less slide, seed by seed: {less['mean']:+.1%} ± {less['ci95']:.1%}"
+    return table(HISTORY_HEAD, history_rows(figures)) + f"\n{last}, {len(figures['seeds'])} seeds.\n"
+
+
 def ablation_provenance() -> str:
     """What the recorded ablation was run with."""
     figures = recorded("ablation")
@@ -372,6 +383,23 @@ def ray_overhead() -> str:
     return table(["", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio"], rows)
 
 
+def real_loop(figures: dict[str, Any]) -> str:
+    """The whole loop for real, measured and predicted, and what it learned and lost."""
+    rows = []
+    for name, measured in figures["measured"].items():
+        predicted, error = figures["predicted"][name], figures["relative_error"][name]
+        cells = ["–" if value is None else f"{value:.4g}" for value in (measured, predicted)]
+        rows.append([name.replace("_", " "), *cells, "–" if error is None else f"{error:+.1%}"])
+    about = (
+        f"{figures['engines']} engines, {figures['minutes']:g} minutes, seeds "
+        f"{', '.join(map(str, figures['seeds']))}: success on held-out tasks {figures['success_rate_first']:.1%} → "
+        f"{figures['success_rate_last']:.1%}; {figures['failed_requests']} requests failed and were asked again, "
+        f"{figures['lost_requests']} were lost; a change of weights took {figures['sync_seconds_p50']:.2f} s (median). "
+        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load average {figures['load_average']:.1f}.\n"
+    )
+    return table(["figure", "measured", "predicted", "error"], rows) + "\n" + about
+
+
 def crashes() -> str:
     """Crashes by way: how many, what was under way, what was wrong."""
     figures = recorded("crashes")
@@ -414,6 +442,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-paper": ablation_paper,
     "ablation-staleness": ablation_staleness,
     "ablation-provenance": ablation_provenance,
+    "history-images": history_images,
     "desktop-times": desktop_times,
     "desktop-density": desktop_density,
     "desktop-kills": desktop_kills,
@@ -422,6 +451,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fault-costs": lambda: table(*cost_rows(recorded("faults"))),
     "fault-provenance": lambda: faults_provenance(recorded("faults")),
     "ray-overhead": ray_overhead,
+    "real-loop": lambda: real_loop(recorded("real_loop")),
     "learner-speed": learner_speed,
     "mock-speed": mock_speed,
     "crashes": crashes,

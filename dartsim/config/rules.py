@@ -62,6 +62,12 @@ def broken_rules(config: Config) -> Iterator[str]:
             f"trainer.retry_longest_seconds = {trainer.retry_longest_seconds:g} is shorter than the first "
             f"wait, trainer.retry_seconds = {trainer.retry_seconds:g}. Raise the first or lower the second."
         )
+    policy = config.policy
+    if policy.images_after_cut is not None and policy.images_after_cut > policy.max_images:
+        yield (
+            f"policy.images_after_cut = {policy.images_after_cut} is more than policy.max_images = "
+            f"{policy.max_images}: nothing would be cut. Set policy.images_after_cut = {policy.max_images} or less."
+        )
     if config.tasks.source == "osworld" and config.tasks.folder is None:
         yield 'tasks.source = "osworld" needs tasks.folder, the folder of test_all.json and examples/.'
     if config.tasks.source == "generated" and config.tasks.folder is not None:

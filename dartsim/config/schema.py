@@ -97,6 +97,11 @@ class PolicyConfig(Section):
     max_new_tokens: Positive = Field(500, description="ui_tars: longest reply, tokens (DART: 500).")
     temperature: float = Field(1.0, gt=0.0, description="ui_tars: of sampling (DART: 1).")
     max_images: Positive = Field(1, description="vlm: screenshots in a prompt, the present one included (DART: 5).")
+    images_after_cut: Positive | None = Field(
+        None,
+        description="vlm: screenshots that stay when a prompt would have more than max_images: a prefix cache then "
+        "serves the turns in between; none: only the oldest goes, at every turn (DART).",
+    )
     max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (DART: 35).")
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
@@ -604,6 +609,7 @@ class VllmConfig(Section):
     max_num_seqs: Positive = Field(16, description="Requests computed at once.")
     threads: Positive = Field(1, description="OpenMP threads of an engine on CPU.")
     start_seconds: Deadline = Field(600.0, description="Time until an engine must be healthy.")
+    concurrent_starts: Positive = Field(4, description="Engines that are started at a time; the others wait.")
     request_seconds: Deadline = Field(300.0, description="Longest time of one request.")
 
 

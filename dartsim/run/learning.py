@@ -368,6 +368,7 @@ def vlm_config(config: Config) -> VlmConfig:
         max_images=policy.max_images,
         max_texts=policy.max_texts,
     )
+    made = replace(made, prompts=replace(made.prompts, images_after_cut=policy.images_after_cut))
     return made if policy.model is None else replace(made, folder=policy.model, dtype=policy.dtype)
 
 
@@ -380,7 +381,13 @@ def _writer(config: Config) -> VlmConfig:
         family=policy.family,
         folder=policy.model,
         dtype=policy.dtype,
-        prompts=PromptStyle(system=SYSTEM, max_images=policy.max_images, max_texts=policy.max_texts, task=text),
+        prompts=PromptStyle(
+            system=SYSTEM,
+            max_images=policy.max_images,
+            images_after_cut=policy.images_after_cut,
+            max_texts=policy.max_texts,
+            task=text,
+        ),
         decoding=Decoding(temperature=policy.temperature, max_new_tokens=policy.max_new_tokens, grammar="free"),
     )
 

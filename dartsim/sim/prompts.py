@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 
 from numpy.random import Generator
 
+from dartsim.rollout.history import num_images
+
 BLOCK_TOKENS = 16
 """A prefix cache holds whole blocks of this many tokens (vLLM's default)."""
 
@@ -78,12 +80,8 @@ class PromptModel:
 
     def num_images(self, turn: int) -> int:
         """Return how many screenshots the prompt of a turn (from 0) holds."""
-        if turn < self.max_images:
-            return turn + 1
-        if self.window == "slide":
-            return self.max_images
-        period = self.max_images - self.images_after_cut + 1
-        return self.images_after_cut + (turn - self.max_images) % period
+        after_cut = self.images_after_cut if self.window == "block" else None
+        return num_images(turn, most=self.max_images, after_cut=after_cut)
 
     def segments(self, turn: int) -> list[Segment]:
         """Return the parts of a turn's prompt in order, each with the turn it comes from."""

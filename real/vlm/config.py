@@ -26,6 +26,8 @@ class PromptStyle:
     Attributes:
         system: Text before the instruction; empty for none.
         max_images: Most screenshots in a prompt, the present one included (DART: 5).
+        images_after_cut: Screenshots that stay when there would be more; None: all but the oldest (DART). See
+            ``dartsim.rollout.history``.
         max_texts: Most earlier replies in a prompt (DART: 35).
         terse: Leave out the chat template's role names and line breaks: half the tokens of a short prompt.
         task: What the user says first; ``{instruction}`` stands for the task's instruction.
@@ -33,6 +35,7 @@ class PromptStyle:
 
     system: str = ""
     max_images: int = 5
+    images_after_cut: int | None = None
     max_texts: int = 35
     terse: bool = False
     task: str = "{instruction}"
@@ -43,6 +46,10 @@ class PromptStyle:
         if self.max_images < 1 or self.max_texts < 0:
             raise ConfigError(
                 f"a prompt needs max_images >= 1 and max_texts >= 0, got {self.max_images} and {self.max_texts}"
+            )
+        if self.images_after_cut is not None and not 1 <= self.images_after_cut <= self.max_images:
+            raise ConfigError(
+                f"images_after_cut must be in [1, max_images={self.max_images}], got {self.images_after_cut}"
             )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dartsim.rollout.history import num_images
 from dartsim.types import Observation, Turn
 from real.vlm.config import PromptStyle
 from real.vlm.images import Picture, Pictures
@@ -60,7 +61,7 @@ class PromptBuilder:
             draft.message("system", style.system)
         draft.message("user", style.task.replace("{instruction}", observation.instruction))
         turn = len(history)
-        first_image = turn + 1 - style.max_images
+        first_image = turn + 1 - num_images(turn, most=style.max_images, after_cut=style.images_after_cut)
         first_text = turn - style.max_texts
         for past in range(max(0, min(first_image, first_text)), turn):
             if past >= first_image:

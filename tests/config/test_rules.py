@@ -82,6 +82,11 @@ BROKEN = [
         "trainer.retry_longest_seconds = 600 is shorter than the first wait",
         ["trainer.retry_seconds = 601"],
     ),
+    (
+        ["policy.max_images=4", "policy.images_after_cut=5"],
+        "policy.images_after_cut = 5 is more than policy.max_images = 4",
+        ["policy.images_after_cut = 4"],
+    ),
     (["tasks.source=osworld"], 'tasks.source = "osworld" needs tasks.folder', ["test_all.json"]),
     (["tasks.folder=x"], "tasks.folder is given", ['Set tasks.source = "osworld"']),
 ]

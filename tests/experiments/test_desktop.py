@@ -8,6 +8,7 @@ pytest.importorskip("httpx", reason="needs the extra `real`")
 from dartsim.trace import DesktopState, Trace
 from experiments.desktop import SKIPPED, main
 from experiments.desktop_cluster import gaps, percentiles
+from experiments.desktop_kills import lost_records
 
 
 def test_a_gap_is_from_a_score_to_the_next_set_up_of_the_same_slot():
@@ -35,6 +36,16 @@ def test_a_gap_is_from_a_score_to_the_next_set_up_of_the_same_slot():
 def test_percentiles_are_of_the_nearest_rank():
     assert percentiles([3.0]) == {"p50": 3.0, "p95": 3.0, "number": 1}
     assert percentiles([float(n) for n in range(100, 0, -1)]) == {"p50": 50.0, "p95": 95.0, "number": 100}
+
+
+def test_a_record_is_lost_if_neither_a_row_nor_the_scheduler_has_it():
+    scheduler = {"admitted": 4, "running": [["task", 3, 0, 0, 0, 3, 0]]}
+    stored = {0: 1.0, 1: None, 2: 0.0}
+    assert lost_records({0: 1.0, 1: None, 3: None}, stored, scheduler) == set()
+    assert lost_records({0: 1.0, 2: 1.0}, stored, scheduler) == {2}, "the row has another reward"
+    assert lost_records({}, {0: 1.0, 1: None}, scheduler) == {2}, "admitted, and nowhere"
+    assert lost_records({4: 1.0}, stored, scheduler) == {4}, "told, and never written"
+    assert lost_records({}, {}, {}) == set(), "killed before anything was written"
 
 
 def test_without_an_engine_it_is_skipped_and_says_so(monkeypatch, capsys, tmp_path):

@@ -45,6 +45,27 @@ def test_the_newest_images_and_texts_are_shown(make_vlm: Any, images: int, texts
     assert shown == list(range(5))[5 - min(texts, 5) :]
 
 
+def test_cut_in_blocks_a_prompt_begins_with_the_one_before_it(make_vlm: Any) -> None:
+    """Between two cuts nothing in front changes, which is what a prefix cache wants; sliding changes every turn."""
+
+    def prefixes_kept(style: PromptStyle) -> list[bool]:
+        vlm = make_vlm(prompts=style)
+        now, before = history(7)
+        turns = [*(turn.observation for turn in before), now]
+        built = [vlm.prompts.build(turns[turn], before[:turn]) for turn in range(8)]
+        assert [len(prompt.pictures) for prompt in built] == shown
+        heads = [prompt.tokens[: prompt.image_starts[-1]].tobytes() for prompt in built]
+        first = [prompt.pictures[0].key for prompt in built]
+        pairs = range(1, 8)
+        return [built[i].tokens.tobytes().startswith(heads[i - 1]) and first[i] == first[i - 1] for i in pairs]
+
+    shown = [1, 2, 3, 4, 2, 3, 4, 2]
+    cut = prefixes_kept(PromptStyle(max_images=4, max_texts=9, images_after_cut=2))
+    assert cut == [True, True, True, False, True, True, False]
+    shown = [1, 2, 3, 4, 4, 4, 4, 4]
+    assert prefixes_kept(PromptStyle(max_images=4, max_texts=9)) == [True] * 3 + [False] * 4
+
+
 def test_image_tokens_stand_where_the_prompt_says(make_vlm: Any) -> None:
     vlm = make_vlm(prompts=PromptStyle(max_images=3, max_texts=3))
     prompt = vlm.prompts.build(*history(3))
@@ -81,3 +102,5 @@ def test_words_survive_the_vocabulary(make_vlm: Any) -> None:
 def test_a_prompt_without_an_image_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_images"):
         PromptStyle(max_images=0)
+    with pytest.raises(ConfigError, match="images_after_cut"):
+        PromptStyle(max_images=2, images_after_cut=3)

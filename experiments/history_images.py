@@ -1,0 +1,121 @@
+"""What it does to learning to drop history screenshots in blocks, which is what keeps a prefix cache useful.
+
+python -m experiments.history_images            five seeds, 15 runs: a quarter of an hour of CPU time, on two cores
+python -m experiments.history_images --quick    one seed, cut short: the same keys
+
+The model and the tasks are those of the ablation, without any of its parts; the arms differ in what a prompt shows.
+Times are modelled alike for all three: what the cache saves is ``experiments.schedulers``'s to say.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from dartsim.config import Config, from_tree, merge
+from experiments.ablation_arms import config
+from experiments.ablation_tables import interval
+from experiments.common import Options, run_experiment
+from real.machine import usable_cores
+
+ARMS: dict[str, dict[str, Any]] = {
+    "slide": {"max_images": 4, "max_texts": 6},
+    "block": {"max_images": 4, "max_texts": 6, "images_after_cut": 2},
+    "one image": {"max_images": 1, "max_texts": 6},
+}
+"""``slide``: the oldest goes at every turn (DART). ``block``: grows to four, is cut to two. Attempts have six turns."""
+
+
+def arm_config(arm: str, seed: int, *, quick: bool) -> Config:
+    """Return the configuration of an arm."""
+    base = config("decoupled", seed, quick=quick)
+    return from_tree(merge(base.model_dump(mode="json"), {"policy": ARMS[arm]}))
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """Run every arm with every seed on all cores, each from a base model that was shown the same kind of prompt."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
+    work = [(arm, seed) for seed in range(options.seeds) for arm in ARMS]
+    with (
+        TemporaryDirectory() as folder,
+        ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn")) as pool,
+    ):
+        futures = [pool.submit(run_arm, arm, s, Path(folder), options.quick) for arm, s in work]
+        done = as_completed(futures)
+        runs = [future.result() for future in track(done, "runs", len(futures), console=options.console)]
+    runs.sort(key=lambda run: work.index((run["arm"], run["seed"])))
+    return {
+        "runs": runs,
+        "arms": {arm: _summed([run for run in runs if run["arm"] == arm]) for arm in ARMS},
+        "block_less_slide": _paired(runs, "block", "slide"),
+        "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
+        "config": {arm: arm_config(arm, 0, quick=options.quick).model_dump(mode="json") for arm in ARMS},
+    }
+
+
+def run_arm(arm: str, seed: int, folder: Path, quick: bool) -> dict[str, Any]:
+    """Make an arm's base model of a seed, train it, and return the figures."""
+    # Imported in the worker processes only: torch takes its seconds.
+    from experiments.ablation_runs import made_base, run_from
+
+    settings = arm_config(arm, seed, quick=quick)
+    home = folder / f"{arm} {seed}"
+    base_seconds = made_base(settings, home, quick=quick)
+    found = run_from(settings, home)
+    found["cpu_seconds"] += base_seconds
+    return {"arm": arm, "seed": seed, **found}
+
+
+def _summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    names = ("success_rate_initial", "success_rate_final", "turns", "num_updates")
+    return {name: dict(zip(("mean", "ci95"), interval([run[name] for run in runs]), strict=True)) for name in names}
+
+
+def _paired(runs: list[dict[str, Any]], one: str, other: str) -> dict[str, float]:
+    """Return the difference of final success between two arms, seed by seed."""
+    final = {(run["arm"], run["seed"]): run["success_rate_final"] for run in runs}
+    differences = [final[one, seed] - final[other, seed] for arm, seed in final if arm == one]
+    return dict(zip(("mean", "ci95"), interval(differences), strict=True))
+
+
+def rows(figures: dict[str, Any]) -> list[list[str]]:
+    """Return one row an arm: success before and after, turns, updates."""
+    found = []
+    for arm, of in figures["arms"].items():
+        shares = [_of(of[name], "{:.0%}") for name in ("success_rate_initial", "success_rate_final")]
+        found.append([arm, *shares, _of(of["turns"], "{:,.0f}"), _of(of["num_updates"], "{:.0f}")])
+    return found
+
+
+HEAD = ["history", "success before", "success after", "generated turns", "updates"]
+
+
+def _of(value: dict[str, float], form: str) -> str:
+    return f"{form.format(value['mean'])} ± {form.format(value['ci95'])}"
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print the table."""
+    table = Table(*HEAD, title="Learning, by how history screenshots are dropped")
+    for row in rows(figures):
+        table.add_row(*row)
+    console.print(table)
+    console.print(f"block less slide, success after: {_of(figures['block_less_slide'], '{:+.1%}')}")
+
+
+def main() -> None:
+    """Run from the command line."""
+    about = "What it does to learning to drop history screenshots in blocks."
+    run_experiment("history_images", measure, show, about=about, seeds=5)
+
+
+if __name__ == "__main__":
+    main()

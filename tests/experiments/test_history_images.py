@@ -1,0 +1,33 @@
+"""The arms of the study of history screenshots, and its table."""
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from experiments.history_images import ARMS, arm_config, rows
+from real.vlm.config import PromptStyle
+
+
+def test_the_arms_differ_in_what_a_prompt_shows_alone():
+    made = {arm: arm_config(arm, 3, quick=False).model_dump() for arm in ARMS}
+    shown = [config.pop("policy") for config in made.values()]
+    assert made["slide"] == made["block"] == made["one image"]
+    assert len({str(policy) for policy in shown}) == 3
+    assert made["slide"]["run"]["seed"] == 3
+    attempt = made["slide"]["rollout"]["max_turns"]
+    assert ARMS["block"]["max_images"] < attempt, "nothing would be cut"
+
+
+def test_the_setting_reaches_the_prompts():
+    from dartsim.run.learning import vlm_config
+
+    style = vlm_config(arm_config("block", 0, quick=False)).prompts
+    assert style == PromptStyle(max_images=4, images_after_cut=2, max_texts=6, terse=True)
+
+
+def test_a_row_is_a_mean_and_its_interval():
+    of = {"mean": 0.25, "ci95": 0.05}
+    arm = {"success_rate_initial": of, "success_rate_final": of, "turns": {"mean": 5e3, "ci95": 10.0}}
+    figures = {"arms": {"slide": {**arm, "num_updates": {"mean": 40.0, "ci95": 2.0}}}}
+    assert rows(figures) == [["slide", "25% ± 5%", "25% ± 5%", "5,000 ± 10", "40 ± 2"]]
