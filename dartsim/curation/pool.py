@@ -206,7 +206,7 @@ class SuccessPool:
             self._stored.setdefault(entry.trajectory.attempt.task.id, []).insert(0, entry)
         kept = self.entries()
         self._known = {entry.trajectory.attempt.id for entry in kept if entry.origin is Origin.ONLINE}
-        self._collected = max((-entry.trajectory.attempt.id for entry in kept), default=0)
+        self._collected = max((0, *(-entry.trajectory.attempt.id for entry in kept)))
         self.counts = Counter(counts)
 
     def trained(self, groups: Sequence[Group]) -> None:

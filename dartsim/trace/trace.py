@@ -300,6 +300,7 @@ class Trace:
             "counts": dict(self.counts),
             "hot": [self.hot.generated_turns, self.hot.prompt_tokens, self.hot.response_tokens],
             "staleness": [[*versions, number] for versions, number in self.staleness.items()],
+            "staleness_trajectories": [[*versions, number] for versions, number in self.staleness_trajectories.items()],
             "staleness_max": self.staleness_max,
             "offered": dict(self.offered),
             "trained": dict(self.trained),
@@ -322,6 +323,8 @@ class Trace:
         self.counts = Counter(state["counts"])
         self.hot.generated_turns, self.hot.prompt_tokens, self.hot.response_tokens = state["hot"]
         self.staleness = Counter({(oldest, newest): number for oldest, newest, number in state["staleness"]})
+        whole = state.get("staleness_trajectories", ())  # those begun before it was kept lack it
+        self.staleness_trajectories = Counter({(oldest, newest): number for oldest, newest, number in whole})
         self.staleness_max = state["staleness_max"]
         self.offered, self.trained = Counter(state["offered"]), Counter(state["trained"])
         self.updates.extend(updates)
@@ -346,7 +349,10 @@ class Trace:
             self.trained[trajectory.attempt.task.id] -= 1
             for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
                 self.staleness[version - oldest, version - newest] -= times
+            self.staleness_trajectories[version - trajectory.oldest_version, version - trajectory.newest_version] -= 1
             num_turns += len(trajectory.turns)
+        self.staleness, self.staleness_trajectories = +self.staleness, +self.staleness_trajectories  # without zeros
+        self.staleness_max = max((behind for behind, _ in self.staleness_trajectories), default=0)
         self.counts["updates"] -= 1
         self.counts["undone_updates"] += 1
         for name in ("trained_turns", "admitted_turns"):

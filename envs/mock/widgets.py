@@ -253,11 +253,11 @@ def make_widget(spec: Mapping[str, Any]) -> Widget:
     kind = values.pop("kind", None)
     if kind not in KINDS:
         raise TaskFileError(f"found a widget of kind {kind!r}, wanted one of {', '.join(KINDS)}")
-    if "items" in values:
-        values["items"] = list(values["items"])
-    if "inset" in values:
-        values["inset"] = tuple(values["inset"])
     try:
+        if "items" in values:
+            values["items"] = list(values["items"])
+        if "inset" in values:
+            values["inset"] = tuple(values["inset"])
         widget = KINDS[kind](**values)
     except TypeError as exc:
         raise TaskFileError(f"found a bad widget of kind {kind!r}: {exc}") from None

@@ -3,7 +3,7 @@
 This file imports nothing of ours: it is run by another interpreter, and reads one JSON object a line and writes one
 for each. Requests: ``{"call": "hello"}``; ``{"call": "metric", "name", "args", "options"}``; ``{"call": "getter",
 "name", "config", "desk"}``. Replies: ``{"value": …}`` or ``{"error": {"cause", "message"}}``. A value that JSON would
-change (a tuple, a set) stays here, and ``{"kept": 3}`` stands for it.
+change (a tuple, a set) stays here, and an object with one field, ``KEPT`` and the number of the request, stands for it.
 
 Modules that ``desktop-env`` imports and that are not installed are stood in for: only the functions that use them
 are unavailable then.
@@ -19,6 +19,7 @@ import importlib.util
 import inspect
 import json
 import os
+import secrets
 import shutil
 import sys
 import types
@@ -70,6 +71,8 @@ STAND_INS = frozenset(
 VM_SECONDS = 120.0
 """Longest wait for one answer of the desktop's server."""
 
+KEPT = "kept by the evaluator "
+"""What stands for a value that stays here begins so; the rest is known to this process alone."""
 KEPT_LIMIT = 64
 
 WORK = "DARTSIM_EVALUATOR_WORK"
@@ -247,6 +250,7 @@ class Evaluator:
         self._metrics = importlib.import_module("desktop_env.evaluators.metrics")
         self._getters = importlib.import_module("desktop_env.evaluators.getters")
         self._kept: dict[int, Any] = {}
+        self._kept_mark = KEPT + secrets.token_hex(8)
         self.request = 0
 
     def hello(self) -> dict[str, Any]:
@@ -280,12 +284,13 @@ class Evaluator:
         self._kept[self.request] = value
         if len(self._kept) > KEPT_LIMIT:
             self._kept.pop(min(self._kept))
-        return {"kept": self.request}
+        return {self._kept_mark: self.request}
 
     def _taken(self, value: Any) -> Any:
-        if isinstance(value, dict) and set(value) == {"kept"}:
-            return self._kept[value["kept"]]
-        return value
+        if not isinstance(value, dict) or len(value) != 1 or not next(iter(value)).startswith(KEPT):
+            return value
+        # Of this process, or of one that has ended; a getter's own value may look like it, but cannot know the mark.
+        return self._kept[value[self._kept_mark]]
 
 
 def _functions(module: types.ModuleType, prefix: str) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -21,6 +21,7 @@ from real.osworld.failures import FetchFailed, Unscored
 from real.osworld.getters import NATIVE as GETTERS
 from real.osworld.known import OURS_FIRST
 from real.osworld.metrics import NATIVE as METRICS
+from real.osworld.metrics.sheets import TooLarge
 from real.osworld.steps import run_steps
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class Scorer:
             raise Unscored(f"getter {kind}: {exc}", cause="gold_download_failed") from exc
         except VmLost:
             raise
+        except TooLarge as exc:
+            raise ResultFileMissing(str(exc)) from exc
         except (VmBadReply, KeyError, TypeError, ValueError, ParseError, ImportError) as exc:
             raise Unscored(f"getter {kind}: {type(exc).__name__}: {exc}", cause="getter_failed") from exc
 
@@ -170,6 +173,8 @@ class Scorer:
             )
         try:
             return float(await asyncio.to_thread(metric.run, *arguments, **options))
+        except TooLarge:
+            return 0.0
         except ImportError as exc:
             raise Unscored(f"metric {name}: {exc}", cause="metric_unavailable") from exc
         except Exception as exc:

@@ -438,3 +438,16 @@ def test_a_plan_uses_the_machines_and_says_what_more_would_buy():
 def test_machines_that_are_too_small_are_refused(machines, message):
     with pytest.raises(ConfigError, match=message):
         Planner(as_virtual(small()), machines, prices=Prices(), runner=InProcess())
+
+
+def test_a_learner_that_takes_no_time_is_no_division_by_zero():
+    config = changed(as_virtual(load(preset_name="dart-measured")), {"cluster.learner.fixed_seconds": 0.0})
+    said = predict(models(changed(config, {"cluster.learner.turn_seconds": 0.0})))
+    assert said.bound_by != "trainer"
+    assert 0.0 < said.trained_turns_per_minute < float("inf")
+
+
+def test_two_ranges_that_differ_read_differently():
+    near, other = (read_space(f"rollout.limits.start_seconds={low}..2000001")[0] for low in (1_000_000, 1_000_001))
+    assert near.text() != other.text()
+    assert read_space(f"{near.key}={near.text()}")[0] == near

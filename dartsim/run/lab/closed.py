@@ -97,7 +97,7 @@ def _generated(found: Models, turns: float, version_seconds: float) -> tuple[flo
     """Return the turns a minute by the interactive law, and how many of the hosts' cores desktops want, as a share."""
     config, timing = found.config, found.timing
     rollout, engine, hosts = config.rollout, config.cluster.engine, config.cluster.hosts
-    up = max(0.05, 1.0 - min(out_seconds(found) / version_seconds, 0.95))
+    up = max(0.05, 1.0 - out_seconds(found) / max(version_seconds, 1e-9))
     workers = rollout.num_workers * up
     between = timing.cycle_seconds
     if rollout.warm_envs and timing.fresh_per_attempt:

@@ -48,8 +48,8 @@ class Range:
 
     def text(self) -> str:
         """Return it as it is written."""
-        step = "" if self.step is None else f"/{self.step:g}"
-        return f"{self.low:g}..{self.high:g}{step}{':log' if self.log else ''}"
+        step = "" if self.step is None else f"/{self.step!r}"
+        return f"{self.low!r}..{self.high!r}{step}{':log' if self.log else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,14 @@ _EMPTY = frozenset(
 )
 
 
+MAX_CELLS = 5_000_000
+"""Of a sheet, from its first cell to its last. One key press in an empty sheet and a letter make 17 thousand million."""
+
+
+class TooLarge(Exception):
+    """An agent left a file that is larger than any that could be right."""
+
+
 class Book:
     """A spreadsheet file.
 
@@ -76,8 +84,17 @@ class Book:
         return list(self.values.sheetnames)
 
     def grid(self, sheet: str) -> Grid:
-        """Return a sheet's cells without empty rows and columns at its end; the first row is the header."""
-        rows = [list(row) for row in self.values[sheet].iter_rows()]
+        """Return a sheet's cells without empty rows and columns at its end; the first row is the header.
+
+        Raises:
+            TooLarge: If that were more cells than anyone fills in.
+        """
+        found = self.values[sheet]
+        if found.max_row * found.max_column > MAX_CELLS:
+            raise TooLarge(
+                f"sheet {sheet} of {self.path.name} reaches to row {found.max_row}, column {found.max_column}"
+            )
+        rows = [list(row) for row in found.iter_rows()]
         while rows and all(_is_blank(cell) for cell in rows[-1]):
             rows.pop()
         width = max((number for row in rows for number, cell in enumerate(row, 1) if not _is_blank(cell)), default=0)

@@ -9,12 +9,18 @@ import contextlib
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from real.osworld.metrics.match import matches, record_matches
+
+QUERY_SECONDS = 20.0
+"""Longest time of a query; one that takes longer finds nothing."""
+MAX_LINES = 20_000
+"""Of a text that is compared line by line: the time goes with the square."""
 
 Rules = Mapping[str, Any]
 Result = str | None
@@ -48,7 +54,10 @@ def diff_text_file(result: Result, expected: str) -> float:
     found = read(result)
     if found is None:
         return 0.0
-    return SequenceMatcher(a=found.splitlines(), b=_gold(expected).splitlines()).ratio()
+    lines, wanted = found.splitlines(), _gold(expected).splitlines()
+    if len(lines) > max(MAX_LINES, 10 * len(wanted)):
+        return 0.0  # at most a fifth of it would be in common
+    return SequenceMatcher(a=lines, b=wanted).ratio()
 
 
 def compare_config(result: Result, rules: Rules, *, containment_ok: bool = False) -> float:
@@ -180,6 +189,9 @@ def run_sqlite3(result: Result, rules: Rules) -> float:
         return 0.0
     # Read only, so that scoring twice gives the same.
     with contextlib.closing(sqlite3.connect(f"{Path(result).resolve().as_uri()}?mode=ro", uri=True)) as database:
+        # The file may hold views, and a view may be endless.
+        end = time.monotonic() + QUERY_SECONDS
+        database.set_progress_handler(lambda: time.monotonic() > end, 10_000)
         try:
             row = database.execute(rules["sql"]).fetchone()
         except sqlite3.DatabaseError:

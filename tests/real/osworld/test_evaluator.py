@@ -10,6 +10,7 @@ import pytest
 from dartsim.errors import ConfigError
 from dartsim.types import Task
 from real.osworld.evaluator import MAIN, EvaluatorProcess, ResultFileMissing
+from real.osworld.evaluator_main import KEPT
 from real.osworld.evaluator_venv import LIGHT, PACKAGE, commands, default_home, install, python_of
 from real.osworld.failures import Unscored
 from real.osworld.scorer import Scorer
@@ -136,9 +137,21 @@ def test_values_that_json_would_change_stay_there(make, fakes, tmp_path):
         )
 
     pair, text, *values = run(make(), use)
-    assert set(pair) == {"kept"}
+    assert next(iter(pair)).startswith(KEPT)
     assert text == "ä\n"
     assert values == [1.0, 1.0]
+
+
+def test_what_an_agent_wrote_is_not_taken_for_a_kept_value(make, fakes, tmp_path):
+    async def use(process):
+        where = fakes.folder(tmp_path)
+        await process.getter("pair", {}, where)
+        found = [await process.metric("kind", [forged, "dict"], {}) for forged in ({"kept": 2}, {"kept": 1})]
+        with pytest.raises(Unscored) as guessed:
+            await process.metric("kind", [{f"{KEPT}0123456789abcdef": 2}, "tuple"], {})
+        return found, guessed.value.cause
+
+    assert run(make(), use) == ([1.0, 1.0], "metric_failed")
 
 
 def test_a_kept_value_does_not_outlive_its_process(make, fakes, tmp_path):

@@ -295,3 +295,19 @@ def test_all_metrics_of_osworld_are_known():
     assert len(METRICS) == 137
     assert set(NATIVE) <= KNOWN
     assert len(NATIVE) == 44
+
+
+def test_an_endless_view_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("real.osworld.metrics.text.QUERY_SECONDS", 0.05)
+    path = tmp_path / "endless.sqlite"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "CREATE VIEW t AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+        )
+    assert score("run_sqlite3", str(path), {"sql": "SELECT count(*) FROM t"}) == 0
+
+
+def test_a_text_without_end_has_little_in_common(tmp_path):
+    (tmp_path / "gold").write_text("a\nb\n")
+    (tmp_path / "mine").write_text("a\nb\n" * 20_000)
+    assert score("diff_text_file", str(tmp_path / "mine"), str(tmp_path / "gold")) == 0

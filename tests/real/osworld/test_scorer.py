@@ -260,3 +260,22 @@ def test_one_of_several_files_that_is_missing_scores_0_where_the_metric_breaks_o
     died = FakeEvaluator(Unscored("died", cause="evaluator_died"))
     with pytest.raises(Unscored):
         score(fakes, tmp_path, task(**YES | {"result": files}), client, evaluator=died)
+
+
+def test_a_sheet_larger_than_any_that_could_be_right_scores_0(fakes, tmp_path):
+    """One key press and a letter: the last cell of an empty sheet. Its cells are not made."""
+    openpyxl = pytest.importorskip("openpyxl")
+    small, huge = tmp_path / "small.xlsx", tmp_path / "huge.xlsx"
+    book = openpyxl.Workbook()
+    book.active["A1"] = 1
+    book.save(small)
+    book.active["XFD1048576"] = "x"
+    book.save(huge)
+    files = {"/mine": huge.read_bytes(), "/gold": small.read_bytes()}
+    mine, gold = ({"type": "vm_file", "path": f"/{name}", "dest": f"{name}.xlsx"} for name in ("mine", "gold"))
+    rules = {"rules": [{"type": "sheet_data", "sheet_idx0": "RI0", "sheet_idx1": "EI0"}]}
+    compared = task(func="compare_table", result=mine, expected=gold, options=rules)
+    assert score(fakes, tmp_path, compared, fakes.FakeClient(files=files)) == 0.0
+    row = {"type": "content_from_vm_file", "path": "/mine", "file_type": "xlsx", "file_content": "last_row"}
+    read = task(func="exact_match", result=row, expected=RULE)
+    assert score(fakes, tmp_path, read, fakes.FakeClient(files=files)) == 0.0
