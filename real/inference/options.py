@@ -46,6 +46,8 @@ class EngineOptions:
         transfer: Backend of the weight-transfer routes: ``file`` (ours), ``nccl``, another registered one, or None.
         grammar: Multi-token grammars are used: tokens must be known before the next step is prepared.
         host: Address it listens on, and that clients use.
+        exposed: It may be another than the loopback's: the network is trusted, for nothing else guards the routes that
+            change weights.
         port: 0 takes a free one.
         entry: What the interpreter runs.
         flags: More arguments of the command line.
@@ -70,6 +72,7 @@ class EngineOptions:
     transfer: str | None = "file"
     grammar: bool = True
     host: str = "127.0.0.1"
+    exposed: bool = False
     port: int = 0
     entry: tuple[str, ...] = SERVER
     flags: tuple[str, ...] = ()
@@ -83,7 +86,7 @@ class EngineOptions:
                 f"an engine on GPUs {self.devices} wants tensor_parallel = {len(self.devices)}, "
                 f"got {self.tensor_parallel}"
             )
-        if not is_loopback(self.host):
+        if not self.exposed and not is_loopback(self.host):
             # vLLM's own key guards a part of its routes, and not those that pause and change weights.
             raise ConfigError(
                 f"an engine on {self.host} could be reached from elsewhere, and the routes that change its weights "

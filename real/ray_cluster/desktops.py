@@ -35,7 +35,7 @@ class DesktopHost:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._desktops: dict[int, AsyncEnv] = {}
-        self._starting: dict[int, asyncio.Task[AsyncEnv]] = {}
+        self._starting: dict[int, asyncio.Task[None]] = {}
         self._provider: asyncio.Future[EnvProvider] | None = None
         self._end = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -51,11 +51,15 @@ class DesktopHost:
     async def start(self, number: int, slot: int) -> None:
         """Start a desktop."""
         provider = await self._opened()
-        task = self._starting[number] = asyncio.ensure_future(provider.start(slot))
+        task = self._starting[number] = asyncio.create_task(self._start(provider, number, slot), name=f"start {number}")
         try:
-            self._desktops[number] = await task
+            await task
         finally:
             del self._starting[number]
+
+    async def _start(self, provider: EnvProvider, number: int, slot: int) -> None:
+        # Taken down in the very step in which it is there: whoever waits for it may be cancelled before they wake.
+        self._desktops[number] = await provider.start(slot)
 
     async def reset(self, number: int, task: Task, seed: int) -> Observation:
         """Set a desktop up."""
@@ -155,7 +159,7 @@ class RayDesktop:
             await self._host.part.call("close", self._number)
         except PartLost as lost:
             self._owner.lost(self._host, lost)
-        except DartsimError as error:
+        except Exception as error:  # also what the actor's own code raised: a desktop's end may not be the run's
             logger.warning("desktop %d on %s could not be closed: %s", self._number, self._host.part.name, error)
 
     async def _call(self, method: str, *args: Any) -> Any:

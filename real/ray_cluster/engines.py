@@ -33,11 +33,13 @@ class EngineHost:
         options: How it is started.
         folder: For logs and the plugin's folder; made if it is not there.
         name: Of the engine.
-        listen: On the loopback, or on the node's address; ``options.host`` is replaced.
+        listen: On the loopback; or on the node's address, where whoever reaches the node may change its weights.
+            ``options.host`` is replaced.
     """
 
     def __init__(self, options: EngineOptions, folder: str, name: str, listen: Listen) -> None:
-        self._engine = LocalEngine(replace(options, host=_address(listen)), Path(folder), name=name)
+        there = replace(options, host=_address(listen), exposed=listen == "node")
+        self._engine = LocalEngine(there, Path(folder), name=name)
 
     async def start(self, model: str | None) -> str:
         """Start the server, unless it runs, and return its address once it is healthy.

@@ -113,6 +113,9 @@ class LearnerHost:
                 return self._go_back(learner, args[0])
             found = getattr(learner, what)(*args)
             if what == "load":
+                for later in self._checkpoints():  # of updates that are undone
+                    if _number(later) > learner.updates:
+                        shutil.rmtree(later)
                 self._checkpoint(learner)
                 return learner.weights()
             return found
@@ -131,6 +134,11 @@ class LearnerHost:
         if self._learner is not None and self._learner.updates == base:
             return self._learner
         found = [path for path in self._checkpoints() if _number(path) <= base]
+        if not found and base >= self._every:
+            raise LearnerFault(
+                f"there is no checkpoint of update {base} or before in {self._folder}, and one was written every "
+                f"{self._every}: the folder was changed, or is not of a disk that all nodes share (ray.folder)"
+            )
         if self._learner is None or not found:
             self._learner, self._remembers = self._make(), False
         if found:
@@ -193,13 +201,14 @@ class RayLearner:
         """
         if self._closed:
             raise LearnerFault(f"update {batch.update} came after the learner was closed")
-        task = asyncio.current_task()
+        task, own = asyncio.current_task(), asyncio.create_task(self._train(batch), name=f"update {batch.update}")
         assert task is not None
-        self._under_way = asyncio.get_running_loop(), task
+        # Its own task, so that closing can never cancel whoever has its answer already.
+        self._under_way = asyncio.get_running_loop(), own
         try:
-            result = await self._train(batch)
+            result = await own
         except asyncio.CancelledError:
-            if self._closed:
+            if self._closed and not task.cancelling():
                 raise LearnerFault(f"update {batch.update} was given up: the learner was closed") from None
             raise
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from real.ray_cluster.session import connected
@@ -67,7 +68,7 @@ class _Sweep:
     def __init__(self, function: Callable[[Any, Tell], Any], items: Sequence[Any], cpus: float, tries: int) -> None:
         import ray
 
-        self._board: Any = ray.remote(Board).options(num_cpus=0).remote()
+        self._board: Any = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
         task: Any = ray.remote(_call).options(num_cpus=cpus, max_retries=tries - 1)
         self._references: list[Any] = [task.remote(function, item, n, self._board) for n, item in enumerate(items)]
 
@@ -88,7 +89,7 @@ class _Sweep:
                     if on_done is not None:
                         on_done(number, results[number])
                 if on_progress is not None:
-                    for number, at in ray.get(self._board.read.remote()).items():
+                    for number, at in self._progress().items():
                         on_progress(number, at)
         except BaseException:
             for reference in left:
@@ -97,6 +98,16 @@ class _Sweep:
         finally:
             ray.kill(self._board)
         return results
+
+
+    def _progress(self) -> dict[int, float]:
+        """Return what is known; nothing while the board is started again, for its node ended."""
+        import ray
+
+        with suppress(ray.exceptions.RayActorError):
+            found: dict[int, float] = ray.get(self._board.read.remote())
+            return found
+        return {}
 
 
 def _call(function: Callable[[Any, Tell], Any], item: Any, number: int, board: Any) -> Any:

@@ -237,6 +237,8 @@ class RayWorker:
         if not self._up.is_set():
             self.counts["back"] += 1
             self._up.set()
+        if self._returning is not None and self._returning is not asyncio.current_task():
+            self._returning.cancel()  # a load was first
         self._returning = None
 
     async def _give(self, weights: Weights, mode: SyncMode) -> None:

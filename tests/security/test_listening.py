@@ -209,3 +209,16 @@ def test_the_doctor_only_asks_and_publishes_nothing():
     inside = text.partition('"0.0.0.0"')[2].partition("\ndef ")[0]
     assert ".start(" not in inside
     assert ".run(" not in inside.replace("asyncio.run(", "")
+
+
+def test_an_engine_on_a_nodes_address_was_asked_for(monkeypatch, tmp_path):
+    pytest.importorskip("ray")
+    from real.inference.options import EngineOptions
+    from real.ray_cluster import engines
+
+    monkeypatch.setattr(engines, "node_address", lambda: "10.0.0.5")
+    options = EngineOptions(python="python", model="/m")
+    node = engines.EngineHost(options, str(tmp_path), "e", "node")._engine.options
+    assert (node.host, node.exposed) == ("10.0.0.5", True)
+    loopback = engines.EngineHost(options, str(tmp_path), "e", "loopback")._engine.options
+    assert (loopback.host, loopback.exposed) == ("127.0.0.1", False)

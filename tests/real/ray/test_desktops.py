@@ -176,3 +176,41 @@ def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
                     await provider.start(0)
 
     asyncio.run(main())
+
+
+def test_a_start_that_ends_as_it_is_cancelled_is_known_to_whoever_closes():
+    """The desktop is there, and whoever waits for it is cancelled before they wake."""
+    from real.ray_cluster.desktops import DesktopHost
+
+    alive = set()
+
+    class Desktop:
+        async def close(self):
+            alive.discard(self)
+
+    class Provider:
+        async def start(self, slot):
+            await asyncio.sleep(0.01)
+            made = Desktop()
+            alive.add(made)
+            return made
+
+    @asynccontextmanager
+    async def opened():
+        yield Provider()
+
+    async def main():
+        host = DesktopHost(opened)
+        await host.open()
+        starting = asyncio.ensure_future(host.start(1, 0))
+        while not alive:
+            await asyncio.sleep(0)
+        assert not starting.done()
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        await host.close(1)
+        assert not alive
+        await host.shut()
+
+    asyncio.run(main())

@@ -163,3 +163,76 @@ def test_checkpoints_every_few_updates_cost_those_since_the_last(tmp_path):
 
     asyncio.run(main())
     assert sorted(path.name for path in folder.iterdir()) == ["update-000004", "update-000006"]
+
+
+def test_checkpoints_of_undone_updates_go_when_an_older_state_is_loaded(tmp_path):
+    from real.ray_cluster.learner import LearnerHost
+
+    folder = tmp_path / "host"
+
+    async def main():
+        host = LearnerHost(make_learner(), str(folder), 1)
+        for update in range(1, 9):
+            await host.update(batch(update), update - 1)
+            if update == 4:
+                await host.do("save", 4, tmp_path / "run-4")
+        host = LearnerHost(make_learner(), str(folder), 1)  # the run was killed, and goes on from its own checkpoint
+        await host.do("load", 0, tmp_path / "run-4")
+        await host.update(batch(5), 4)
+        assert [path.name for path in host._checkpoints()] == ["update-000004", "update-000005"]
+        host = LearnerHost(make_learner(), str(folder), 1)
+        assert (await host.do("weights", 5)).source == [1, 2, 3, 4, 5]
+
+    asyncio.run(main())
+
+
+def test_a_learner_whose_checkpoints_are_gone_does_not_begin_anew(tmp_path):
+    from real.ray_cluster.learner import LearnerHost
+
+    async def main():
+        host = LearnerHost(make_learner(), str(tmp_path / "elsewhere"), 2)
+        with pytest.raises(LearnerFault, match="no checkpoint of update 6 or before"):
+            await host.update(batch(7), 6)
+
+    asyncio.run(main())
+
+
+def test_closing_cancels_nobody_who_has_their_answer():
+    from dartsim.types import UpdateResult
+    from real.ray_cluster.learner import RayLearner
+
+    class Part:
+        def __init__(self):
+            self.answer = asyncio.Event()
+
+        async def placed(self, seconds):
+            pass
+
+        async def call(self, *args):
+            await self.answer.wait()
+            return UpdateResult(Weights(1))
+
+    async def main(steps):
+        part, told = Part(), []
+        made = RayLearner(part, first=Weights(0))
+
+        async def train():
+            told.append((await made.update(batch(1))).weights.version)
+            await asyncio.sleep(0.01)
+            told.append("committed")
+
+        training = asyncio.create_task(train())
+        await asyncio.sleep(0.01)
+        part.answer.set()
+        for _ in range(steps):  # so far has the answer come
+            await asyncio.sleep(0)
+        made.close()
+        try:
+            await training
+        except LearnerFault:
+            assert told == []
+        else:
+            assert told == [1, "committed"]
+
+    for steps in range(5):
+        asyncio.run(main(steps))
