@@ -208,7 +208,7 @@ class RayLearner:
         try:
             result = await own
         except asyncio.CancelledError:
-            if self._closed and not task.cancelling():
+            if not task.cancelling():  # then it was not this call that was cancelled, but closing did it
                 raise LearnerFault(f"update {batch.update} was given up: the learner was closed") from None
             raise
         finally:

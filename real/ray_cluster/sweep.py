@@ -99,7 +99,6 @@ class _Sweep:
             ray.kill(self._board)
         return results
 
-
     def _progress(self) -> dict[int, float]:
         """Return what is known; nothing while the board is started again, for its node ended."""
         import ray
