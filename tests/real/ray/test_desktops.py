@@ -203,8 +203,8 @@ def test_a_start_that_ends_as_it_is_cancelled_is_known_to_whoever_closes():
         host = DesktopHost(opened)
         await host.open()
         starting = asyncio.ensure_future(host.start(1, 0))
-        while not alive:
-            await asyncio.sleep(0)  # noqa: ASYNC110 - the very step in which it is there
+        while not alive:  # noqa: ASYNC110 - the very step in which it is there
+            await asyncio.sleep(0)
         assert not starting.done()
         starting.cancel()
         await asyncio.wait([starting])
