@@ -57,16 +57,8 @@ class TextShape:
         """Weights of embedding, last norm and output."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
 
-    @property
-    def linear_parameters(self) -> int:
-        """Weights that LoRA may add to: the seven matrices of each layer."""
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return self.layers * (
-            self.hidden * (queries + 2 * keys) + queries * self.hidden + 3 * self.hidden * self.intermediate
-        )
-
     def lora_parameters(self, rank: int) -> int:
-        """Return the weights of low-rank additions to those matrices: rank x (rows + columns) each."""
+        """Return the weights of low-rank additions to the seven matrices of each layer: rank x (rows + columns)."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         sides = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * sides

@@ -57,11 +57,6 @@ class GroupAdvantages:
     std: float
     num_samples: int
 
-    @property
-    def has_signal(self) -> bool:
-        """Whether any advantage differs from zero."""
-        return bool(np.any(self.values_N != 0.0))
-
 
 def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config: AdvantageConfig) -> GroupAdvantages:
     """Return the advantage of every trajectory of one group, (R - mean) / (std + epsilon).

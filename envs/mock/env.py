@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from dartsim.types import Observation, Task
-from envs.actions import Action, Click, Done, Fail, MalformedAction, Wait, make_grammar
-from envs.base import DONE, FAIL, WAIT, GuiEnv
+from envs.actions import Action, Click, make_grammar
+from envs.base import GuiEnv
 from envs.mock.desktop import Desktop
 from envs.mock.evaluators import evaluate
 from envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
@@ -21,8 +21,7 @@ from envs.mock.scene import scene
 from envs.mock.setup import set_up
 from envs.mock.state import State, read_state
 from envs.mock.tree import accessibility_tree
-
-_WORDS: dict[str, tuple[Action, ...]] = {WAIT: (Wait(),), DONE: (Done(),), FAIL: (Fail(),)}
+from envs.reading import ending, read
 
 
 class MockDesktop(GuiEnv):
@@ -102,25 +101,15 @@ class MockDesktop(GuiEnv):
         else:
             carry_out(self.desktop, actions)
             self._shown = None
-        end = next((each for each in self.last_actions if isinstance(each, (Done, Fail))), None)
+        end = ending(self.last_actions)
         self.turns += 1
-        # `evaluate` knows the last action by the common words, whatever the grammar's own are.
-        self.last_action = {Done: DONE, Fail: FAIL}[type(end)] if end is not None else str(action)
+        self.last_action = end or str(action)
         self._running = end is None and not (self._ends_on_click() and _clicks(self.last_actions))
         return not self._running
 
     def read(self, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
         """Return what an action means, or None if it is malformed."""
-        if isinstance(action, str):
-            word = _WORDS.get(action)
-            if word is not None:
-                return word
-        try:
-            if isinstance(action, Mapping):
-                return make_grammar("computer_13", self.width, self.height).parse(action)
-            return self.grammar.parse(action)
-        except MalformedAction:
-            return None
+        return read(self.grammar, action)
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Carry out an action; ``info`` also has ``malformed``, the count of this episode."""

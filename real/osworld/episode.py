@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dartsim.types import Task
-from envs.actions import Action, Click, Done, Fail, make_grammar
+from envs.actions import Action, Click, make_grammar
 from envs.base import DONE, FAIL, WAIT
-from real.osworld.hands import placing, read, snippets
+from envs.reading import ending, read
+from real.osworld.hands import placing, snippets
 from real.osworld.settings import DesktopSettings
 
 
@@ -48,9 +49,8 @@ class Episode:
         if actions is None and raw is None:
             self.malformed += 1
         self.last_actions = actions or ()
-        end = next((each for each in self.last_actions if isinstance(each, Done | Fail)), None)
-        # Evaluators know the last action by the common words, whatever the grammar's own are.
-        self.last_action = str(action) if end is None else DONE if isinstance(end, Done) else FAIL
+        end = ending(self.last_actions)
+        self.last_action = end or str(action)  # evaluators know the common words, whatever the grammar's own are
         clicked = any(isinstance(each, Click) for each in self.last_actions)
         self.over = end is not None or (clicked and self._ends_on_click())
         if raw is not None:

@@ -6,7 +6,7 @@ means the same here and on the mock desktop. (``DesktopSettings.raw_code`` passe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from envs.actions import (
@@ -16,20 +16,16 @@ from envs.actions import (
     Down,
     Drag,
     Fail,
-    Grammar,
     Hotkey,
     KeyDown,
     KeyUp,
-    MalformedAction,
     Move,
     Press,
     Scroll,
     TypeText,
     Up,
     Wait,
-    make_grammar,
 )
-from envs.base import DONE, FAIL, WAIT
 
 PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
 """What OSWorld puts before each action."""
@@ -38,26 +34,10 @@ DRAG_SECONDS = 0.5
 PASTE_SECONDS = 0.3
 """A program takes a moment to fetch what is pasted."""
 
-_WORDS: dict[str, tuple[Action, ...]] = {WAIT: (Wait(),), DONE: (Done(),), FAIL: (Fail(),)}
 _KEY_NAMES = {"menu": "apps"}
 """Where pyautogui's name is another."""
 
 Place = Callable[[int, int], tuple[int, int]]
-
-
-def read(grammar: Grammar, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
-    """Return what an action means, or None if it is malformed: as the mock desktop reads it.
-
-    ``WAIT``, ``DONE``, ``FAIL`` and computer_13's dictionaries are understood whatever the grammar.
-    """
-    if isinstance(action, str) and action in _WORDS:
-        return _WORDS[action]
-    try:
-        if isinstance(action, Mapping):
-            return make_grammar("computer_13", grammar.width, grammar.height).parse(action)
-        return grammar.parse(action)
-    except MalformedAction:
-        return None
 
 
 def placing(shown: tuple[int, int], screen: tuple[int, int]) -> Place:

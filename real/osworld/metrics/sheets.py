@@ -44,7 +44,7 @@ _EMPTY = frozenset(
 
 
 MAX_CELLS = 5_000_000
-"""Of a sheet, from its first cell to its last. One key press in an empty sheet and a letter make 17 thousand million."""
+"""Of a sheet, from its first cell to its last. One key press in an empty sheet, and a letter: 17 thousand million."""
 
 
 class TooLarge(Exception):

@@ -22,7 +22,8 @@ from envs.actions import (
     Wait,
     make_grammar,
 )
-from real.osworld.hands import PREFIX, command, placing, read, snippets
+from envs.reading import read
+from real.osworld.hands import PREFIX, command, placing, snippets
 
 
 def here(x, y):
