@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +21,7 @@ from experiments.ablation_arms import ARMS, config, jobs, overrides
 from experiments.ablation_tables import PUBLISHED, arms_table, staleness_table
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
+from real.processes import process_pool
 
 Job = tuple[str, int, int]
 """Arm, seed, staleness bound."""
@@ -59,7 +59,7 @@ def _run_all(work: list[Job], folder: Path, options: Options) -> Iterable[dict[s
     seeds = sorted({seed for _, seed, _ in work})
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
-        ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn")) as pool,
+        process_pool(usable_cores()) as pool,
         Progress(*columns, console=options.console) as progress,
     ):
         shown = progress.add_task("base models", total=len(seeds) + len(work))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from statistics import mean
 from typing import Any
 
@@ -16,6 +14,7 @@ from dartsim.config import Config, load
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from real.machine import usable_cores
+from real.processes import process_pool
 
 Figures = dict[str, Any]
 
@@ -50,7 +49,7 @@ def run_cluster(cluster: Cluster) -> Figures:
 def run_clusters(clusters: Sequence[Cluster], console: Console, what: str) -> list[Figures]:
     """Run all on all cores, the results in the order asked for."""
     processes = min(len(clusters), usable_cores())
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with process_pool(processes) as pool:
         done = pool.map(run_cluster, clusters)
         return list(track(done, what, total=len(clusters), console=console, disable=not console.is_terminal))
 

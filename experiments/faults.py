@@ -6,9 +6,7 @@ python -m experiments.faults --quick    the same keys for two presets, in half a
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from statistics import mean
 from typing import Any
 
@@ -23,6 +21,7 @@ from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import PROFILES, as_data
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
+from real.processes import process_pool
 
 ALL = ("none", *PROFILES)
 HEALED = "healed"
@@ -96,7 +95,7 @@ def measure(options: Options) -> Figures:
         for faults in (*ALL, HEALED)
         for seed in range(options.seeds)
     ]
-    with ProcessPoolExecutor(min(len(runs), usable_cores()), mp_context=get_context("spawn")) as pool:
+    with process_pool(min(len(runs), usable_cores())) as pool:
         console = options.console
         done = list(
             track(pool.map(run_one, runs), "faults", total=len(runs), console=console, disable=not console.is_terminal)

@@ -10,8 +10,7 @@ Times are modelled alike for all three: what the cache saves is ``experiments.sc
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +24,7 @@ from experiments.ablation_arms import config
 from experiments.ablation_tables import interval
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
+from real.processes import process_pool
 
 ARMS: dict[str, dict[str, Any]] = {
     "slide": {"max_images": 4, "max_texts": 6},
@@ -46,7 +46,7 @@ def measure(options: Options) -> dict[str, Any]:
     work = [(arm, seed) for seed in range(options.seeds) for arm in ARMS]
     with (
         TemporaryDirectory() as folder,
-        ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn")) as pool,
+        process_pool(usable_cores()) as pool,
     ):
         futures = [pool.submit(run_arm, arm, s, Path(folder), options.quick) for arm, s in work]
         done = as_completed(futures)

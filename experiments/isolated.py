@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+
+from real.processes import process_pool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,8 +16,7 @@ T = TypeVar("T")
 
 def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function of a module in a fresh process and return what it returns."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+    with process_pool(1) as pool:
         return pool.submit(function, *args, **kwargs).result()
 
 

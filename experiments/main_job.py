@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +19,7 @@ from dartsim.config import Config, load
 from dartsim.run.execute import execute
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
+from real.processes import process_pool
 
 WANTED = 0.9
 """Success on held-out tasks that counts as learned."""
@@ -58,7 +57,7 @@ def measure(options: Options) -> dict[str, Any]:
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
     jobs = [(seed, options.quick) for seed in range(options.seeds)]
     processes = min(len(jobs), usable_cores())
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with process_pool(processes) as pool:
         runs = []
         for found in pool.map(run_seed, jobs):
             runs.append(found)
