@@ -66,8 +66,8 @@ class WorkerFault(DartsimError):
     """An inference worker failed a request.
 
     Attributes:
-        back: Set if the worker is down: returns once it serves again, and until then it need not be asked. None says
-            nothing of the worker's other requests.
+        back: Set if the worker is down: returns once it serves again, or only needs weights, and until then it need not
+            be asked. None says nothing of the worker's other requests.
     """
 
     back: Callable[[], Awaitable[None]] | None = None

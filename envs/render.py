@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Frame = NDArray[np.uint8]
 
-RING = (255, 0, 90)
+RING, HALO = (255, 0, 90), (255, 255, 255)
+"""Colour of marks, and of their edge: it keeps them apart from red things on the screen."""
 CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
 MIN_SHOWN = 224
@@ -167,15 +168,15 @@ def _mark(shown: Frame, actions: Sequence[Action], scale: int) -> None:
 
 def _ring(shown: Frame, centre: tuple[int, int], radius: int) -> None:
     x, y = centre
-    reach = radius + 2
+    reach = radius + 4
     rows, columns = np.ogrid[-reach : reach + 1, -reach : reach + 1]
     distance = np.hypot(rows, columns)
-    ring = np.abs(distance - radius) < 1.2
     high, wide = shown.shape[:2]
-    at_y, at_x = np.nonzero(ring)
-    at_y, at_x = at_y + y - reach, at_x + x - reach
-    inside = (at_y >= 0) & (at_y < high) & (at_x >= 0) & (at_x < wide)
-    shown[at_y[inside], at_x[inside]] = RING
+    for half, color in ((2.4, HALO), (1.2, RING)):
+        at_y, at_x = np.nonzero(np.abs(distance - radius) < half)
+        at_y, at_x = at_y + y - reach, at_x + x - reach
+        inside = (at_y >= 0) & (at_y < high) & (at_x >= 0) & (at_x < wide)
+        shown[at_y[inside], at_x[inside]] = color
 
 
 def _line(shown: Frame, start: tuple[int, int], end: tuple[int, int]) -> None:

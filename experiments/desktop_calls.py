@@ -11,12 +11,13 @@ from statistics import median
 from typing import Any, TypeVar
 
 from envs.actions import make_grammar
+from envs.reading import read
 from experiments.desktop_cluster import Shape, percentiles
 from real.containers import DockerHost
 from real.desktop.tasks.panel import panel_tasks
 from real.osworld.boot import start_desktop
 from real.osworld.desktop import OsworldDesktop
-from real.osworld.hands import command, placing, read, snippets
+from real.osworld.hands import command, placing, snippets
 
 T = TypeVar("T")
 

@@ -1,16 +1,17 @@
 """What the search for failing schedules is worth: planted bugs, the time to find them, and hours without a violation.
 
-python -m experiments.fuzz_power            every planted bug under 3 seeds; every preset: about half an hour
+python -m experiments.fuzz_power            planted bugs under 3 seeds; every preset, drawn cases and 10,000 hours
 python -m experiments.fuzz_power --quick    the same keys in a minute
+
+The whole takes some 15 CPU minutes.
 """
 
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from math import ceil
 from statistics import median
 from typing import Any
 
@@ -18,36 +19,46 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from dartsim.fuzz import Chunk, Found, Tally, search, shrink
+from dartsim.fuzz import Chunk, Found, Tally, play_case, search, shrink
 from dartsim.fuzz.mutations import MUTATIONS
-from dartsim.fuzz.space import DRAWN, known_presets
+from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
+from real.processes import Pool, process_pool
 
 FIND_SECONDS = 10.0
 """CPU time that finding one bug may take."""
 
+SHRINK_RUNS = 60
+"""Runs that making one failure simple may take."""
+
+HOSTILE_HOURS, CASE_HOURS = 10_000, 24
+"""Hours of hostile operation of all presets together, and of one run."""
+
 
 def measure(options: Options) -> dict[str, Any]:
     """Look for every planted bug, then search every preset."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(usable_cores(), mp_context=context) as pool:
+    with process_pool(usable_cores()) as pool:
         bugs = _bugs(pool, options)
         speed, presets = _presets(pool, options)
+        operation = _operation(pool, options)
     return {
         "bugs": bugs,
         "planted_total": len(bugs),
         "planted_found": sum(bug["found"] == len(bug["runs"]) for bug in bugs),
         "speed": speed,
         "presets": presets,
-        "seeds_searched": sum(preset["runs"] for preset in presets),
-        "simulated_hours": sum(preset["hours"] for preset in presets),
-        "violations": sum(preset["violations"] for preset in presets),
+        "operation": operation,
+        "seeds_searched": sum(preset["runs"] for preset in (*presets, *operation)),
+        "simulated_hours": sum(preset["hours"] for preset in (*presets, *operation)),
+        "cpu_seconds_per_cluster_hour": sum(one["cpu_seconds"] for one in operation)
+        / sum(one["hours"] for one in operation),
+        "violations": sum(preset["violations"] for preset in (*presets, *operation)),
         "config": {"faults": "hostile", "find_cpu_seconds": FIND_SECONDS, "presets": [p["preset"] for p in presets]},
     }
 
 
-def _bugs(pool: ProcessPoolExecutor, options: Options) -> list[dict[str, Any]]:
+def _bugs(pool: Pool, options: Options) -> list[dict[str, Any]]:
     """Return runs and CPU seconds until each planted bug was found, under each seed, and what it was shrunk to."""
     jobs = {
         name: [pool.submit(_find, name, seed, options.quick) for seed in range(options.seeds)] for name in MUTATIONS
@@ -77,16 +88,16 @@ def _find(name: str, seed: int, quick: bool) -> dict[str, Any]:
     found = search(Chunk(seed, 0, mutation=name, runs=100_000), clock=clock, until=clock() + FIND_SECONDS)
     facts: dict[str, Any] = {"rule": None, "faults_left": None, "choices_left": None}
     if found.failure is not None:
-        simple = shrink(found.failure, mutation=MUTATIONS[name].apply, most_runs=20 if quick else 200)
+        simple = shrink(found.failure, mutation=MUTATIONS[name].apply, most_runs=20 if quick else SHRINK_RUNS)
         left = len(simple.case.faults) + (simple.case.profile != "none")
         facts = {"rule": simple.rule, "faults_left": left, "choices_left": len(simple.case.choices)}
     return {**facts, "runs": found.tally.runs, "cpu_seconds": found.tally.cpu_seconds}
 
 
-def _presets(pool: ProcessPoolExecutor, options: Options) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _presets(pool: Pool, options: Options) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Search every preset on all cores; return the speed and what was searched."""
     names = [DRAWN, *known_presets()]
-    rounds, runs = (1, 10) if options.quick else (40, 100)
+    rounds, runs = (1, 5) if options.quick else (2, 40)
     began = time.monotonic()
     jobs = {
         name: [pool.submit(_search, Chunk(1, number, preset=name, runs=runs)) for number in range(rounds)]
@@ -108,6 +119,33 @@ def _presets(pool: ProcessPoolExecutor, options: Options) -> tuple[dict[str, flo
         "faults_struck": float(sum(total.struck.values())),
     }
     return speed, presets
+
+
+def _operation(pool: Pool, options: Options) -> list[dict[str, Any]]:
+    """Let a small cluster of every preset work for hours under hostile faults."""
+    names = known_presets()[:3] if options.quick else known_presets()
+    hours = 6 if options.quick else CASE_HOURS
+    cases = 1 if options.quick else ceil(HOSTILE_HOURS / hours / len(names))
+    jobs = {name: pool.submit(_work, name, cases, hours) for name in names}
+    return [job.result() for job in track(jobs.values(), "hours of operation", console=options.console)]
+
+
+def _work(name: str, cases: int, hours: int) -> dict[str, Any]:
+    logging.disable(logging.CRITICAL)
+    began, tally, failures = time.process_time(), Tally(), []
+    for seed in range(cases):
+        outcome = play_case(long_case(name, seed, hours=hours))
+        tally.count(outcome)
+        if outcome.failed:
+            failures.append({"text": outcome.text, "token": outcome.case.token()})
+    return {
+        "preset": name,
+        "runs": tally.runs,
+        "hours": round(tally.hours, 2),
+        "cpu_seconds": round(time.process_time() - began, 2),
+        "violations": len(failures),
+        "failures": failures,
+    }
 
 
 def _search(chunk: Chunk) -> Found:
@@ -142,7 +180,8 @@ def show(figures: dict[str, Any], console: Console) -> None:
     console.print(
         f"{figures['planted_found']} of {figures['planted_total']} planted bugs found; "
         f"{figures['seeds_searched']} runs of {len(figures['presets'])} presets, {figures['simulated_hours']:.0f} "
-        f"cluster-hours, {figures['violations']} violations; {speed['runs_per_minute']:.0f} runs and "
+        f"cluster-hours ({figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds one of hostile operation), "
+        f"{figures['violations']} violations; {speed['runs_per_minute']:.0f} runs and "
         f"{speed['simulated_hours_per_minute']:.0f} simulated hours a minute, {speed['runs_per_cpu_second']:.0f} runs "
         "a CPU second"
     )

@@ -86,7 +86,7 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
 def learner(config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
     """Start a learner of one rank on a device; yield it, its model and the model's folder."""
     from real.fsdp.learner import FsdpLearner
-    from real.fsdp.settings import FsdpSettings
+    from real.fsdp.spread import FsdpSettings
     from real.learner import LearnerConfig
     from real.vlm import build
     from real.vlm.export import export

@@ -1,24 +1,32 @@
-"""Writes the tables of the pages from the recorded figures: what docs quote is what was recorded.
+"""Writes the tables and pictures of the pages from the recorded figures: what docs quote is what was recorded.
 
     python -m experiments.pages
 
-A page holds a pair of comments ``<!-- figures: NAME -->`` and ``<!-- end -->`` around each such table.
+A page holds a pair of comments ``<!-- figures: NAME -->`` and ``<!-- end -->`` around each such table; pictures are
+files of their own in docs/figures.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from experiments.ablation_tables import arms_table, base_table, curve_table, cut_table, paper_table, staleness_table
+from experiments.claims_figures import ALTS, PICTURES
+from experiments.claims_tables import TABLES as CLAIMS
+from experiments.claims_tables import provenance as claims_provenance
 from experiments.common import recorded
 from experiments.fault_tables import cost_rows, kinds_rows
 from experiments.fault_tables import provenance as faults_provenance
+from experiments.fuzz_tables import bug_rows, preset_rows
+from experiments.fuzz_tables import provenance as fuzz_provenance
 from experiments.history_images import HEAD as HISTORY_HEAD
 from experiments.history_images import rows as history_rows
-from experiments.scheduler_tables import best_rows, idea_rows, trained_rows, workload_rows
+from experiments.scheduler_tables import best_rows, bound_rows, idea_rows, trained_rows, workload_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -34,6 +42,8 @@ PAGES = (
     "docs/cluster.md",
     "docs/schedulers.md",
     "docs/faults.md",
+    "docs/fuzzing.md",
+    "docs/claims.md",
 )
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -383,6 +393,32 @@ def ray_overhead() -> str:
     return table(["", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio"], rows)
 
 
+def router(figures: dict[str, Any]) -> str:
+    """The way of a turn by client and turns at once, and where it misses what is aimed at."""
+    names = {"ours": "ours", "httpx": "`httpx`", "pooled": "64 `httpx`", "openai": "openai"}
+    there = [name for name in names if f"{name}_cpu_ms" in figures["rows"][0]]
+    seconds = figures["reply_seconds"]
+    rows = [
+        [
+            f"{row['live']:,}",
+            *("–" if row[f"{name}_cpu_ms"] is None else f"{row[f'{name}_cpu_ms']:.2f}" for name in there),
+            f"{row['overhead_ms']:+.2f}",
+            f"{row['kept_at_once']:.2f}x",
+            f"{row['kept']:.2f}x",
+            f"{row['ours_throughput_share']:.0%}",
+        ]
+        for row in figures["rows"]
+    ]
+    clients = [f"{names[name]}, CPU ms" for name in there]
+    head = ["turns", *clients, "over a bare loop, ms", "kept at once", f"kept, {seconds:g} s", "share"]
+    missed = [f"{one['figure']} = {one['value']:g} at {one['live']:,} turns" for one in figures["not_met"]]
+    about = (
+        f"Not met: {', '.join(missed) or 'nowhere'}. Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, "
+        f"{len(figures['seeds'])} rounds, load {figures['load_average']:.1f}.\n"
+    )
+    return table(head, rows) + "\n" + about
+
+
 def real_loop(figures: dict[str, Any]) -> str:
     """The whole loop for real, measured and predicted, and what it learned and lost."""
     rows = []
@@ -391,11 +427,11 @@ def real_loop(figures: dict[str, Any]) -> str:
         cells = ["–" if value is None else f"{value:.4g}" for value in (measured, predicted)]
         rows.append([name.replace("_", " "), *cells, "–" if error is None else f"{error:+.1%}"])
     about = (
-        f"{figures['engines']} engines, {figures['minutes']:g} minutes, seeds "
+        f"Engines: {figures['engines']}; {60.0 * figures['config']['run']['hours']:g} minutes, seeds "
         f"{', '.join(map(str, figures['seeds']))}: success on held-out tasks {figures['success_rate_first']:.1%} → "
         f"{figures['success_rate_last']:.1%}; {figures['failed_requests']} requests failed and were asked again, "
         f"{figures['lost_requests']} were lost; a change of weights took {figures['sync_seconds_p50']:.2f} s (median). "
-        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load average {figures['load_average']:.1f}.\n"
+        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load {figures['load_average']:.1f}.\n"
     )
     return table(["figure", "measured", "predicted", "error"], rows) + "\n" + about
 
@@ -417,6 +453,20 @@ def _wrong(row: dict[str, Any]) -> str:
     return ", ".join(f"{name}: {number}" for name, number in row["violations"].items()) or "none"
 
 
+def _claims(name: str) -> Callable[[], str]:
+    return lambda: table(*CLAIMS[name](recorded("claims")))
+
+
+def _picture(name: str) -> Callable[[], str]:
+    """Return what links to a picture, once there is one."""
+
+    def linked() -> str:
+        recorded("claims")
+        return f"![{ALTS[name]}](figures/{name}.svg)\n"
+
+    return linked
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "efficiency": efficiency,
     "headline": headline,
@@ -426,6 +476,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "prototype-runs": prototype_runs,
     "presets": presets,
     "schedulers-best": lambda: table(*best_rows(recorded("schedulers"))),
+    "schedulers-bounds": lambda: table(*bound_rows(recorded("schedulers"))),
     "schedulers-trained": lambda: table(*trained_rows(recorded("schedulers"))),
     "schedulers-dart": lambda: table(*workload_rows(recorded("schedulers"), "dart")),
     "schedulers-osworld": lambda: table(*workload_rows(recorded("schedulers"), "osworld")),
@@ -450,13 +501,20 @@ TABLES: dict[str, Callable[[], str]] = {
     "fault-kinds-cluster": lambda: table(*kinds_rows(osworld=False)),
     "fault-costs": lambda: table(*cost_rows(recorded("faults"))),
     "fault-provenance": lambda: faults_provenance(recorded("faults")),
+    "fuzz-bugs": lambda: table(*bug_rows(recorded("fuzz_power"))),
+    "fuzz-presets": lambda: table(*preset_rows(recorded("fuzz_power"))),
+    "fuzz-provenance": lambda: fuzz_provenance(recorded("fuzz_power")),
     "ray-overhead": ray_overhead,
+    "router": lambda: router(recorded("router")),
     "real-loop": lambda: real_loop(recorded("real_loop")),
     "learner-speed": learner_speed,
     "mock-speed": mock_speed,
     "crashes": crashes,
     "timers": timers,
     "turns": turns,
+    "claims-provenance": lambda: claims_provenance(recorded("claims")),
+    **{name: _claims(name) for name in CLAIMS},
+    **{f"{name}-picture": _picture(name) for name in PICTURES},
 }
 
 
@@ -473,8 +531,26 @@ def render(text: str) -> str:
     return MARKED.sub(replace, text)
 
 
+def pictures() -> dict[Path, str]:
+    """Return every picture, by its file; none where nothing is recorded. The last line says of which figures."""
+    try:
+        figures = recorded("claims")
+    except FileNotFoundError:
+        return {}
+    last = f"<!-- {drawn_of(figures)} -->\n"
+    return {ROOT / "docs" / "figures" / f"{name}.svg": made(figures) + last for name, made in PICTURES.items()}
+
+
+def drawn_of(figures: dict[str, Any]) -> str:
+    """Return what tells recorded figures apart."""
+    return f"claims.json {sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]}"
+
+
 def main() -> None:
-    """Write all pages."""
+    """Write all pages, and all pictures."""
+    for path, drawn in pictures().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(drawn, encoding="utf-8")
     for name in PAGES:
         page = ROOT / name
         page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -26,9 +26,11 @@ from rich.console import Console
 
 from dartsim.config import Config, load
 from dartsim.errors import ConfigError
+from dartsim.run.engine_plan import VARIABLE
 from dartsim.run.execute import execute
 from dartsim.run.measuring import measure as measured_by
 from dartsim.run.measuring import read_timings
+from dartsim.run.timings import TIMINGS
 from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
 from experiments.common import Figures, Options, run_experiment
 from experiments.real_profile import show as show_comparison
@@ -72,7 +74,7 @@ def run_seed(real: Config) -> Figures:
             raise KeyboardInterrupt
         entries = read_timings(path)
         measured = measured_by(real, entries)
-        predicted, _ = execute(twin(real, measured, done.summary, entries), Path(folder) / "twin")
+        predicted, _ = execute(twin(real, measured, done.summary, path / TIMINGS), Path(folder) / "twin")
         loads = [row for row in measured.rows if row.what == "worker/load"]
         return {
             "seed": real.run.seed,
@@ -135,7 +137,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
 def refuse_without_vllm() -> None:
     """End with status 2 and a message if there is no environment with vLLM."""
     try:
-        from dartsim.run.engines import VARIABLE
+        import dartsim.run.engines  # noqa: F401 - says which extra is missing
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

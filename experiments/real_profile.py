@@ -23,6 +23,7 @@ from dartsim.config import Config, load
 from dartsim.run.execute import execute
 from dartsim.run.measuring import measure as measured_by
 from dartsim.run.measuring import read_timings
+from dartsim.run.timings import TIMINGS
 from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
 from experiments.common import Figures, Options, run_experiment
 
@@ -46,10 +47,10 @@ def config(backend: str, num_envs: int | None, seed: int, quick: bool) -> Config
     ]
     if num_envs is not None:
         changes.append(f"rollout.num_envs={num_envs}")
-    if quick and backend == "mock":  # a short evaluation before and after the run
-        changes.append("tasks.held_out=16")
-    elif quick:  # batches that fill in time
-        batch = "curation.batch"
+    batch = "curation.batch"
+    if quick and backend == "mock":  # batches that fill in time, and short evaluations before and after the run
+        changes += [f"{batch}.min_groups=2", f"{batch}.max_groups=2", "tasks.held_out=16"]
+    elif quick:
         changes += [f"{batch}.min_groups=1", f"{batch}.max_groups=1", "curation.groups.drop_all_failed=false"]
     return load(preset_name=PRESETS[backend], overrides=changes)
 
@@ -61,7 +62,7 @@ def run_seed(real: Config) -> Figures:
         done, _ = execute(real, path)
         entries = read_timings(path)
         measured = measured_by(real, entries)
-        virtual = twin(real, measured, done.summary, entries)
+        virtual = twin(real, measured, done.summary, path / TIMINGS)
         predicted, _ = execute(virtual, Path(folder) / "twin")
         return {
             "seed": real.run.seed,

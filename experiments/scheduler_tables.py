@@ -14,8 +14,21 @@ COLUMNS: Mapping[str, tuple[str, float, str]] = {
     "most": ("staleness_max", 1.0, ".0f"),
     "not trained, %": ("wasted_share", 100.0, ".0f"),
     "long tasks": ("long_tasks_ratio", 1.0, ".2f"),
+    "hard, % of offered": ("hard_share_offered", 100.0, ".0f"),
+    "hard, % of trained": ("hard_share_trained", 100.0, ".0f"),
     "desktop h/1000": ("desktop_hours_per_1000_turns", 1.0, ".1f"),
 }
+
+WORKLOAD_COLUMNS = tuple(column for column in COLUMNS if not column.startswith("hard"))
+IDEA_COLUMNS = (
+    "trained/min",
+    "generated/min",
+    "staleness",
+    "not trained, %",
+    "GPUs, %",
+    "hard, % of offered",
+    "hard, % of trained",
+)
 
 Rows = tuple[Sequence[str], list[list[str]]]
 
@@ -31,25 +44,61 @@ def cell(figures: Mapping[str, Any], column: str) -> str:
     return text if width is None else f"{text} ±{format(scale * width, form)}"
 
 
+def ratio(value: float | None) -> str:
+    """Return how many times the other one it is; a dash where there is none."""
+    return "–" if value is None else f"{value:.2f}x"
+
+
 def best_rows(recorded: Mapping[str, Any]) -> Rows:
-    """Ours against the best other scheduler and the bound, on every workload."""
+    """Ours, whole and as a scheduler alone, against the best other scheduler and the bound, on every workload."""
     rows = []
     for workload, found in recorded["workloads"].items():
         ours = found["schedulers"]["dartsim"]["figures"]
         other = found["schedulers"][found["best_other"]]["figures"]
-        share = found["ours_over_bound"]
+        alone, share = found.get("alone", {"figures": {}})["figures"], found["ours_over_bound"]
         rows.append(
             [
                 f"`{workload}`",
                 cell(ours, "trained/min"),
-                f"{cell(other, 'trained/min')} (`{found['best_other']}`)",
-                f"{found['ours_over_best_other']:.2f}x",
+                cell(alone, "trained/min"),
+                f"{cell(other, 'trained/min')} (`{found['best_other']}`, stalest {cell(other, 'most')})",
+                ratio(found["ours_over_best_other"]),
+                ratio(found.get("alone_over_best_other")),
                 "–" if share is None else f"{share:.0%}",
-                *(cell(ours, column) for column in ("desktops, %", "staleness", "most", "long tasks")),
+                *(cell(ours, column) for column in ("desktops, %", "staleness", "most")),
+                band(ours),
             ]
         )
-    head = ["", "ours", "best other", "ratio", "of the bound", "desktops, %", "staleness", "most", "long tasks"]
-    return head, rows
+    head = ["", "ours", "alone", "best other", "ratio", "ratio, alone", "of the bound"]
+    return [*head, "desktops, %", "staleness", "most", "by length"], rows
+
+
+def band(figures: Mapping[str, Any]) -> str:
+    """Return the least and the greatest trained over offered of any third of tasks by length."""
+    ends = [figures.get(name) for name in ("least_by_length", "greatest_by_length")]
+    return "–".join("?" if end is None else f"{end['mean']:.2f}" for end in ends)
+
+
+def bound_rows(recorded: Mapping[str, Any]) -> Rows:
+    """Ours as a scheduler alone, at staleness bounds, against the best other that kept to the bound."""
+    rows = []
+    for workload, found in recorded["workloads"].items():
+        for row in found.get("at_bounds", ()):
+            name, ours = row["best_other"], row["ours"]["figures"]
+            other = "–" if name is None else cell(found["schedulers"][name]["figures"], "trained/min")
+            staleness = "–" if name is None else cell(found["schedulers"][name]["figures"], "staleness")
+            rows.append(
+                [
+                    f"`{workload}`",
+                    str(row["bound"]),
+                    cell(ours, "trained/min"),
+                    other if name is None else f"{other} (`{name}`)",
+                    ratio(row["ours_over_best_other"]),
+                    cell(ours, "staleness"),
+                    staleness,
+                ]
+            )
+    return ["", "bound", "ours, alone", "best other within it", "ratio", "staleness", "the other's"], rows
 
 
 def trained_rows(recorded: Mapping[str, Any]) -> Rows:
@@ -66,8 +115,10 @@ def trained_rows(recorded: Mapping[str, Any]) -> Rows:
 def workload_rows(recorded: Mapping[str, Any], workload: str) -> Rows:
     """All schedulers on one workload."""
     found = recorded["workloads"][workload]["schedulers"]
-    rows = [[f"`{name}`", *(cell(own["figures"], column) for column in COLUMNS)] for name, own in found.items()]
-    return [f"`{workload}`", *COLUMNS], rows
+    rows = [
+        [f"`{name}`", *(cell(own["figures"], column) for column in WORKLOAD_COLUMNS)] for name, own in found.items()
+    ]
+    return [f"`{workload}`", *WORKLOAD_COLUMNS], rows
 
 
 def idea_rows(recorded: Mapping[str, Any]) -> Rows:
@@ -76,8 +127,7 @@ def idea_rows(recorded: Mapping[str, Any]) -> Rows:
     rows = []
     for row in recorded["ideas"]:
         base = whole[row["workload"]]["figures"]["trained_turns_per_minute"]["mean"]
-        ratio = row["figures"]["trained_turns_per_minute"]["mean"] / base
-        shown = ("trained/min", "generated/min", "staleness", "not trained, %", "GPUs, %")
-        cells = [cell(row["figures"], column) for column in shown]
-        rows.append([f"`{row['workload']}`: {row['idea']}", f"{ratio - 1.0:+.0%}", *cells])
-    return ["", "trained", "trained/min", "generated/min", "staleness", "not trained, %", "GPUs, %"], rows
+        change = row["figures"]["trained_turns_per_minute"]["mean"] / base - 1.0
+        cells = [cell(row["figures"], column) for column in IDEA_COLUMNS]
+        rows.append([f"`{row['workload']}`: {row['idea']}", f"{change:+.0%}", *cells, band(row["figures"])])
+    return ["", "trained", *IDEA_COLUMNS, "by length"], rows

@@ -1,15 +1,13 @@
 """Every scheduler on every workload, ours against the best other and the closed-form bound; what each idea adds.
 
-python -m experiments.schedulers            two seeds: about 8 minutes of CPU
+python -m experiments.schedulers            three seeds: about 23 minutes of CPU
 python -m experiments.schedulers --quick    the same keys, a few schedulers on two workloads, in a minute
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 from rich.console import Console
@@ -18,11 +16,13 @@ from rich.table import Table
 
 from dartsim.config import Config, load
 from dartsim.run.bounds import bounds
-from dartsim.run.compared import compared, over_seeds
+from dartsim.run.compared import class_ratios, compared, half_width, over_seeds
+from dartsim.run.finished import BY_LENGTH
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
+from real.processes import process_pool
 
 Figures = dict[str, Any]
 
@@ -57,17 +57,38 @@ SCHEDULERS = (
 """Not ``dart`` and ``dart-released``: their curation makes other attempts, so that more than scheduling differs."""
 
 HOURS: Mapping[str, float] = {
-    "dart": 8.0,
-    "osworld": 2.0,
-    "long-tail": 3.0,
-    "skewed-hosts": 3.0,
-    "laptop": 1.0,
-    "math": 0.75,
+    "dart": 10.0,
+    "osworld": 3.0,
+    "long-tail": 4.0,
+    "skewed-hosts": 4.0,
+    "laptop": 2.0,
+    "math": 1.0,
 }
 """Workloads, and simulated hours of each run."""
 
 QUICK = ("areal-eta0", "areal-eta4", "dart-measured", OURS)
 QUICK_HOURS: Mapping[str, float] = {"dart": 4.0, "laptop": 0.5}
+
+SCHEDULING = (
+    "curation.task_filter.max_mean=1.0",
+    "curation.task_filter.min_mean=0.0",
+    "curation.attempts.further=0",
+    "cluster.engine.window=slide",
+)
+"""Our preset without what is no scheduling: all tasks are offered alike then, with the prompts of others."""
+
+BOUNDS: Mapping[int, tuple[str, ...]] = {
+    1: ("curation.staleness.bound=1", "curation.admission.ready_batches=1.0"),
+    2: ("curation.staleness.bound=2", "curation.admission.ready_batches=1.0"),
+    4: ("curation.staleness.bound=4",),
+}
+"""Staleness bounds at which we are compared with others, and our settings there; what waits gets stale by waiting."""
+
+HARD = 0.3
+"""Success rate below which a task is called hard; by tenths."""
+
+BAND = (0.8, 1.25)
+"""In which trained over offered must be for each third of tasks by length, or one is said to be starved or favoured."""
 
 IDEAS: Mapping[str, tuple[str, ...]] = {
     "all ideas": (),
@@ -75,13 +96,17 @@ IDEAS: Mapping[str, tuple[str, ...]] = {
     "restart instead of keep": ("rollout.sync.mode=restart",),
     "no session affinity": ("rollout.routing.rule=least_in_flight",),
     "images dropped one by one": ("cluster.engine.window=slide",),
-    "no admission bound": ("curation.admission.ahead_batches=none", "curation.admission.ready_batches=none"),
-    "half as far ahead": ("curation.admission.ahead_batches=1.5",),
+    "no admission bound": ("curation.admission.ready_batches=none",),
+    "half as far ahead": ("curation.admission.ready_batches=1.0",),
     "ready first, not begun first": ("curation.batch.order=ready",),
+    "tasks that teach nothing are offered too": SCHEDULING[:2],
+    "with spare slots on hard tasks": ("curation.attempts.further=8",),
 }
-"""Our preset with one idea taken out; spares go with ``without_spares``."""
+"""Our preset with one idea taken out, or the one that it leaves out put in; spares go with ``without_spares``."""
 
 IDEA_WORKLOADS = ("dart", "osworld")
+
+ALONE = "alone"
 
 SHOWN = ("trained_turns_per_minute", "env_utilization", "staleness_mean", "wasted_share", "long_tasks_ratio")
 
@@ -116,8 +141,28 @@ def run_trial(trial: Trial) -> Figures:
     }
     return {
         **compared(summary, [record.time / 3600.0 for record in result.trace.updates]),
+        **shares(result.bias),
         "bound_with_filter": bound_with_filter(summary),
         "event_hash": result.event_hash,
+    }
+
+
+def shares(bias: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, float | None]:
+    """Return who is trained on: hard tasks' share, and the extremes of trained over offered by length.
+
+    Args:
+        bias: Trajectories offered and trained, by labels of their task.
+    """
+    tenths = bias.get("by task success rate", {})
+    hard = [row for label, row in tenths.items() if float(label.partition("-")[0]) < HARD]
+    trained = sum(row["trained"] for row in tenths.values())
+    offered = sum(row["offered"] for row in tenths.values())
+    by_length = class_ratios(bias.get(BY_LENGTH, {}))
+    return {
+        "hard_share_trained": sum(row["trained"] for row in hard) / trained if trained else None,
+        "hard_share_offered": sum(row["offered"] for row in hard) / offered if offered else None,
+        "least_by_length": min(by_length.values(), default=None),
+        "greatest_by_length": max(by_length.values(), default=None),
     }
 
 
@@ -156,6 +201,16 @@ def idea_trials(options: Options) -> Iterator[tuple[str, Trial]]:
             yield "no spare desktops", without_spares(Trial(OURS, workload, hours, seed))
 
 
+def own_trials(options: Options) -> Iterator[tuple[str, Trial]]:
+    """Our preset as a scheduler alone, with its own staleness bound and with those of others, by name."""
+    hours = QUICK_HOURS if options.quick else HOURS
+    for seed in range(options.seeds):
+        for workload in hours:
+            yield ALONE, Trial(OURS, workload, hours[workload], seed, SCHEDULING)
+            for bound in (1,) if options.quick else BOUNDS:
+                yield str(bound), Trial(OURS, workload, hours[workload], seed, (*SCHEDULING, *BOUNDS[bound]))
+
+
 def without_spares(trial: Trial) -> Trial:
     """Return the trial with as many desktops, all of them slots."""
     desktops = trial.config.rollout.num_desktops
@@ -170,7 +225,7 @@ def without_spares(trial: Trial) -> Trial:
 
 def run_trials(wanted: Sequence[Trial], console: Console) -> list[Figures]:
     """Run all on all cores, the results in the order asked for."""
-    with ProcessPoolExecutor(min(len(wanted), usable_cores()), mp_context=get_context("spawn")) as pool:
+    with process_pool(min(len(wanted), usable_cores())) as pool:
         done = pool.map(run_trial, wanted)
         return list(track(done, "schedulers", total=len(wanted), console=console, disable=not console.is_terminal))
 
@@ -178,49 +233,100 @@ def run_trials(wanted: Sequence[Trial], console: Console) -> list[Figures]:
 def measure(options: Options) -> Figures:
     """Run everything."""
     wanted = list(trials(options))
-    ideas = list(idea_trials(options))
-    runs = run_trials([*wanted, *(trial for _, trial in ideas)], options.console)
+    own, ideas = list(own_trials(options)), list(idea_trials(options))
+    runs = run_trials([*wanted, *(trial for _, trial in (*own, *ideas))], options.console)
     by_key: dict[tuple[str, str], list[Figures]] = {}
     for trial, run in zip(wanted, runs, strict=False):
         by_key.setdefault((trial.workload, trial.scheduler), []).append(run)
     workloads: dict[str, Figures] = {}
-    for (workload, scheduler), own in by_key.items():
-        workloads.setdefault(workload, {"schedulers": {}})["schedulers"][scheduler] = of_seeds(own)
-    for found in workloads.values():
-        found |= against_others(found["schedulers"])
-    by_idea: dict[tuple[str, str], list[Figures]] = {}
-    for (idea, trial), run in zip(ideas, runs[len(wanted) :], strict=True):
-        by_idea.setdefault((trial.workload, idea), []).append(run)
+    for (workload, scheduler), seeds in by_key.items():
+        workloads.setdefault(workload, {"schedulers": {}})["schedulers"][scheduler] = of_seeds(seeds)
+    by_own = by_name(own, runs[len(wanted) :])
+    for workload, found in workloads.items():
+        alone = by_own.pop((workload, ALONE))
+        found |= against_others(found["schedulers"], alone)
+        found["at_bounds"] = [
+            at_bound(int(bound), figures, found["schedulers"])
+            for (place, bound), figures in by_own.items()
+            if place == workload
+        ]
+    by_idea = by_name(ideas, runs[len(wanted) + len(own) :])
     return {
         "workloads": workloads,
-        "ideas": [{"workload": workload, "idea": idea, **of_seeds(own)} for (workload, idea), own in by_idea.items()],
-        "config": {"hours": dict(QUICK_HOURS if options.quick else HOURS)},
+        "ideas": [{"workload": workload, "idea": idea, **figures} for (workload, idea), figures in by_idea.items()],
+        "config": {
+            "hours": dict(QUICK_HOURS if options.quick else HOURS),
+            "scheduling_alone": list(SCHEDULING),
+            "at_bounds": {str(bound): list(changes) for bound, changes in BOUNDS.items()},
+            "band_by_length": list(BAND),
+        },
     }
+
+
+def by_name(named: Sequence[tuple[str, Trial]], runs: Sequence[Figures]) -> dict[tuple[str, str], Figures]:
+    """Return figures over seeds by workload and name; of runs, as many as there are names."""
+    found: dict[tuple[str, str], list[Figures]] = {}
+    for (name, trial), run in zip(named, runs, strict=False):
+        found.setdefault((trial.workload, name), []).append(run)
+    return {key: of_seeds(seeds) for key, seeds in found.items()}
 
 
 def of_seeds(runs: Sequence[Figures]) -> Figures:
     """Return means with intervals over seeds, and what has none."""
     bound = [run["bound_with_filter"] for run in runs if run["bound_with_filter"] is not None]
     return {
-        "figures": over_seeds(runs),
+        "figures": {**over_seeds(runs), **_over_seeds(runs, shares({}))},
         "bound_with_filter": sum(bound) / len(bound) if bound else None,
         "staleness_definitions": runs[0]["staleness_definitions"],
         "event_hashes": [run["event_hash"] for run in runs],
     }
 
 
-def against_others(schedulers: Mapping[str, Figures]) -> Figures:
-    """Return our scheduler against the best other one, and against the bound."""
+def _over_seeds(runs: Sequence[Figures], names: Iterable[str]) -> Figures:
+    """Return mean and half-width of further figures; one that some run lacks is left out."""
+    found = {name: [run[name] for run in runs] for name in names}
+    return {
+        name: {"mean": sum(values) / len(values), "half_width": half_width(values)}
+        for name, values in found.items()
+        if None not in values
+    }
 
-    def trained(name: str) -> float:
-        return float(schedulers[name]["figures"]["trained_turns_per_minute"]["mean"])
 
-    best = max((name for name in schedulers if name != OURS), key=trained)
-    bound = schedulers[OURS]["bound_with_filter"]
+def trained(figures: Figures) -> float:
+    """Return the trained turns a minute of what ``of_seeds`` returned."""
+    return float(figures["figures"]["trained_turns_per_minute"]["mean"])
+
+
+def against_others(schedulers: Mapping[str, Figures], alone: Figures) -> Figures:
+    """Return our scheduler, whole and alone, against the best other one, and against the bound."""
+    ours = schedulers[OURS]
+    best = max((name for name in schedulers if name != OURS), key=lambda name: trained(schedulers[name]))
+    bound = ours["bound_with_filter"]
     return {
         "best_other": best,
-        "ours_over_best_other": trained(OURS) / trained(best),
-        "ours_over_bound": trained(OURS) / bound if bound else None,
+        "ours_over_best_other": trained(ours) / trained(schedulers[best]),
+        "ours_over_bound": trained(ours) / bound if bound else None,
+        "alone": alone,
+        "alone_over_best_other": trained(alone) / trained(schedulers[best]),
+    }
+
+
+def at_bound(bound: int, ours: Figures, schedulers: Mapping[str, Figures]) -> Figures:
+    """Return ours with a staleness bound against the best other whose stalest trajectory kept to it.
+
+    Not the bound that a preset states counts, but what was seen: some state none, and some count other versions.
+    """
+    within = [
+        name
+        for name, own in schedulers.items()
+        if name != OURS and own["figures"].get("staleness_max", {"mean": bound + 1})["mean"] <= bound
+    ]
+    best = max(within, key=lambda name: trained(schedulers[name]), default=None)
+    return {
+        "bound": bound,
+        "ours": ours,
+        "best_other": best,
+        "ours_over_best_other": None if best is None else trained(ours) / trained(schedulers[best]),
     }
 
 
@@ -230,6 +336,7 @@ def show(figures: Figures, console: Console) -> None:
         share = found["ours_over_bound"]
         title = (
             f"{workload}: ours {found['ours_over_best_other']:.2f}x the best other ({found['best_other']}), "
+            f"{found['alone_over_best_other']:.2f}x by scheduling alone, "
             f"{'–' if share is None else f'{share:.0%}'} of the bound"
         )
         table = Table("", *SHOWN, title=title, show_edge=False)
@@ -248,4 +355,4 @@ def cells(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    run_experiment("schedulers", measure, show, about=str(__doc__).splitlines()[0], seeds=2)
+    run_experiment("schedulers", measure, show, about=str(__doc__).splitlines()[0], seeds=3)

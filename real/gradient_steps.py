@@ -141,7 +141,8 @@ class GradientSteps:
                 health, mismatch = health + more, mismatch + apart
                 norms.append(norm)
                 losses.append(loss)
-        except LearnerFault:
+        except BaseException:  # memory may run out in any of the steps
+            self.optimizer.zero_grad()
             if before is not None:
                 self.restore(before)
             raise
@@ -273,12 +274,12 @@ class GradientSteps:
         loss = float(self._peers.add(torch.tensor(loss, dtype=torch.float64)))
         norm = self._shorten()
         if not (np.isfinite(norm) and np.isfinite(loss)):
-            self.optimizer.zero_grad()
             raise LearnerFault(f"loss {loss} and gradient norm {norm} after update {self.updates} are not finite")
+        health, mismatch = self._peers.health(health), self._peers.mismatch(mismatch)
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
-        self.optimizer.step()
-        return self._peers.health(health), self._peers.mismatch(mismatch), norm, loss
+        self.optimizer.step()  # the last thing that can fail
+        return health, mismatch, norm, loss
 
     def _shorten(self) -> float:
         """Shorten the gradient if it is too long; return its length before."""

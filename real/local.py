@@ -60,8 +60,8 @@ class LocalWorker:
         max_batch: Most requests of a batch.
 
     Attributes:
-        on_call: Told its number, ``batch`` or ``put`` (of new weights), the seconds that took, those until the event
-            loop then went on with it, and the requests in it.
+        on_call: Told its number, ``batch`` or ``put`` (of new weights), the seconds that took in its thread, those
+            that it waited for the event loop to begin it and to go on with it, and the requests in it.
     """
 
     def __init__(self, index: int, policy: Policy, *, version: Version = 0, max_batch: int = MAX_BATCH) -> None:
@@ -124,11 +124,11 @@ class LocalWorker:
                 asked.answer.set_result(reply)
 
     async def _timed(self, what: str, size: int, call: Callable[[], R]) -> R:
-        """Call in a thread, and tell how long that took, and then until the loop went on with it."""
-        begun = time.perf_counter()
-        result, ended = await _in_thread(_with_end, call)
+        """Call in a thread, and tell how long that took there, and how long the loop took around it."""
+        asked = time.perf_counter()
+        result, seconds = await _in_thread(_with_seconds, call)
         if self.on_call is not None:
-            self.on_call(self.index, what, ended - begun, time.perf_counter() - ended, size)
+            self.on_call(self.index, what, seconds, max(0.0, time.perf_counter() - asked - seconds), size)
         return result
 
     def _compute(self, requests: list[Request], version: Version) -> list[Reply]:
@@ -173,9 +173,10 @@ def _fail(asked: _Asked, fault: WorkerFault) -> None:
         asked.answer.set_exception(fault)
 
 
-def _with_end(call: Callable[[], R]) -> tuple[R, float]:
-    """Call, and return the result and when that was there."""
-    return call(), time.perf_counter()
+def _with_seconds(call: Callable[[], R]) -> tuple[R, float]:
+    """Call, and return the result and how long it took."""
+    begun = time.perf_counter()
+    return call(), time.perf_counter() - begun
 
 
 async def _in_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

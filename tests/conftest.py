@@ -14,9 +14,11 @@ from hypothesis import settings
 from dartsim.errors import ConfigError
 
 # No deadline: a shared machine's pauses say nothing about the code. In CI the examples are the same every
-# time, so that a red run is red again; elsewhere hypothesis goes on looking for new ones.
-settings.register_profile("dev", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+# time, so that a red run is red again; elsewhere hypothesis goes on looking for new ones. Half of its usual number of
+# examples is for every run of the tests; `--hypothesis-profile=thorough` looks further.
+settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=50, deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

@@ -1,8 +1,8 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/alarms.md``), 130 interrupted (of `run`, what ran so far
-is written).
+10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/alarms.md``), 130 interrupted and 143 terminated (of
+`run`, what ran so far is written).
 """
 
 from __future__ import annotations
@@ -32,11 +32,21 @@ from dartsim.cli import (
     status,
     tune,
 )
-from dartsim.cli.console import errors, hide_secrets_in_logs, printable
+from dartsim.cli.console import drop_output, errors, hide_secrets_in_logs, printable
+from dartsim.cli.ending import (
+    INTERRUPTED,
+    Commands,
+    ended_by_term,
+    exit_code,
+    flush_output,
+    is_of_output,
+    output_failed,
+)
 from dartsim.errors import ConfigError, DartsimError, TaskFileError
 
 app = typer.Typer(
     name="dartsim",
+    cls=Commands,
     help="Decoupled, asynchronous reinforcement learning of GUI agents: try it on a simulated cluster.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -84,23 +94,36 @@ def root(
 def main() -> None:
     """Run the command line and turn errors into messages and exit codes."""
     hide_secrets_in_logs()
+    with ended_by_term():
+        code = flush_output(_run())
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command line and return its exit code."""
     try:
         app()
+    except SystemExit as ended:
+        return exit_code(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
     except (ConfigError, TaskFileError) as error:
         errors.print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False)
-        sys.exit(2)
+        return 2
     except DartsimError as error:
         errors.print(f"[bold red]{type(error).__name__}:[/bold red] {_plain(error)}", highlight=False)
-        sys.exit(1)
+        return 1
     except KeyboardInterrupt:
-        errors.print("interrupted")
-        sys.exit(130)
-    except Exception:
+        errors.print("interrupted: nothing was written")
+        return exit_code(INTERRUPTED)
+    except Exception as error:
+        if isinstance(error, OSError) and is_of_output(error):
+            drop_output()
+            return output_failed(error)
         from dartsim.config.secrets import hidden
 
         # A fault of ours, or of a library: all that is known of it, but for secrets that it may quote.
         sys.stderr.write(hidden(format_exc()))
-        sys.exit(1)
+        return 1
+    return 0
 
 
 def _plain(error: Exception) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import signal
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -16,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import out, write_json
+from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
 from dartsim.cli.progress import bars
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config
 from dartsim.errors import ConfigError
 from real.machine import usable_cores
+from real.processes import process_pool
 
 if TYPE_CHECKING:
     from dartsim.trace.rundir import RunDir
@@ -101,17 +101,21 @@ def compare(
     folder lies below the comparison's.
     """
     from dartsim.run.compared import over_seeds
-    from dartsim.trace.report import render_comparison
+    from dartsim.trace.report import render_comparison, surrogates
     from dartsim.trace.rundir import read_run
 
     folder = out_folder or new_folder("compare-" + "-".join(dict.fromkeys(presets)))
     jobs = plan(presets, settings(overrides, hours, None, faults), seeds, folder, workload)
-    if ray is None:
-        run_jobs(jobs)
-    else:
-        from dartsim.cli.on_ray import run_jobs_on_ray
+    try:
+        if ray is None:
+            run_jobs(jobs)
+        else:
+            from dartsim.cli.on_ray import run_jobs_on_ray
 
-        run_jobs_on_ray(jobs, ray)
+            run_jobs_on_ray(jobs, ray)
+    except KeyboardInterrupt:
+        _tell_interrupted(jobs, folder)
+        raise typer.Exit(130) from None
     runs = [read_run(job.path) for job in jobs]
     figures = _figures(runs)
     first_seed = [run for run in runs if run.summary["seed"] == 0]
@@ -125,8 +129,9 @@ def compare(
             out.print(table)
         if seeds > 1:
             out.print(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page shows seed 0")
-        if any(run.summary["surrogate"] for run in runs):
-            out.print("surrogate policy: outcomes are drawn, nothing was learned")
+        told = surrogates([(run.name, run.summary) for run in runs])
+        if told:
+            out.print(told, highlight=False)
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         write_json([_row(run, found) for run, found in zip(runs, figures, strict=True)], json_file)
@@ -161,12 +166,25 @@ def plan(
     return jobs
 
 
+def _tell_interrupted(jobs: Sequence[Job], folder: Path) -> None:
+    """Say how far an interrupted comparison came, and what can be done."""
+    from dartsim.trace.rundir import SUMMARY
+
+    done = sum((job.path / SUMMARY).is_file() for job in jobs)
+    errors.print(
+        f"interrupted: {done} of {len(jobs)} runs were finished, nothing was compared; to begin again, "
+        + (f"remove {folder} or give another folder with --out" if folder.exists() else "give the same command"),
+        highlight=False,
+    )
+
+
 def _refuse_without_engine(config: Config) -> None:
     """Refuse a preset on real desktops where no engine of this machine answers."""
     local = all(host.url is None for host in config.desktop.hosts.values())
     if config.backend.desktops not in ("desktop", "osworld") or not local:
         return
-    from dartsim.cli.doctor import State, check_engine
+    from dartsim.cli.check import State
+    from dartsim.cli.doctor import check_engine
 
     engine = check_engine()
     if engine.state is not State.OK:
@@ -175,31 +193,24 @@ def _refuse_without_engine(config: Config) -> None:
 
 def run_jobs(jobs: Sequence[Job]) -> None:
     """Run all jobs on all cores, one process each, with one progress bar each."""
-    context = multiprocessing.get_context("spawn")
-    hours = context.Array("d", len(jobs), lock=False)
+    hours = multiprocessing.get_context("spawn").Array("d", len(jobs), lock=False)
     num_processes = min(len(jobs), usable_cores())
     with (
         bars() as progress,
-        ProcessPoolExecutor(num_processes, mp_context=context, initializer=_prepare, initargs=(hours,)) as pool,
+        process_pool(num_processes, _prepare, (hours,)) as pool,
     ):
         tasks = [progress.add_task(job.name, total=job.config.run.hours, live="") for job in jobs]
         futures: list[Future[None]] = [pool.submit(_run_job, job) for job in jobs]
-        try:
-            while not all(future.done() for future in futures):
-                for job, task in zip(jobs, tasks, strict=True):
-                    progress.update(task, completed=hours[job.index])
-                for future in futures:
-                    if future.done():
-                        future.result()
-                time.sleep(0.1)
-            for future, job, task in zip(futures, jobs, tasks, strict=True):
-                future.result()
-                progress.update(task, completed=job.config.run.hours)
-        except BaseException:
-            for process in list(pool._processes.values()):
-                process.terminate()
-            pool.shutdown(cancel_futures=True)
-            raise
+        while not all(future.done() for future in futures):
+            for job, task in zip(jobs, tasks, strict=True):
+                progress.update(task, completed=hours[job.index])
+            for future in futures:
+                if future.done():
+                    future.result()
+            time.sleep(0.1)
+        for future, job, task in zip(futures, jobs, tasks, strict=True):
+            future.result()
+            progress.update(task, completed=job.config.run.hours)
 
 
 _progress: Any = None
@@ -209,7 +220,6 @@ _progress: Any = None
 def _prepare(hours: Any) -> None:
     global _progress  # a worker process has one parent to report to
     _progress = hours
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
 def _run_job(job: Job) -> None:

@@ -4,16 +4,48 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from dartsim.errors import ConfigError
 
-out = Console()
-errors = Console(stderr=True)
+WIDE = 10_000
+"""Columns of what is no terminal: there nothing is wrapped, cut or folded, so that it can be searched."""
+
+
+class _Console(Console):
+    """A console that breaks lines for terminals only, and goes on without output when its reader has gone."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """How many columns and lines there are: the terminal's, COLUMNS, or as many as it takes."""
+        found = super().size
+        unbound = self._width is None and not self.file.isatty() and not self._environ.get("COLUMNS")
+        return ConsoleDimensions(WIDE, found.height) if unbound else found
+
+    @size.setter
+    def size(self, new: tuple[int, int]) -> None:
+        self._width, self._height = new
+
+    def on_broken_pipe(self) -> None:
+        """Drop what is printed from now on: the command has done its work, and may have files to write."""
+        self.quiet = True
+        drop_output(self.file)
+
+
+out = _Console()
+errors = _Console(stderr=True)
+
+
+def drop_output(file: IO[str] | None = None) -> None:
+    """Let a stream, by default standard output, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, (file or sys.stdout).fileno())
+    os.close(nowhere)
 
 
 class _Hiding(logging.Formatter):
@@ -51,7 +83,12 @@ def write_json(value: Any, target: str) -> None:
     try:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"--json {target} cannot be written: {error.strerror}; name a file in a folder that can be written to, "
-            "or - for standard output"
-        ) from None
+        raise cannot_write(target, error) from None
+
+
+def cannot_write(target: str, error: OSError) -> ConfigError:
+    """Return what is said of a file for ``--json`` that cannot be written."""
+    return ConfigError(
+        f"--json {target} cannot be written: {error.strerror}; name a file in a folder that can be written to, "
+        "or - for standard output"
+    )

@@ -7,58 +7,35 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from importlib import metadata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from dartsim.cli.check import Check, State, installed
 from dartsim.cli.console import out, write_json
+from dartsim.cli.doctor_parts import parts
 from dartsim.cli.options import JsonInstead
 
-EXAMPLES = "Examples:\n\ndartsim doctor\n\ndartsim doctor --json - | jq .works"
+EXAMPLES = (
+    "Examples:\n\ndartsim doctor\n\ndartsim doctor --json - | jq .works\n\n"
+    "dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000 --store postgresql://me@db/runs"
+)
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
 BASICS = ("gymnasium", "numpy", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
 TRAIN = ("torch", "transformers", "peft", "pillow", "safetensors")
-REAL = ("docker",)
+REAL = ("anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "pillow")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-class State(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    MISSING = "missing"
-    """Not there, or not enough; something below needs it."""
-    OPTIONAL = "optional"
-    """Not there; works without it, slower or less."""
-
-
 STYLES = {State.OK: "green", State.MISSING: "bold red", State.OPTIONAL: "yellow"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        name: What, in a word; the key that ``works`` refers to.
-        state: How it is.
-        found: What was found, in words.
-        type: What to type to get it; empty if there is nothing to do.
-    """
-
-    name: str
-    state: State
-    found: str
-    type: str = ""
 
 
 NEEDS = {
@@ -66,19 +43,36 @@ NEEDS = {
     "learning (tiny model)": ("python", "packages", "memory", "disk", "train packages"),
     "real desktops": ("python", "packages", "memory", "disk", "real packages", "engine"),
     "official OSWorld VMs": ("python", "packages", "memory", "disk", "real packages", "engine", "kvm"),
+    "OSWorld's own metrics": ("python", "packages", "memory", "disk", "real packages", "evaluator"),
+    "vLLM workers": ("python", "packages", "memory", "disk", "train packages", "real packages", "vllm"),
     "training on a GPU": ("python", "packages", "memory", "disk", "train packages", "gpu"),
+    "a learner of several processes": ("python", "packages", "memory", "disk", "train packages", "torchrun"),
+    "parts on a Ray cluster": ("python", "packages", "memory", "disk", "ray"),
+    "a store on PostgreSQL": ("python", "packages", "memory", "disk", "postgres"),
 }
 """The checks that each use needs; the first is the basics, which decide the exit code."""
 
 
 def doctor(
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="See whether a Ray cluster listens there; default: RAY_ADDRESS."),
+    ] = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option("--engine", metavar="URL", help="See whether a vLLM server can be attached to; repeatable."),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="See whether this PostgreSQL database answers.")
+    ] = None,
     json_file: JsonInstead = None,
 ) -> None:
     """Look at this machine: what works, what is missing, what to type.
 
-    Exit code 0 if simulated runs work, 1 otherwise. Nothing is started or changed.
+    Exit code 0 if simulated runs work, 1 otherwise. Nothing is started or changed; what is named by an option is asked
+    for its version, and for nothing else.
     """
-    checks = examine()
+    checks = examine(ray=ray, engines=engine or (), store=store)
     works = {use: works_with(checks, needs) for use, needs in NEEDS.items()}
     if json_file is not None:
         write_json({"works": works, "checks": [asdict(check) for check in checks]}, json_file)
@@ -90,8 +84,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine() -> list[Check]:
-    """Return all checks of this machine."""
+def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None) -> list[Check]:
+    """Return all checks of this machine.
+
+    Args:
+        ray: Address of a cluster that has to listen.
+        engines: URLs of vLLM servers that have to be there.
+        store: URL of a PostgreSQL database that has to answer.
+    """
     return [
         check_python(sys.version_info[:2]),
         check_packages("packages", BASICS, "pip install dartsim"),
@@ -103,6 +103,7 @@ def examine() -> list[Check]:
         check_packages("real packages", REAL, "pip install 'dartsim[real]'"),
         check_engine(),
         check_kvm(),
+        *(check() for check in parts(ray=ray, engines=engines, store=store)),
         check_browser(),
     ]
 
@@ -127,7 +128,7 @@ def check_python(version: tuple[int, ...]) -> Check:
 
 def check_packages(name: str, wanted: Iterable[str], command: str) -> Check:
     """Look for installed distributions, without importing them."""
-    versions = {package: _version(package) for package in wanted}
+    versions = {package: installed(package) for package in wanted}
     missing = [package for package, version in versions.items() if version is None]
     there = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
     found = there if not missing else f"no {', '.join(missing)}" + (f"; {there}" if there else "")
@@ -167,7 +168,7 @@ def check_disk(free_gib: float) -> Check:
 def check_gpu(query: Callable[[], str | None] | None = None) -> Check:
     """Look for a GPU by its driver; torch is not imported."""
     found = (query or nvidia_smi)()
-    if found and (_version("torch") or "").endswith("+cpu"):
+    if found and (installed("torch") or "").endswith("+cpu"):
         found = f"{found}, but the installed torch is built for processors only"
         command = "pip install --force-reinstall torch"
         return Check(name="gpu", state=State.OPTIONAL, found=found, type=command)
@@ -223,13 +224,6 @@ def check_browser() -> Check:
         command = "sudo apt-get install chromium"
         return Check(name="browser", state=State.OPTIONAL, found="no Chromium: browser tests are skipped", type=command)
     return Check(name="browser", state=State.OK, found=path)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def nvidia_smi() -> str | None:

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from dartsim.cli.missing import VARIABLE, missing
+from dartsim.cli.missing import missing
 from dartsim.config import Config
+from dartsim.run.engine_plan import VARIABLE, engine_options, refuse_other_numbers
 from dartsim.run.estimate import VM_GIB, desktops_by_host, engine_places, estimate
 from dartsim.run.models import models
 from dartsim.run.ray import Kind, actors, placed
@@ -82,9 +83,6 @@ def _engines(config: Config) -> dict[str, Any]:
         return {"what": f"{number} modelled"}
     if kind == "local":
         return {"what": f"{number} in threads of this process"}
-    # Loaded here: it needs torch, which a plan of a modelled run does not.
-    from dartsim.run.engines import engine_options, refuse_other_numbers
-
     addresses = config.vllm.addresses
     python = config.vllm.python or os.environ.get(VARIABLE) or PYTHON
     named = config.model_copy(update={"vllm": config.vllm.model_copy(update={"python": python})})
@@ -115,8 +113,6 @@ def _engines(config: Config) -> dict[str, Any]:
 
 def _elsewhere(config: Config) -> list[dict[str, Any]]:
     """Return what somebody has to start so that engines can be attached to."""
-    from dartsim.run.engines import engine_options
-
     alone = config.model_copy(update={"vllm": config.vllm.model_copy(update={"addresses": [], "gpus": []})})
     option = engine_options(alone, Path(config.policy.model or MODEL))[0]
     found = []
@@ -139,7 +135,7 @@ def _desktops(config: Config) -> dict[str, Any]:
     kind, number = config.backend.desktops, config.rollout.num_desktops
     if kind in ("sim", "mock"):
         return {"what": f"{number} {'modelled' if kind == 'sim' else 'mock desktops in this process'}"}
-    from dartsim.run.desktops import container_spec, host_settings
+    from dartsim.run.container_plan import container_spec, host_settings
 
     dealt = desktops_by_host(config)
     spec = asdict(container_spec(config, look=False))
@@ -194,20 +190,33 @@ def _learner(config: Config) -> dict[str, Any]:
     kind = config.backend.learner
     if kind != "fsdp":
         return {"what": "modelled" if kind == "sim" else "a thread of this process"}
-    from real.fsdp.group import rank_command, rank_variables
+    from dartsim.run.rank_plan import fsdp_settings
+    from real.fsdp.group import node_command, rank_command, rank_variables
 
-    fsdp = config.trainer.fsdp
+    fsdp, spread = config.trainer.fsdp, fsdp_settings(config)
+    folder, environment = fsdp.folder or FOLDER, rank_variables(spread)
+    there = [
+        {
+            "name": f"torchrun on node {node}",
+            "listens": "started there by you, before the run or within trainer.fsdp.start_seconds; ends with the run",
+            "command": node_command(spread, folder, node),
+            "environment": environment,
+        }
+        for node in range(1, fsdp.nodes)
+    ]
+    on = "" if fsdp.nodes == 1 else f" on {fsdp.nodes} nodes"
     trains = "all weights" if config.trainer.lora.rank is None else f"LoRA of rank {config.trainer.lora.rank}"
     return {
-        "what": f"{fsdp.ranks} processes of torch FSDP2 ({fsdp.device}, {fsdp.precision}), by torchrun; {trains}",
+        "what": f"{fsdp.ranks} processes{on} of torch FSDP2 ({fsdp.device}, {fsdp.precision}), by torchrun; {trains}",
         "processes": [
             {
                 "name": "torchrun",
-                "listens": "on the loopback",
-                "command": rank_command(fsdp.ranks, fsdp.folder or FOLDER),
-                "environment": rank_variables(fsdp.gpus),
+                "listens": "on the loopback" if fsdp.nodes == 1 else f"node 0, this machine; listens at {fsdp.address}",
+                "command": rank_command(spread, folder),
+                "environment": environment,
             }
         ],
+        **({"start_there": there} if there else {}),
     }
 
 

@@ -57,7 +57,7 @@ def explain(
         "from_hours": folder.idle["start_seconds"] / 3600.0,
         "to_hours": folder.idle["end_seconds"] / 3600.0,
         "causes": rows,
-        "in_use": in_use(folder.idle),
+        "at_work": at_work(folder.idle),
     }
     made: Gains | None = None
     if gain:
@@ -69,13 +69,13 @@ def explain(
         write_json(found, json_file)
 
 
-def in_use(idle: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of each population's time that is in use."""
-    from dartsim.trace.idle import IN_USE
+def at_work(idle: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of each population's time that is at work: acting, busy, training."""
+    from dartsim.trace.idle import AT_WORK
 
     length = idle["end_seconds"] - idle["start_seconds"]
     return {
-        name: population["seconds"].get(IN_USE, 0.0) / (length * population["size"])
+        name: population["seconds"].get(AT_WORK, 0.0) / (length * population["size"])
         for name, population in idle["populations"].items()
     }
 
@@ -101,7 +101,7 @@ def _gains(
             counted = Counted(runner, progress, "runs")
             return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
     except KeyboardInterrupt:
-        errors.print("interrupted: nothing was written")
+        errors.print("interrupted: no gains were found, and nothing was written; the same command begins again")
         raise typer.Exit(130) from None
 
 
@@ -116,14 +116,14 @@ def _config(folder: RunDir) -> Config:
 
 
 def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
-    from dartsim.trace.idle import CAUSES
+    from dartsim.trace.idle import CAUSES, WORK
     from dartsim.trace.styles import POPULATIONS
 
     out.print(f"{folder.name}, hours {found['from_hours']:.1f} to {found['to_hours']:.1f} (what the run kept in full)")
-    for name, share in found["in_use"].items():
+    for name, share in found["at_work"].items():
         rows = [row for row in found["causes"] if row["population"] == name]
         table = Table(show_edge=False, pad_edge=False, header_style="bold")
-        table.add_column(f"{POPULATIONS[name]}: in use {share:.1%}", min_width=24)
+        table.add_column(f"{POPULATIONS[name]}: {WORK[name]} {share:.1%}", min_width=24, no_wrap=True)
         table.add_column("idle", justify="right")
         table.add_column("because", overflow="fold")
         for row in rows:
@@ -140,7 +140,7 @@ def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
 def _gain_table(made: Gains) -> Table:
     base = made.base["trained_turns_per_minute"]
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("simulated without", min_width=16)
+    table.add_column("simulated without", min_width=16, no_wrap=True)
     for column in ("trained/min", "gain", "generated/min"):
         table.add_column(column, justify="right")
     table.add_column("that is", overflow="fold")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -69,9 +67,14 @@ def fuzz(
     workers = processes or usable_cores()
     share = PLANTED_SHARE if planted else 0.0
     began = time.monotonic()
-    with _hushed(), _pool(workers) as pool, _bar() as bar:
-        tally, failure = _search(pool, workers, bar, presets, faults, seed, began + seconds * (1.0 - share), seconds)
-        bugs = _plant(pool, bar, seed, list(MUTATIONS), began + seconds) if planted and failure is None else {}
+    try:
+        with _hushed(), _pool(workers) as pool, _bar() as bar:
+            until = began + seconds * (1.0 - share)
+            tally, failure = _search(pool, workers, bar, presets, faults, seed, until, seconds)
+            bugs = _plant(pool, bar, seed, list(MUTATIONS), began + seconds) if planted and failure is None else {}
+    except KeyboardInterrupt:
+        errors.print("interrupted: nothing was written; the same command searches the same cases again")
+        raise typer.Exit(130) from None
     wall = time.monotonic() - began
     figures = _figures(tally, failure, bugs, wall, seed, presets, faults)
     if failure is not None:
@@ -170,22 +173,15 @@ class _Inline(Executor):
         return future
 
 
-def _quiet() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-
-
 @contextmanager
 def _pool(workers: int) -> Iterator[Executor]:
     if workers == 1:
         yield _Inline()
         return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet) as pool:
-        try:
-            yield pool
-        except BaseException:
-            for process in list(pool._processes.values()):
-                process.terminate()
-            raise
+    from real.processes import process_pool
+
+    with process_pool(workers) as pool:
+        yield pool
 
 
 def _search(

@@ -57,8 +57,9 @@ def presets(
         write_json(abouts, json_file)
         return
     table = Table(show_edge=False, pad_edge=False, header_style="bold", show_lines=True)
-    for column in ("preset", "what", "source", "departures"):
-        table.add_column(column)
+    table.add_column("preset", no_wrap=True)
+    for column in ("what", "source", "departures"):
+        table.add_column(column, overflow="fold")
     for name, about in abouts.items():
         table.add_row(name, about["title"], about["source"], "\n".join(about["departures"]))
     out.print(table)
@@ -70,15 +71,18 @@ def profiles() -> None:
     from dartsim.sim.gpu import PROFILES as GPUS
 
     desktops = Table(title="desktops (cluster.env.profile)", title_justify="left", show_edge=False, pad_edge=False)
-    for column in ("profile", "boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB"):
-        desktops.add_column(column, justify="left" if column == "profile" else "right")
+    desktops.add_column("profile", no_wrap=True)
+    for column in ("boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB"):
+        desktops.add_column(column, justify="right", overflow="fold")
     for name, env in ENVS.items():
         boot = env.start.mean + env.boot.mean
         means = (boot, env.setup.mean, env.step.mean, env.evaluate.mean, env.teardown.mean, env.memory_gib)
         desktops.add_row(name, *(f"{value:.1f}" for value in means))
     gpus = Table(title="GPUs (cluster.engine.gpu)", title_justify="left", show_edge=False, pad_edge=False)
-    for column in ("profile", "ms/token alone", "KV tokens", "source"):
-        gpus.add_column(column, justify="left" if column in ("profile", "source") else "right")
+    gpus.add_column("profile", no_wrap=True)
+    gpus.add_column("ms/token alone", justify="right")
+    gpus.add_column("KV tokens", justify="right")
+    gpus.add_column("source", overflow="fold")
     for name, gpu in GPUS.items():
         gpus.add_row(name, f"{gpu.iteration_seconds(1) * 1e3:.1f}", f"{gpu.kv_capacity_tokens:,}", gpu.source)
     out.print(desktops)

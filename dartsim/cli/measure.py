@@ -48,6 +48,7 @@ def measure(
     from dartsim.run.execute import execute
     from dartsim.run.measuring import measure as measured_by
     from dartsim.run.measuring import profile_toml, read_timings
+    from dartsim.run.timings import TIMINGS
     from dartsim.run.twin import as_json, compare
     from dartsim.run.twin import twin as twin_of
     from dartsim.trace.rundir import CONFIG, read_run, write_text
@@ -58,7 +59,7 @@ def measure(
     measured = measured_by(config, entries)
     profile = out_file or run / PROFILE
     write_text(profile, profile_toml(measured, about(run, measured)))
-    twin = twin_of(config, measured, summary, entries)
+    twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
     written: dict[str, Any] = {
         "profile": str(profile),

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import psutil
 
 from dartsim.cli import doctor
+from dartsim.cli.check import State
+from dartsim.cli.doctor_parts import INSTALL_VLLM
 from dartsim.config import Config
+from dartsim.run.engine_plan import VARIABLE
 from dartsim.run.estimate import HERE, Estimate
 from dartsim.run.memory import GIB
-
-VARIABLE = "DARTSIM_VLLM_PYTHON"
 
 
 class Missing(NamedTuple):
@@ -49,7 +50,7 @@ def _packages(config: Config) -> Iterator[Missing]:
         wanted.append(doctor.check_packages("train packages", doctor.TRAIN, "pip install 'dartsim[train]'"))
     if config.backend.desktops in ("desktop", "osworld") or config.backend.workers == "vllm":
         wanted.append(doctor.check_packages("real packages", doctor.REAL, "pip install 'dartsim[real]'"))
-    yield from (Missing(one.name, one.found, one.type) for one in wanted if one.state is not doctor.State.OK)
+    yield from (Missing(one.name, one.found, one.type) for one in wanted if one.state is not State.OK)
 
 
 def _vllm(config: Config) -> Iterator[Missing]:
@@ -57,11 +58,10 @@ def _vllm(config: Config) -> Iterator[Missing]:
     if config.backend.workers != "vllm" or vllm.addresses:
         return
     python = vllm.python or os.environ.get(VARIABLE)
-    command = f"python -m venv vllm && vllm/bin/pip install vllm && export {VARIABLE}=$PWD/vllm/bin/python"
     if python is None:
-        yield Missing("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", command)
+        yield Missing("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", INSTALL_VLLM)
     elif shutil.which(python) is None:
-        yield Missing("vLLM's interpreter", f"{python} cannot be run", command)
+        yield Missing("vLLM's interpreter", f"{python} cannot be run", INSTALL_VLLM)
 
 
 def _model(config: Config) -> Iterator[Missing]:
@@ -85,12 +85,12 @@ def _desktops(config: Config) -> Iterator[Missing]:
         return
     if all(host.url is None for host in desktop.hosts.values()):  # another machine's is not looked at
         engine = doctor.check_engine()
-        if engine.state is not doctor.State.OK:
+        if engine.state is not State.OK:
             yield Missing("engine", engine.found, engine.type)
         if kind == "osworld" and desktop.disk is not None and not Path(desktop.disk).is_file():
             yield Missing("disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says")
         kvm = doctor.check_kvm()
-        if kind == "osworld" and kvm.state is not doctor.State.OK:
+        if kind == "osworld" and kvm.state is not State.OK:
             yield Missing("kvm", kvm.found, kvm.type)
     if desktop.evaluator == "desktop-env":
         from real.osworld.evaluator_venv import default_home

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dartsim.cli.console import cannot_write
 from dartsim.errors import ConfigError
 
 
@@ -68,7 +69,7 @@ def json_target(target: str | None) -> str | None:
     """Return where JSON is to be written, if it can be, so that a wrong name is told before any work is done.
 
     Raises:
-        ConfigError: If it is a folder, or in a folder that is not there.
+        ConfigError: If it is a folder, in a folder that is not there, or cannot be opened.
     """
     if target is None or target == "-":
         return target
@@ -77,6 +78,13 @@ def json_target(target: str | None) -> str | None:
         raise ConfigError(f"--json {target or repr(target)} is no name of a file; give one, or - for standard output")
     if not path.parent.is_dir():
         raise ConfigError(f"--json {target}: there is no folder {path.parent}; make it, or name another file")
+    new = not path.exists()
+    try:
+        path.open("ab").close()  # what is there stays, until there is something in its place
+    except OSError as error:
+        raise cannot_write(target, error) from None
+    if new:
+        path.unlink()
     return target
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -16,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dartsim.cli.console import errors
 from dartsim.run.lab import InProcess, Job, Outcome, Runner, run_job
 from real.machine import usable_cores
+from real.processes import Pool, process_pool
 
 
 class Cores:
@@ -27,11 +26,10 @@ class Cores:
 
     def __init__(self, processes: int | None = None) -> None:
         self._processes = processes or usable_cores()
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Pool | None = None
 
     def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(self._processes, mp_context=context, initializer=_ignore_ctrl_c)
+        self._pool = process_pool(self._processes)
         return self
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
@@ -45,15 +43,8 @@ class Cores:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         assert self._pool is not None
-        if kind is not None:  # nobody waits for what still runs
-            for process in list(self._pool._processes.values()):
-                process.terminate()
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.__exit__(kind, error, where)
         self._pool = None
-
-
-def _ignore_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
 class Counted:

@@ -70,7 +70,7 @@ def plan(
             planner = Planner(base, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), runner=counted)
             made = planner.plan()
     except KeyboardInterrupt:
-        errors.print("interrupted: nothing was written")
+        errors.print("interrupted: nothing was written; the same command begins again")
         raise typer.Exit(130) from None
     if not made.figures["trained_turns_per_minute"]:
         errors.print("no update was finished; raise --hours", highlight=False)

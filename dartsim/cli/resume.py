@@ -37,13 +37,13 @@ def resume(
     The run's own configuration is used. Attempts that ran are made again; no trajectory is trained twice, and none that
     was stored is lost. The report covers all of its lives.
     """
-    from dartsim.cli.run import tell
+    from dartsim.cli.run import resumable_after_ctrl_c, tell
     from dartsim.run.resume import resumable
     from dartsim.run.resume import resume as go_on
 
     config = resumable(folder, hours=hours, updates=updates)
     cpu, wall = time.process_time(), time.perf_counter()
-    with bars() as progress:
+    with resumable_after_ctrl_c(folder), bars() as progress:
         live = Live(progress, config.preset, config.run.hours)
         run_dir, result = go_on(
             folder,
@@ -69,10 +69,12 @@ def _tell(config: Config, origin: Origin | None) -> None:
     told = origin.told()
     text = (
         f"life {origin.life}: from hour {told['from_hours']:.2f} of {config.run.hours:g} and update "
-        f"{told['from_update']}; "
-        f"{told['interrupted_attempts']} attempts ran and are made again, {told['returned']} trajectories were leased "
-        "and are given back"
+        f"{told['from_update']}"
     )
+    if told["interrupted_attempts"]:
+        text += f"; {told['interrupted_attempts']} attempts ran and are made again"
+    if told["returned"]:
+        text += f"; {told['returned']} trajectories were leased and are given back"
     if told["undone_updates"]:
         text += f"; {told['undone_updates']} updates that no checkpoint contains are done again"
     errors.print(text, highlight=False)

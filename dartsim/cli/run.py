@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,7 +113,7 @@ def run(
         return
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     cpu, wall = time.process_time(), time.perf_counter()
-    with bars() as progress:
+    with resumable_after_ctrl_c(path), bars() as progress:
         live = Live(progress, resolved.preset, resolved.run.hours)
         run_dir, result = execute(
             resolved, path, on_start=live.watch, on_advance=live, on_step=live.step, every_seconds=10.0
@@ -120,6 +122,22 @@ def run(
             live.done()
     seconds = (time.process_time() - cpu, time.perf_counter() - wall)
     tell(run_dir, result, seconds, json_file, fail_on_alarm=resolved.run.fail_on_alarm)
+
+
+@contextmanager
+def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
+    """Say what can be done with a run that was interrupted before anything happened, or while its end was written."""
+    from dartsim.trace.rundir import CONFIG
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (folder / CONFIG).is_file():
+            errors.print("interrupted; this run has no report yet")
+            errors.print(f"to go on: dartsim resume {folder}", soft_wrap=True, highlight=False)
+        else:
+            errors.print("interrupted before the run began: nothing was written; the same command begins it again")
+        raise typer.Exit(130) from None
 
 
 def tell(

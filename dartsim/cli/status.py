@@ -64,7 +64,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     """
     from dartsim.errors import ConfigError
     from dartsim.run.watch import STATUS, is_running
-    from dartsim.trace.rundir import SUMMARY
+    from dartsim.trace.rundir import CONFIG, SUMMARY
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
@@ -73,6 +73,8 @@ def read_status(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
+            return _begun(folder)
         raise ConfigError(
             f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it"
             + (" (this run was made by an older dartsim)" if (folder / SUMMARY).is_file() else "")
@@ -85,6 +87,28 @@ def read_status(folder: Path) -> dict[str, Any]:
         found["state"] = "crashed"
         found["error"] = "its process is gone and has not written its end"
     return found
+
+
+def _begun(folder: Path) -> dict[str, Any]:
+    """Return the status of a run that was begun and of which nothing has happened."""
+    from dartsim.config import load
+    from dartsim.run.lock import is_held
+    from dartsim.trace.rundir import CONFIG
+
+    config, held = load(folder / CONFIG), is_held(folder)
+    return {
+        "state": "starting" if held else "crashed",
+        "preset": config.preset,
+        "seed": config.run.seed,
+        "clock": "virtual" if config.backend.virtual else "real",
+        "run_seconds": 0.0,
+        "of_seconds": config.run.hours * 3600.0,
+        "error": None if held else f"it ended before anything had happened; `dartsim resume {folder}` begins it",
+        "alarms": [],
+        "counts": {},
+        "as_of_seconds": 0.0,
+        "parts": [],
+    }
 
 
 def shown(alarm: Mapping[str, Any]) -> str:

@@ -27,9 +27,9 @@ SHOWN = (
 def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     """Return a table of figures, one column a run; with two runs, the ratio of the second to the first."""
     table = Table(title=None, header_style="bold", show_edge=False, pad_edge=False)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name, _ in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     if len(columns) == 2:
         table.add_column("ratio", justify="right", style="bold")
     for figure in SHOWN:

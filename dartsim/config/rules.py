@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dartsim.config.schema import Config
+from dartsim.config.schema import Config, FsdpConfig
 from dartsim.config.secrets import secret_settings
 from dartsim.errors import ConfigError
 
@@ -221,8 +221,34 @@ def backend_rules(config: Config) -> Iterator[str]:
         )
     if backend.desktops in ("desktop", "osworld") and config.policy.kind != "vlm":
         yield f'backend.desktops = "{backend.desktops}" needs a model that sees: set policy.kind = "vlm".'
+    if backend.learner == "fsdp":
+        yield from rank_rules(config.trainer.fsdp)
     if backend.desktops == "osworld" and config.desktop.disk is None:
         yield 'backend.desktops = "osworld" needs desktop.disk, the path of Ubuntu.qcow2.'
+
+
+def rank_rules(fsdp: FsdpConfig) -> Iterator[str]:
+    """Yield one sentence for every rule about the learner's ranks."""
+    each, odd = divmod(fsdp.ranks, fsdp.nodes)
+    if odd:
+        yield (
+            f"trainer.fsdp.ranks = {fsdp.ranks} cannot be dealt to trainer.fsdp.nodes = {fsdp.nodes}, equally many on "
+            "each; take a multiple."
+        )
+    elif fsdp.gpus and len(fsdp.gpus) != each:
+        yield f"trainer.fsdp.gpus names {len(fsdp.gpus)} GPUs of a node, which has {each} ranks; name as many."
+    if fsdp.nodes == 1:
+        return
+    if fsdp.address is None or not fsdp.address.rpartition(":")[2].isdecimal():
+        yield (
+            f"trainer.fsdp.nodes = {fsdp.nodes} wants trainer.fsdp.address, HOST:PORT of the first node as the others "
+            f"reach it, got {fsdp.address!r}."
+        )
+    if fsdp.folder is None:
+        yield (
+            f"trainer.fsdp.nodes = {fsdp.nodes} wants trainer.fsdp.folder, on a disk that all nodes have under the "
+            "same path: ranks read batches there and write checkpoints."
+        )
 
 
 def ray_rules(config: Config) -> Iterator[str]:
@@ -243,6 +269,11 @@ def ray_rules(config: Config) -> Iterator[str]:
         )
     if ray.engines.place and backend.workers == "vllm" and config.vllm.addresses:
         yield "vllm.addresses names engines that run already, which Ray does not place. Set ray.engines.place = false."
+    if ray.learner.place and backend.learner == "fsdp" and config.trainer.fsdp.nodes > 1:
+        yield (
+            f"trainer.fsdp.nodes = {config.trainer.fsdp.nodes}, but Ray places a learner with all of its ranks on one "
+            "node. Set ray.learner.place = false, or trainer.fsdp.nodes = 1."
+        )
     gpus = config.vllm.gpus
     if ray.engines.place and backend.workers == "vllm" and gpus:
         yield (

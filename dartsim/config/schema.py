@@ -69,6 +69,11 @@ class SurrogateConfig(Section):
     failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
     failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
     task_length_sd: float = Field(0.35, ge=0, description="Sd of a task's log length factor.")
+    outcomes: str | None = Field(
+        None,
+        description="Timings of a run (timings.jsonl) whose outcomes and lengths are played again, group by group; "
+        "none: they are drawn. `dartsim measure` sets it in a twin.",
+    )
 
 
 class PolicyConfig(Section):
@@ -179,6 +184,9 @@ class AttemptsConfig(Section):
     least: Positive = Field(2, description="by_success: fewest attempts.")
     threshold: Share = Field(0.6, description="by_success: success rate from which attempts are lowered.")
     max_replacements: int = Field(2, ge=0, description="Masked attempts of a group that are tried again.")
+    further: int = Field(
+        0, ge=0, description="Most added to a group in which all failed, on slots that would wait for admission."
+    )
 
 
 class GroupsConfig(Section):
@@ -400,8 +408,13 @@ class FsdpConfig(Section):
     """The learner of several processes (torch FSDP2)."""
 
     ranks: Positive = Field(2, description="Processes, one GPU each where there are some.")
+    nodes: Positive = Field(1, description="Machines, with equally many of them each; the run is on the first.")
+    address: str | None = Field(None, description="HOST:PORT of the first machine, where ranks of several nodes meet.")
+    interface: str | None = Field(
+        None, description="Network interface between nodes; none: the one that the machine's name resolves to."
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs if there is one for each rank.")
-    gpus: list[int] = Field(default_factory=list, description="GPUs of the ranks, in order; none: the first ones.")
+    gpus: list[int] = Field(default_factory=list, description="GPUs of a node's ranks, in order; none: the first ones.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of what is computed; weights and optimizer state keep the model's own."
     )
@@ -468,6 +481,9 @@ class EngineConfig(Section):
     batch_spread: dict[str, Any] | float = Field(
         1.0, description="batch, shared: factor of a batch's (a request's) time, a distribution of mean 1."
     )
+    batch_memory: float = Field(
+        0.0, ge=0.0, lt=1.0, description="batch, shared: how alike successive factors are, if they are quantiles."
+    )
     max_batch: Positive = Field(64, description="batch: most requests of a batch.")
     control_seconds: Seconds = Field(
         0.0, description="Of the one process around desktops and pool, a request; all of them share its core."
@@ -476,6 +492,9 @@ class EngineConfig(Section):
     window: Literal["slide", "block"] = Field("slide", description="How history images are dropped (DART: slide).")
     prefix_cache: bool = Field(True, description="Whether a session's prompt prefix is cached on its last worker.")
     overhead_seconds: Seconds = Field(1.5, description="Hops, base64, image preprocessing a request (range 1-3).")
+    prepare_seconds: Seconds = Field(
+        0.0, description="Of a weight change before reload_seconds: requests inside go on, and no new ones come."
+    )
     reload_seconds: Seconds = Field(300.0, description="Weight change of one slice, from disk (range 100-300).")
     transfer_seconds: Seconds | None = Field(
         None, description="Weight change of one slice without a restart (modes drain, keep); none: reload_seconds."

@@ -3,6 +3,7 @@
 from dartsim.curation.admission import AdmissionRule, Places
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
 from dartsim.curation.batches import BatchRule, Begun
+from dartsim.curation.further import FurtherRule
 from dartsim.curation.groups import GroupRule
 from dartsim.curation.held_out import FilteredOrder, Order, TaskFilter, split_tasks
 from dartsim.curation.manager import DataManager
@@ -25,6 +26,7 @@ __all__ = [
     "FilteredOrder",
     "FixedAttempts",
     "FixedTurnLimit",
+    "FurtherRule",
     "GroupRule",
     "HighEntropyTurns",
     "MemoryStore",

@@ -56,6 +56,7 @@ class OpenGroup:
         turn_limit: Most turns of each of its attempts, so that they are compared on the same terms.
         again: Index and seed of attempts that a crash ended, which are made again under other numbers.
         repeated: Attempts that were made again.
+        further: Attempts that it was given because all others had failed.
     """
 
     id: int
@@ -68,11 +69,12 @@ class OpenGroup:
     turn_limit: int = 0
     again: list[tuple[int, int]] = field(default_factory=list)
     repeated: int = 0
+    further: int = 0
 
     @property
     def planned(self) -> int:
         """Attempts it will have had in the end."""
-        return self.size + self.replaced
+        return self.size + self.replaced + self.further
 
     @property
     def complete(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from dartsim.curation.admission import AdmissionRule, Places
 from dartsim.curation.attempts import AttemptsRule
 from dartsim.curation.batches import BatchRule, Begun
 from dartsim.curation.faults import StoreFault
+from dartsim.curation.further import FurtherRule
 from dartsim.curation.groups import GroupRule, OpenGroup
 from dartsim.curation.held_out import Order, TaskFilter
 from dartsim.curation.pool import Stored, SuccessPool, own, own_batch, pooled
@@ -78,6 +79,7 @@ class DataManager:
         publish_wait: What ``before_publication`` waits for: nothing; the groups that run, with no new one begun
             meanwhile; or the whole next batch.
         max_replacements: Masked attempts of one group that are tried again; cancelled ones always are.
+        further: Attempts that slots without work add to groups in which all failed.
         seed: Seeds of attempts are derived from it.
     """
 
@@ -101,6 +103,7 @@ class DataManager:
         cancel_stale: bool = False,
         publish_wait: Literal["nothing", "running", "batch"] = "nothing",
         max_replacements: int = 2,
+        further: FurtherRule | None = None,
         seed: int = 0,
     ) -> None:
         self._order = order
@@ -120,6 +123,7 @@ class DataManager:
         self._cancel_stale = cancel_stale
         self._publish_wait = publish_wait
         self._max_replacements = max_replacements
+        self._further = further or FurtherRule()
         self._seed = seed
 
         self._ready: deque[int] = deque()
@@ -366,10 +370,31 @@ class DataManager:
                     self._replace.append(group)
         else:
             group.usable.append(trajectory)
-        if group.complete:
+        if group.complete and not self._goes_on(group):
             self._complete(group)
         self._start_what_may()
         self._tell_quiet()
+
+    def _goes_on(self, group: OpenGroup) -> bool:
+        """Let a group in which all failed have further attempts, if slots wait for want of room; say whether it has."""
+        if not self._further.most:
+            return False
+        rewards = [t.reward for t in group.usable if t.reward is not None]
+        number = self._further.attempts(rewards, given=group.further, slots=self._slots_to_spare())
+        if number:
+            if group is self._filling:
+                self._filling = None
+            group.further += number
+            self._replace.extend([group] * number)
+            self._trace.counts["further"] += number
+        return number > 0
+
+    def _slots_to_spare(self) -> int:
+        """Return how many slots could start an attempt at once that no group may be begun for."""
+        if self._ending or self._holding or self._has_room():
+            return 0
+        waiting = sum(self._units.gang(slot).open for slot in self._ready)
+        return waiting if self._max_ahead is None else min(waiting, self._max_ahead - self.ahead)
 
     def _complete(self, group: OpenGroup) -> None:
         """Judge a group that has all its attempts."""
@@ -724,7 +749,13 @@ class DataManager:
             raise InvariantViolated(
                 f"{self.admitted} attempts were admitted, but they are found in these places: {places}"
             )
+        running = Counter(attempt.group for attempt in self._running.values())
         for group in self._open.values():
+            if group.admitted - group.finished != running[group.id]:
+                raise InvariantViolated(
+                    f"group {group.id} waits for {group.admitted - group.finished} attempts, and {running[group.id]} "
+                    "of it run: it would never be complete"
+                )
             lacking = group.planned - group.admitted
             if group is not self._filling and lacking != self._replace.count(group):
                 raise InvariantViolated(

@@ -64,6 +64,7 @@ def save_open(group: OpenGroup) -> dict[str, Any]:
         "usable": [trajectory.attempt.id for trajectory in group.usable],
         "again": [list(place) for place in group.again],
         "repeated": group.repeated,
+        "further": group.further,
     }
 
 
@@ -80,6 +81,7 @@ def read_open(saved: Mapping[str, Any], task: Task, found: Mapping[int, Trajecto
         usable=[found[number] for number in saved["usable"] if number in found],
         again=[(index, seed) for index, seed in saved["again"]],
         repeated=saved["repeated"],
+        further=saved.get("further", 0),
     )
 
 

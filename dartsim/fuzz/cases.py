@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 
 from dartsim.errors import ConfigError
 
-FORMAT = 1
-"""Of tokens; another one is refused."""
+FORMAT = 2
+"""Newest format of tokens; a newer one is refused. In format 1 the process and its store have no faults."""
+
+SINCE: Mapping[int, frozenset[str]] = {
+    2: frozenset(("killed", "killed_before_commit", "killed_after_commit", "store_error", "store_full", "store_stall")),
+}
+"""Kinds of faults by the first format that has them."""
 
 Choice = str | int | float | bool | None
 
@@ -59,9 +64,10 @@ class Case:
     profile: str = "none"
 
     def token(self) -> str:
-        """Return it as one word that ``from_token`` reads."""
+        """Return it as one word that ``from_token`` reads, in the oldest format that can say it."""
+        kinds = {fault.kind for fault in self.faults}
         tree = {
-            "format": FORMAT,
+            "format": max((number for number, since in SINCE.items() if kinds & since), default=1),
             "preset": self.preset,
             "seed": self.seed,
             "choices": dict(self.choices),
@@ -81,10 +87,10 @@ def from_token(token: str) -> Case:
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         tree: dict[str, Any] = json.loads(zlib.decompress(data))
-        if tree["format"] != FORMAT:
+        if tree["format"] not in range(1, FORMAT + 1):
             raise ConfigError(
-                f"the token has format {tree['format']!r}, this dartsim reads {FORMAT}; replay it with the version "
-                "that printed it"
+                f"the token has format {tree['format']!r}, this dartsim reads 1 to {FORMAT}; replay it with the "
+                "version that printed it"
             )
         faults = tuple(Fault(*fault) for fault in tree["faults"])
         return Case(tree["preset"], tree["seed"], tree["choices"], faults, tree["profile"])

@@ -56,8 +56,17 @@ KINDS: Mapping[str, Kind] = {
     "update_fails_late": Kind("learner", "update", "fail between"),
     "trainer_away": Kind("learner", "update", "away"),
     "publication_again": Kind("pool", "publish", "again"),
+    "killed": Kind("process", "any", "kill"),
+    "killed_before_commit": Kind("process", "commit", "kill before"),
+    "killed_after_commit": Kind("process", "commit", "kill after"),
+    "store_error": Kind("store", "commit", "fail"),
+    "store_full": Kind("store", "commit", "full"),
+    "store_stall": Kind("store", "any", "stall"),
 }
 """Every kind of fault by name."""
+
+STORED = frozenset(name for name, kind in KINDS.items() if kind.part in ("process", "store"))
+"""Kinds with which a case is played over a database, in as many lives as it takes."""
 
 FAIL_SECONDS = 1.0
 """What a failing call takes."""
@@ -73,15 +82,19 @@ class Schedule:
         struck: How often each kind came to act.
     """
 
-    def __init__(self, faults: Sequence[Fault], num_parts: Mapping[str, int]) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], num_parts: Mapping[str, int], struck: Counter[str] | None = None
+    ) -> None:
         self.faults = faults
-        self.struck: Counter[str] = Counter()
+        self.struck: Counter[str] = Counter() if struck is None else struck
         self._by_part: dict[str, list[tuple[Fault, Kind]]] = {part: [] for part in num_parts}
         self._num_parts = num_parts
         self._loop = asyncio.get_running_loop()
         for fault in faults:
             kind = KINDS[fault.kind]
-            self._by_part[kind.part].append((fault, kind))
+            if kind.part in self._by_part:  # what strikes the process is the disk's
+                self._by_part[kind.part].append((fault, kind))
+        self._stalls = [fault for fault in faults if fault.kind == "store_stall"]
 
     def of(self, part: str, index: int) -> list[tuple[Fault, Kind]]:
         """Return the faults that can strike one part."""
@@ -92,6 +105,18 @@ class Schedule:
         """Return how long a fault still holds; 0 or less when it does not."""
         now = self._loop.time()
         return fault.end - now if fault.start <= now else 0.0
+
+    def is_past(self, fault: Fault) -> bool:
+        """Whether it began before the present life did."""
+        return fault.start < self._loop.time()
+
+    async def stalled(self) -> None:
+        """Wait as long as the control plane waits for its store: nobody hears the answer of a part before that."""
+        for fault in self._stalls:
+            left = self.seconds_left(fault)
+            if left > 0:
+                self.struck[fault.kind] += 1
+                await asyncio.sleep(left)
 
 
 class Part:
@@ -143,6 +168,7 @@ class Part:
 
     async def after(self, point: str) -> None:
         """Do what goes wrong with the result of a call."""
+        await self._schedule.stalled()
         for fault, kind in self._faults:
             if kind.point != point or not kind.effect.endswith(" late"):
                 continue
@@ -200,7 +226,9 @@ class FaultyEnv:
         self._part.enter()
         try:
             await self._part.before("setup")
-            return await self._inner.reset(task, seed=seed)
+            seen = await self._inner.reset(task, seed=seed)
+            await self._part.after("setup")
+            return seen
         finally:
             self._part.leave()
 
@@ -283,7 +311,8 @@ class FaultyWorker:
         self._loop = asyncio.get_running_loop()
         engine._load_fails = partial(self._part.between, "load")  # after the time of a load; its engine stays stopped
         for fault in self._part.crashes():
-            self._loop.call_at(fault.start, self._crash, fault)
+            if not schedule.is_past(fault):
+                self._loop.call_at(fault.start, self._crash, fault)
 
     async def generate(self, request: Request) -> Reply:
         """Answer, or fail to."""
@@ -306,6 +335,7 @@ class FaultyWorker:
             for fault in self._part.crashes():
                 if began < fault.start <= self._loop.time():
                     raise self._part.down(fault, "load")
+            await self._part.after("load")
         finally:
             self._part.leave()
 
@@ -336,7 +366,9 @@ class FaultyLearner:
             if self._part.between("update"):
                 await asyncio.sleep(self._half)
                 self._fail()
-            return await self._inner.update(batch)
+            result = await self._inner.update(batch)
+            await self._part.after("update")
+            return result
         finally:
             self._part.leave()
 

@@ -10,7 +10,8 @@ from math import inf
 
 from dartsim.curation import TrajectoryState
 from dartsim.fuzz.faults import FaultyWorker
-from dartsim.fuzz.watch import SLACK_SECONDS, Watch, WatchedStore
+from dartsim.fuzz.stored import WatchedStore
+from dartsim.fuzz.watch import SLACK_SECONDS, Watch
 from dartsim.fuzz.watched import WatchedWorker
 from dartsim.run.system import System
 from dartsim.sim.host import Host
@@ -87,17 +88,22 @@ class Look:
             self._moving(now - self._patience)
 
     def _accounts(self) -> None:
-        data, counts, watch = self._system.data, self._store.counts, self._watch
+        data, count, watch = self._system.data, self._store.count, self._watch
         data.check()
-        if data.leased != counts[TrajectoryState.LEASED] or data.trained_count != counts[TrajectoryState.TRAINED]:
-            watch.fail("I1", f"{data.leased} leased, {data.trained_count} trained; the store has {dict(counts)}")
-        if data.dropped != counts[TrajectoryState.DROPPED]:
-            watch.fail("I1", f"{data.dropped} were dropped; the store has {dict(counts)}")
+        leased, trained, dropped = map(
+            count, (TrajectoryState.LEASED, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
+        )
+        if (data.leased, data.trained_count, data.dropped) != (leased, trained, dropped):
+            watch.fail(
+                "I1",
+                f"{data.leased} leased, {data.trained_count} trained, {data.dropped} dropped; the store has {leased}, "
+                f"{trained}, {dropped}",
+            )
         if data.admitted - data.running != len(self._store.seen):
             watch.fail("I1", f"{data.admitted} admitted, {data.running} running, {len(self._store.seen)} recorded")
         most = self._watch.config.curation.max_ahead
         # Counted by the store, from what published weights contain.
-        ahead = data.admitted - counts[TrajectoryState.DROPPED] - counts[TrajectoryState.TRAINED]
+        ahead = data.admitted - dropped - trained
         if most is not None and ahead > most:
             watch.fail("I9", f"{ahead} attempts are ahead of the trainer, {most} are allowed")
         self._looks.append(watch.time())

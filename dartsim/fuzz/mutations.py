@@ -12,9 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from dartsim.curation.faults import StoreFault
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.manager import DataManager
+from dartsim.curation.sql import SqlStore
+from dartsim.curation.sql.writer import Writer
 from dartsim.curation.staleness import StalenessRule
+from dartsim.curation.store import TrajectoryState
 from dartsim.curation.units import Gang
 from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster
@@ -22,6 +26,7 @@ from dartsim.rollout.deadlines import Lane
 from dartsim.rollout.lockstep import LockStepSession
 from dartsim.rollout.service import PoolSession, RolloutService
 from dartsim.rollout.sync import WeightSync
+from dartsim.run import origin
 from dartsim.trainer import Trainer
 from dartsim.types import Ending, Trajectory, UpdateResult, Weights
 
@@ -260,6 +265,70 @@ def _not_taken_down(old: Any) -> Any:
     return take_down
 
 
+# -- of what outlives the process: found only where it is killed, or its store fails
+
+
+@_planted(SqlStore, "lease", "a batch is written as trained when it is taken, before its update is committed")
+def _trained_before_commit(old: Any) -> Any:
+    def lease(self: SqlStore, batch: Any) -> None:
+        old(self, batch)
+        attempts = [trajectory.attempt.id for trajectory in batch.trajectories]
+        self._pending.change(attempts, TrajectoryState.TRAINED, update=batch.update)
+
+    return lease
+
+
+@_planted(SqlStore, "settle", "rows are written first, and the scheduler's state in another transaction after them")
+def _rows_before_state(old: Any) -> Any:
+    def settle(self: SqlStore, source: Any, *, now: bool = False) -> None:
+        if not self._suspended and (now or self._due or self._each):
+            due = self._due
+            self.flush()
+            self._due = due
+        old(self, source, now=now)
+
+    return settle
+
+
+@_planted(SqlStore, "_keep_documents", "the scheduler's state that is written is that of the transaction before")
+def _late_state(old: Any) -> Any:
+    def keep(self: SqlStore, documents: Any) -> None:
+        if "scheduler" in documents:
+            held = vars(self)
+            held["before"], documents = documents, held.get("before", documents)
+        old(self, documents)
+
+    return keep
+
+
+@_planted(Writer, "write", "a transaction that the database refused is forgotten")
+def _forgotten_transaction(old: Any) -> Any:
+    def write(self: Writer, steps: Any) -> None:
+        try:
+            old(self, steps)
+        except StoreFault:
+            self._line.clear()
+
+    return write
+
+
+@_planted(DataManager, "_interrupt", "attempts that ran when the process died are forgotten by the scheduler")
+def _forgotten_attempts(old: Any) -> Any:
+    def interrupt(self: DataManager, attempt: Any) -> None:
+        self.admitted -= 1
+
+    return interrupt
+
+
+@_planted(origin, "_restored", "the batch that was leased when the process died is not eligible again")
+def _lost_batch(old: Any) -> Any:
+    def restored(store: Any, recovered: Any, scheduler: Any) -> Any:
+        scheduler["leased"] = []
+        return old(store, recovered, scheduler)
+
+    return restored
+
+
 MUTATIONS: Mapping[str, PlantedBug] = {
     "lost wake-up": _lost_wake_up,
     "told one of many": _told_one,
@@ -283,5 +352,11 @@ MUTATIONS: Mapping[str, PlantedBug] = {
     "late publication": _late_publication,
     "turn of the dead": _turn_of_the_dead,
     "not taken down": _not_taken_down,
+    "trained before commit": _trained_before_commit,
+    "rows before state": _rows_before_state,
+    "late state": _late_state,
+    "forgotten transaction": _forgotten_transaction,
+    "forgotten attempts": _forgotten_attempts,
+    "lost batch": _lost_batch,
 }
 """Every planted bug by name."""

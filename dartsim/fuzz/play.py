@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
+from dartsim.curation import MemoryStore
+from dartsim.curation.faults import StoreFault
+from dartsim.curation.sql import SqlStore
 from dartsim.errors import ConfigError
-from dartsim.fuzz.cases import Case, Choice
-from dartsim.fuzz.faults import FaultyLearner, FaultyProvider, FaultyWorker, Schedule
+from dartsim.fuzz.cases import Case, Choice, Fault
+from dartsim.fuzz.disk import Disk, Killed
+from dartsim.fuzz.faults import KINDS, STORED, FaultyLearner, FaultyProvider, FaultyWorker, Schedule
+from dartsim.fuzz.lives import NOTHING, Ledger, Past
 from dartsim.fuzz.look import NEVER, Look
 from dartsim.fuzz.space import Shaped, config_of
-from dartsim.fuzz.watch import Violated, Watch, WatchedStore
+from dartsim.fuzz.stored import WatchedStore
+from dartsim.fuzz.watch import Violated, Watch
 from dartsim.fuzz.watched import WatchedLearner, WatchedProvider, WatchedWorker
 from dartsim.rng import Streams
 from dartsim.run.backend import desktop_maker, learner, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.models import Models, hosts, models
+from dartsim.run.origin import LIVES, Origin, read_origin
 from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, simulate
 from dartsim.sim.difficulty import TaskDifficulty
@@ -29,11 +38,14 @@ from dartsim.trace import Trace
 from dartsim.types import Weights
 from envs.timed import TimedProvider
 
-LOOK_SECONDS = 8.0
-"""Virtual seconds between two looks at everything."""
+LOOK_SECONDS, LONG_LOOK_SECONDS = 8.0, 60.0
+"""Virtual seconds between two looks at everything; in a run of hours."""
+
+LONGEST_REST_SECONDS = 300.0
+"""Longest rest of a slot whose desktops do not start (``EnvCluster.rest``)."""
 
 MAX_EVENTS = 60_000
-"""Of a run; more is something that polls."""
+"""Of a life; more is something that polls."""
 
 LOAD_RETRY_SECONDS = 80.0
 """Longest wait between two tries to load weights (``SyncPlan.retry_seconds``, doubled four times)."""
@@ -48,8 +60,9 @@ class Outcome:
         rule: The rule that did not hold, or the name of the error that ended the run; None if all is well.
         text: What happened, in words.
         event_hash: Of everything that happened; the same whenever the case is played.
-        seconds: Virtual seconds.
-        num_events: Callbacks and events.
+        seconds: Virtual seconds of the run, those of a life that were lost with it left out.
+        num_events: Callbacks and events of all lives.
+        lives: How often the process was begun.
         struck: How often each kind of fault came to act.
         trace: Its measurements, if they were kept.
         log: What happened at the ports, if it was kept.
@@ -61,6 +74,7 @@ class Outcome:
     event_hash: str
     seconds: float
     num_events: int
+    lives: int
     struck: Mapping[str, int]
     trace: Trace | None = None
     log: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
@@ -76,9 +90,11 @@ Mutation = Callable[[], AbstractContextManager[None]]
 
 
 class _Play:
-    """A run under way."""
+    """A run under way: one life, or as many as its process is killed and its store fails."""
 
     def __init__(self, case: Case, *, keep: bool) -> None:
+        if unknown := {fault.kind for fault in case.faults} - KINDS.keys():
+            raise ConfigError(f"the case has faults {sorted(unknown)}; there are: {', '.join(KINDS)}")
         self.case = case
         self.found = _models(case.preset, tuple(sorted(case.choices.items())), case.profile)
         self.shaped = Shaped(case.choices)
@@ -87,37 +103,139 @@ class _Play:
         self.watch: Watch | None = None
         self.look: Look | None = None
         self.trace: Trace | None = None
-        self.schedule: Schedule | None = None
+        self.log: list[tuple[float, str, dict[str, Any]]] = []
+        self.struck: Counter[str] = Counter()
         self.reports: list[SimReport] = []
+        self.ledger = Ledger()
+        stored = any(fault.kind in STORED for fault in case.faults)
+        self.disk = Disk(case.faults, self.struck) if stored else None
         self.patience = _patience(self.found, self.shaped)
         heals = bool(self.shaped["healed"])
-        self.healed = float(self.shaped["fault_seconds"]) if heals else NEVER
-        self.seconds = float(self.shaped["fault_seconds"]) + (1.3 * self.patience if heals else 0.0)
+        self.healed = self.shaped.fault_seconds if heals else NEVER
+        self.seconds = self.shaped.fault_seconds + (1.3 * self.patience if heals else 0.0)
 
-    async def main(self) -> None:
+    # -- lives ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Live, as often as it takes until the run has ended.
+
+        Raises:
+            Exception: What ended it, if that was none of the faults that end a life.
+        """
+        while not self._lived():
+            self.ledger.lives += 1
+
+    def _lived(self) -> bool:
+        """Begin the process, or resume what it left; return whether the run came to its end."""
+        disk, ended = self.disk, True
+        try:
+            self._live()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            refused = disk is not None and disk.failed and isinstance(_first(error), StoreFault)
+            if disk is None or not (disk.dead or refused):
+                raise
+            ended = False
+        finally:
+            if self.watch is not None:
+                self.log += self.watch.log or ()
+        if self.watch is not None and self.watch.violated is not None:
+            raise self.watch.violated
+        if disk is not None:
+            self.ledger.look(disk.engine)
+            ended = ended and not disk.dead
+        return ended
+
+    def _live(self) -> None:
+        self.watch = self.look = None
+        store, origin, past = self._opened()
+        start = 0.0 if origin is None else origin.seconds
+        if self.disk is not None:
+            self.disk.begin(start)
+        share, most = float(self.shaped["delay_share"]), float(self.shaped["delay_seconds"])
+        simulate(
+            self._main(store, origin, past),
+            seed=self.case.seed + self.ledger.lives - 1,
+            start=start,
+            perturb=Perturbation(latency_share=share, latency_seconds=(1.0, most)),
+            max_events=MAX_EVENTS * (1 + self.shaped["hours"]),
+            on_advance=self._on_advance,
+            every_seconds=LOOK_SECONDS if not self.shaped["hours"] else LONG_LOOK_SECONDS,
+            on_end=self.reports.append,
+        )
+
+    def _opened(self) -> tuple[MemoryStore | SqlStore, Origin | None, Past]:
+        """Return the store, where the run goes on, and what it left there; as ``dartsim resume`` does it."""
+        disk, ledger = self.disk, self.ledger
+        if disk is None:
+            return MemoryStore(), None, NOTHING
+        disk.begin(self.reports[-1].virtual_seconds if self.reports else 0.0)
+        ledger.recovering = True
+        shaped = self.shaped
+        store = SqlStore(disk.engine, durability=shaped["durability"], keep=shaped["keep"], settled=True)
+        origin = read_origin(store, None) if self.reports else None
+        past = ledger.begin(disk.engine, 0 if origin is None else origin.recovered.version)
+        if origin is None:
+            store.clear()
+        else:
+            store.save({LIVES: [*origin.lives, origin.told()]})
+        return store, origin, past
+
+    async def _main(self, store: MemoryStore | SqlStore, origin: Origin | None, past: Past) -> None:
         """Build the system, run it, and look at what is left."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)
-        system = self._build(loop)
+        self.watch = watch = Watch(self.config, keep_log=self.keep)
+        watch.late = self.case.profile != "none" or any(fault.kind == "store_stall" for fault in self.case.faults)
+        watched = WatchedStore(watch, store, past)
+        watch.updated = past.version
+        if self.disk is not None:
+            self._mortal(self.disk, watched, loop)
+        system = self._build(loop, watched, origin)
         if self.healed < NEVER:
             loop.call_at(self.healed, loop.calm)
         assert self.look is not None
-        await system.run(self.seconds)
+        await system.run(self.seconds - loop.time())
         self.look.at_end(loop.time())
 
-    def on_advance(self, now: float) -> None:
+    def _mortal(self, disk: Disk, store: WatchedStore, loop: PerturbedLoop) -> None:
+        """Let the disk see what is told, and the process die when it is to."""
+        ledger, watch = self.ledger, self.watch
+        assert watch is not None
+
+        def die() -> None:
+            watch.note("killed", life=ledger.lives)
+            store.suspend()
+
+        def kill(fault: Fault) -> None:
+            ledger.at_rest()
+            with suppress(Killed):
+                disk.kill(fault)
+            raise SystemExit  # leaves the loop at once, and no task hears of it
+
+        ledger.saying = lambda: (store.told(), store.version)
+        disk.now, disk.on_commit, disk.on_death = loop.time, ledger.commit, die
+        for fault in disk.kills():
+            loop.call_at(fault.start, kill, fault)
+
+    def _on_advance(self, now: float) -> None:
         """Look at everything."""
-        if self.look is not None and now <= self.seconds:
+        if self.look is not None and self.watch is not None and not self.watch.dead and now <= self.seconds:
             self.look.at_rest(now)
 
-    def _build(self, loop: PerturbedLoop) -> System:
-        found, config, env = self.found, self.config, loop.env
-        streams = Streams(self.case.seed)
+    # -- the system -------------------------------------------------------------------------------
+
+    def _build(self, loop: PerturbedLoop, store: WatchedStore, origin: Origin | None) -> System:
+        found, config, env, watch = self.found, self.config, loop.env, self.watch
+        assert watch is not None
+        streams = Streams(self.case.seed, life=self.ledger.lives)
+        version = store.version
         rollout = config.rollout
-        self.watch = watch = Watch(config, keep_log=self.keep)
-        self.schedule = schedule = Schedule(
+        schedule = Schedule(
             self.case.faults,
             {"desktop": rollout.num_desktops, "worker": rollout.num_workers, "learner": 1, "pool": 1},
+            self.struck,
         )
         self.trace = trace = Trace(
             loop.time,
@@ -136,12 +254,11 @@ class _Play:
             rng=streams.rng("desktops/latency"),
         )
         harm = faulted(found, env, streams, trace)
-        made = workers(found, env, streams, None)
+        made = workers(found, env, streams, None, version=version)
         struck = zip(harm.workers(made), made, strict=True)
-        engines = [WatchedWorker(watch, w.index, FaultyWorker(inner, w, schedule)) for inner, w in struck]
+        engines = [WatchedWorker(watch, w.index, FaultyWorker(inner, w, schedule), version) for inner, w in struck]
         trainer = harm.learner(learner(config, streams, None))
         trains = FaultyLearner(trainer, schedule, config.cluster.learner.fixed_seconds)
-        store = WatchedStore(watch)
         system = System(
             config,
             tasks=found.tasks,
@@ -153,18 +270,19 @@ class _Play:
             streams=streams,
             way=lambda pool: harm.way(way(config, env, pool)),
             successes=success_pool(config),
+            weights=Weights(version),
+            origin=origin,
         )
         watch.ending = lambda: system.data.ending
         self.look = Look(watch, system, store, engines, machines, healed=self.healed, patience=self.patience)
         for fault, kind in schedule.of("pool", 0):
-            if kind.effect == "again":
+            if kind.effect == "again" and not schedule.is_past(fault):
                 loop.call_at(fault.start, self._publish_again, system, store)
         return system
 
     def _publish_again(self, system: System, store: WatchedStore) -> None:
         """Let publications that were delivered before arrive once more, the older one last."""
-        assert self.schedule is not None
-        self.schedule.struck["publication_again"] += 1
+        self.struck["publication_again"] += 1
         system.pool.publish(Weights(store.version))
         system.pool.publish(Weights(max(0, store.version - 1)))
 
@@ -182,19 +300,9 @@ def play_case(case: Case, *, mutation: Mutation | None = None, keep: bool = Fals
     """
     play = _Play(case, keep=keep)
     rule, text = None, ""
-    share = float(play.shaped["delay_share"])
-    perturb = Perturbation(latency_share=share, latency_seconds=(1.0, float(play.shaped["delay_seconds"])))
     with mutation() if mutation is not None else nullcontext():
         try:
-            simulate(
-                play.main(),
-                seed=case.seed,
-                perturb=perturb,
-                max_events=MAX_EVENTS,
-                on_advance=play.on_advance,
-                every_seconds=LOOK_SECONDS,
-                on_end=play.reports.append,
-            )
+            play.run()
         except ConfigError:
             raise
         except Exception as error:  # whatever production code raises is a finding
@@ -202,24 +310,35 @@ def play_case(case: Case, *, mutation: Mutation | None = None, keep: bool = Fals
     first = play.watch.violated if play.watch is not None else None
     if first is not None:  # what came after it is its consequence
         rule, text = first.rule, str(first)
-    report = play.reports[0]
     return Outcome(
         case,
         rule,
         text,
-        report.event_hash,
-        report.virtual_seconds,
-        report.num_events,
-        dict(play.schedule.struck) if play.schedule is not None else {},
+        _hash([report.event_hash for report in play.reports]),
+        play.reports[-1].virtual_seconds if play.reports else 0.0,
+        sum(report.num_events for report in play.reports),
+        play.ledger.lives,
+        dict(play.struck),
         play.trace if keep else None,
-        list(play.watch.log or ()) if play.watch is not None else [],
+        play.log,
     )
+
+
+def _hash(lives: list[str]) -> str:
+    """Return the event hash of a run from those of its lives."""
+    return lives[0] if len(lives) == 1 else sha256("-".join(lives).encode()).hexdigest()[:16]
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first error of nested groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _named(error: BaseException) -> tuple[str, str]:
     """Return the rule that an error stands for, or its name, and its text."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = _first(error)
     if isinstance(error, Violated):
         return error.rule, str(error)
     return type(error).__name__, f"{type(error).__name__}: {error}"
@@ -236,7 +355,7 @@ def _patience(found: Models, shaped: Shaped) -> float:
     loads = config.rollout.num_workers * (engine.reload_seconds + reply)
     stretched = float(shaped["delay_seconds"]) * (1 + envs) if shaped["delay_share"] else 0.0
     # Slots whose desktops did not start rest, each time twice as long: the last time about half of all of it.
-    rest = float(shaped["fault_seconds"]) / 2.0
+    rest = min(shaped.fault_seconds / 2.0, LONGEST_REST_SECONDS)
     limits = config.rollout.limits
     hung = config.rollout.start_tries * limits.start_seconds + limits.setup_seconds + limits.load_seconds
     waits = LOAD_RETRY_SECONDS + rest + (hung if config.cluster.faults.profile != "none" else 0.0)

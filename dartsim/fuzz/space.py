@@ -8,7 +8,7 @@ varying everything every time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from dartsim.config import Config, from_tree, merge, presets
 from dartsim.errors import ConfigError
 from dartsim.fuzz.cases import Case, Choice, Fault
-from dartsim.fuzz.faults import KINDS, REACH
+from dartsim.fuzz.faults import KINDS, REACH, STORED
 
 DRAWN = "drawn"
 """In the place of a preset: the scheduler is drawn."""
@@ -72,7 +72,13 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
 }
 """The rules, drawn unless a preset gives them."""
 
-SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER}
+STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each"), "keep": ("all", "live")}
+"""When the store writes, and whose turns it keeps, where there is one that outlives the process."""
+
+LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
+"""How long everything goes wrong, in place of ``fault_seconds``; see ``long_case``."""
+
+SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **STORAGE, **LENGTH}
 
 MOST_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
 """Largest number of faults of a case, by how hostile the search is."""
@@ -84,6 +90,12 @@ LIMITS: Mapping[str, tuple[str, float]] = {
     "short start": ("start_seconds", 15.0),
 }
 """Deadlines that bite; longer where desktops are slow or wait for each other."""
+
+STORED_SHARE = 0.1
+"""Of the hostile cases: the process is killed, or its store fails. Such a case takes four times as long as another."""
+
+MOST_STORED = 4
+"""Largest number of such faults."""
 
 RATES_SHARE = 0.15
 """Of the cases: faults at the rates of a profile, instead of single ones at set times."""
@@ -103,6 +115,11 @@ class Shaped:
     """A case's choices, with the simplest value of every dimension that it leaves out."""
 
     choices: Mapping[str, Choice]
+
+    @property
+    def fault_seconds(self) -> float:
+        """Virtual seconds during which things go wrong."""
+        return 3600.0 * self["hours"] or float(self["fault_seconds"])
 
     def __getitem__(self, name: str) -> Any:
         found = self.choices.get(name, SPACE[name][0])
@@ -131,7 +148,7 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
         raise ConfigError(f"there is no preset {preset!r}; there are: {DRAWN}, {', '.join(known_presets())}")
     if faults not in MOST_FAULTS:
         raise ConfigError(f"there are no {faults!r} faults; there are: {', '.join(MOST_FAULTS)}")
-    space = SPACE if preset == DRAWN else SHAPE
+    space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
     vary = rng.random()
     choices: dict[str, Choice] = {}
     for name, values in space.items():
@@ -142,14 +159,32 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
     if faults == "none":
         choices.pop("delay_share", None)
     seed = int(rng.integers(2**31))
+    horizon = int(Shaped(choices)["fault_seconds"])
     if faults != "none" and rng.random() < RATES_SHARE:
-        return Case(preset, seed, choices, profile=faults)
-    return Case(preset, seed, choices, _draw_faults(rng, int(Shaped(choices)["fault_seconds"]), faults))
+        case = Case(preset, seed, choices, profile=faults)
+    else:
+        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults))
+    return _draw_stored(case, horizon) if faults == "hostile" else case
+
+
+def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
+    """Return a case of hours on a small cluster of DART's latencies, with faults at the rates of ``hostile``.
+
+    Args:
+        preset: Whose scheduler it has.
+        seed: Of the run; it also decides how many desktops and workers there are.
+        hours: A value of ``LENGTH``.
+    """
+    sizes: dict[str, Choice] = {"envs": 2 + seed % 2, "workers": 1 + seed % 2}
+    limits: dict[str, Choice] = {"turns": 6, "tasks": 5, "update_seconds": 60.0, "reload_seconds": 30.0}
+    return Case(preset, seed, {"latencies": "dart", "hours": hours, **sizes, **limits}, profile="hostile")
 
 
 def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[Fault, ...]:
     """Draw faults of a few kinds, all of them over by ``horizon``."""
-    kinds = [name for name, kind in KINDS.items() if faults != "osworld" or kind.part == "desktop"]
+    kinds = [
+        name for name, kind in KINDS.items() if name not in STORED and (faults != "osworld" or kind.part == "desktop")
+    ]
     number = int(rng.integers(MOST_FAULTS[faults] + 1))
     swarm = [kinds[int(i)] for i in rng.integers(len(kinds), size=1 + int(rng.integers(4)))]
     drawn = []
@@ -160,6 +195,24 @@ def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[F
         target = int(rng.integers(REACH + 1))
         drawn.append(Fault(kind, start, seconds, None if target == REACH else target))
     return tuple(sorted(drawn, key=lambda fault: (fault.start, fault.kind)))
+
+
+def _draw_stored(case: Case, horizon: int) -> Case:
+    """Add faults of the process and its store to a share of the cases.
+
+    Chance comes from the case's own seed, so that they shift no other draw.
+    """
+    rng = np.random.Generator(np.random.PCG64([case.seed, 1]))
+    if rng.random() >= STORED_SHARE:
+        return case
+    kinds, drawn = sorted(STORED), []
+    for _ in range(1 + int(rng.integers(MOST_STORED))):
+        start = int(rng.integers(horizon))
+        seconds = min((1, 5, 20, 60)[int(rng.integers(4))], horizon - start)
+        drawn.append(Fault(kinds[int(rng.integers(len(kinds)))], start, seconds))
+    stored: dict[str, Choice] = {name: values[1] for name, values in STORAGE.items() if rng.random() < 0.3}
+    faults = tuple(sorted((*case.faults, *drawn), key=lambda fault: (fault.start, fault.kind)))
+    return replace(case, choices={**case.choices, **stored}, faults=faults)
 
 
 @lru_cache(maxsize=64)
@@ -280,8 +333,8 @@ def _scheduler(shaped: Shaped) -> dict[str, Any]:
 
 def _rates(shaped: Shaped, profile: str) -> dict[str, Any]:
     """Return faults at the rates of a profile, so much more frequent as a run is shorter than an hour."""
-    heals = shaped["fault_seconds"] / 3600.0 if shaped["healed"] else None
-    return {"profile": profile, "scale": RATES_SCALE, "heal_after_hours": heals}
+    heals = shaped.fault_seconds / 3600.0 if shaped["healed"] else None
+    return {"profile": profile, "scale": 1.0 if shaped["hours"] else RATES_SCALE, "heal_after_hours": heals}
 
 
 def _deadlines(shaped: Shaped, lock_step: bool) -> dict[str, Any]:

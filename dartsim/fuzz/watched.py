@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dartsim.fuzz.watch import Watch
 from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
-from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Weights
+from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
 
 
 class WatchedEnv:
@@ -92,14 +92,16 @@ class WatchedProvider:
 class WatchedWorker:
     """An engine: loads do not overlap and rise, requests come to an engine that serves."""
 
-    def __init__(self, watch: Watch, index: int, inner: PolicyWorker) -> None:
+    def __init__(self, watch: Watch, index: int, inner: PolicyWorker, version: Version = 0) -> None:
         self.inner = inner
         self.index = index
-        self.version = 0
+        self.version = version
         self.usable = True
         self.live = 0
         self._watch = watch
         self._loading = False
+        self._told = version
+        """Newest version that it was told to load."""
         self._keeps = watch.config.rollout.sync.mode == "keep"
         self._request_seconds = watch.config.rollout.limits.request_seconds
 
@@ -115,22 +117,30 @@ class WatchedWorker:
         self.live += 1
         key = (self.index, attempt)
         watch.begin(key, f"generate {attempt} on {self.index}", self._request_seconds)
+        asked = self.version
         try:
             reply = await self.inner.generate(request)
         finally:
             watch.end(key)
             self.live -= 1
             del watch.asking[attempt]
-        self._check(request, reply)
+        self._check(request, reply, asked)
         return reply
 
-    def _check(self, request: Request, reply: Reply) -> None:
+    def _check(self, request: Request, reply: Reply, asked: Version) -> None:
+        """Compare a reply with what the worker had.
+
+        Where messages take their time, a reply may arrive after a load that came after it, or before the answer of a
+        load that came before it.
+        """
         watch = self._watch
-        if reply.worker != self.index or reply.version != self.version:
+        first, last = (asked, self._told) if watch.late else (self.version, self.version)
+        if reply.worker != self.index or not first <= reply.version <= last:
             watch.fail(
                 "I7", f"worker {self.index} of version {self.version} answered as {reply.worker}: {reply.version}"
             )
-        if reply.oldest_version > reply.version or (reply.oldest_version < reply.version and not self._keeps):
+        mixes = reply.oldest_version < reply.version and not self._keeps
+        if reply.oldest_version > reply.version or (mixes and not watch.late):
             watch.fail("I7", f"a reply mixes versions {reply.oldest_version} and {reply.version}")
         turns = watch.replies.setdefault(request.attempt.id, [])
         if request.turn != len(turns):
@@ -151,7 +161,7 @@ class WatchedWorker:
             )
         if mode is SyncMode.DRAIN and self.live:
             watch.fail("I10", f"worker {self.index} was to be drained and loads with {self.live} live requests")
-        self._loading, self.usable = True, False
+        self._loading, self.usable, self._told = True, False, version
         watch.begin(self, f"load {version} on {self.index}", watch.config.rollout.limits.load_seconds)
         try:
             await self.inner.load(weights, mode)

@@ -23,7 +23,7 @@ MOST = 200
 LOOKS_A_WINDOW = 12
 INTERVALS = 33
 """Newest updates whose spacing is the usual one."""
-DROPPED = "dropped/"
+DROPPED, LOAD_CAUSE = "dropped/", "load_cause/"
 GIB = 2**30
 EASED = 0.9
 """Of its bound: where an alarm that was raised is over, so that what goes up and down about it is one alarm."""
@@ -92,7 +92,8 @@ class Alarms:
             "disk_near_full": self._disk_near_full,
             "desktops_failing": self._desktops_failing,
         }
-        self._open: dict[str, Alarm] = {}
+        # What a run suffered from when it crashed is over, or goes on, once it is looked at again.
+        self._open = {alarm.name: alarm for alarm in trace.alarms if alarm.cleared is None}
         self._now = trace.now
         self._ended_at = trace.now
         self._down_since: dict[int, float] = {}
@@ -178,7 +179,7 @@ class Alarms:
         return Found(
             track.since - trace.started,
             f"the trainer has had no batch for {hours(waited)} (bound {hours(bound)}; {expected}); {ended} attempts "
-            f"ended meanwhile, dropped: {drops or 'none'}; {self._detail('trainer', 0)}",
+            f"ended meanwhile, dropped: {drops or 'none'}; {self._detail('trainer', 0)}{self._refusals()}",
         )
 
     def _no_trajectory(self) -> Found | None:
@@ -203,7 +204,7 @@ class Alarms:
         return Found(
             down[index],
             f"worker {index}{more} has not served for {hours(now - down[index])} (bound {hours(bound)}); "
-            f"{self._detail('workers', index)}; the other {others} serve",
+            f"{self._detail('workers', index)}; the other {others} serve{self._refusals()}",
         )
 
     def _stale_drops(self) -> Found | None:
@@ -214,7 +215,8 @@ class Alarms:
         return Found(
             self._looks[0].time,
             f"{stale:.0f} trajectories were dropped as stale and {trained:.0f} trained, "
-            f"{stale / (stale + trained):.0%} (bound {bound:.0%}), since {hours(self._looks[0].time)}",
+            f"{stale / (stale + trained):.0%} (bound {bound:.0%}), since {hours(self._looks[0].time)}"
+            f"{self._refusals()}",
         )
 
     def _nothing_to_train(self) -> Found | None:
@@ -279,6 +281,16 @@ class Alarms:
             f"{failed:.0f} of {tries:.0f} starts and attempts failed, {failed / tries:.0%} (bound {bound:.0%}), since "
             f"{hours(self._looks[0].time)}; causes: {said or 'unknown'}",
         )
+
+    def _refusals(self) -> str:
+        """Say how many loads of weights failed of late, and why; nothing if none did."""
+        causes = {
+            name.removeprefix(LOAD_CAUSE): self._recent(name)
+            for name in sorted(self._trace.counts)
+            if name.startswith(LOAD_CAUSE)
+        }
+        said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
+        return f"; loads of weights that failed since {hours(self._looks[0].time)}: {said}" if said else ""
 
     def _eased(self, name: str, bound: float) -> float:
         return bound * (EASED if name in self._open else 1.0)

@@ -16,11 +16,13 @@ from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.content import ContentWorker, Model
+from dartsim.sim.drift import drifting
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.faults import FaultyProvider, chance
-from dartsim.sim.hops import ControlService, HopService
-from dartsim.sim.latency import Constant, from_spec
+from dartsim.sim.hops import HopService
+from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import NothingLearned, SimLearner
+from dartsim.sim.process import ControlLoop
 from dartsim.sim.prompts import ReplyModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Actions, SurrogatePolicy
@@ -74,20 +76,34 @@ def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvide
     )
 
 
+def control_loop(config: Config, env: SimEnvironment) -> ControlLoop | None:
+    """Return the event loop for which everything queues; None where that takes no time."""
+    seconds = config.cluster.engine.control_seconds
+    return ControlLoop(env, seconds) if seconds else None
+
+
 def workers(
-    found: Models, env: SimEnvironment, streams: Streams, model: Model | None, *, version: Version = 0
+    found: Models,
+    env: SimEnvironment,
+    streams: Streams,
+    model: Model | None,
+    *,
+    version: Version = 0,
+    control: ControlLoop | None = None,
 ) -> list[SimWorker]:
     """Return the modelled engines, which serve ``version`` at first.
 
-    They ask ``model`` what to say, or the surrogate policy if there is none.
+    They ask ``model`` what to say, or the surrogate policy if there is none. Without ``control`` they have an event
+    loop of their own, if it takes time.
     """
     config = found.config
     engine = config.cluster.engine
     load_fails = chance(config.cluster.faults.load_failure_share, streams.rng("workers/faults"))
     surrogate = _surrogate(found)
+    control = control or control_loop(config, env)
     made: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
-        inference = _engine(found, env, streams, index)
+        inference = _engine(found, env, streams, index, control)
         options: dict[str, Any] = {
             "prompts": found.prompts,
             "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
@@ -96,6 +112,8 @@ def workers(
             "prefix_cache": engine.prefix_cache,
             "forgets": config.rollout.sync.cache == "lost",
             "retry_seconds": config.rollout.sync.resume_seconds,
+            "control": control,
+            "prepare_seconds": engine.prepare_seconds,
         }
         if engine.transfer_seconds is not None:
             options["transfer_seconds"] = _always(engine.transfer_seconds)
@@ -121,24 +139,27 @@ def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]
 
 
 def _engine(
-    found: Models, env: SimEnvironment, streams: Streams, index: int
+    found: Models, env: SimEnvironment, streams: Streams, index: int, control: ControlLoop | None
 ) -> FluidEngine | BatchEngine | SharedEngine:
     engine = found.config.cluster.engine
     if engine.model == "fluid":
         return FluidEngine(env, found.gpu)
-    factor = from_spec(engine.batch_spread).sampler(streams.rng(f"workers/{index}/batch"))
+    spread, rng = from_spec(engine.batch_spread), streams.rng(f"workers/{index}/batch")
+    if engine.batch_memory and isinstance(spread, Quantiles):
+        factor = drifting(spread, engine.batch_memory, rng)
+    else:
+        factor = spread.sampler(rng)
     fixed, each = engine.batch_seconds, engine.request_seconds
     if engine.model == "shared":
         return SharedEngine(env, alone_seconds=fixed + each, beside_seconds=each, factor=factor)
-    return BatchEngine(env, batch_seconds=fixed, request_seconds=each, max_batch=engine.max_batch, factor=factor)
+    options: dict[str, Any] = {"max_batch": engine.max_batch, "factor": factor, "control": control}
+    return BatchEngine(env, batch_seconds=fixed, request_seconds=each, **options)
 
 
 def way(config: Config, env: SimEnvironment, pool: Service) -> Service:
-    """Return the pool behind the modelled way to it: hops, and the process around desktops and pool."""
-    engine = config.cluster.engine
-    if engine.control_seconds:
-        pool = ControlService(pool, env, engine.control_seconds)
-    return HopService(pool, env, engine.overhead_seconds) if engine.overhead_seconds else pool
+    """Return the pool behind the modelled way to it."""
+    seconds = config.cluster.engine.overhead_seconds
+    return HopService(pool, env, seconds) if seconds else pool
 
 
 def _surrogate(found: Models) -> SurrogatePolicy:
@@ -147,10 +168,11 @@ def _surrogate(found: Models) -> SurrogatePolicy:
         lengths=found.lengths,
         actions=Actions(WORK_ACTION, SOLVE_ACTION, DONE),
         max_plans=2 * found.config.rollout.num_envs,
+        outcomes=found.outcomes,
     )
 
 
-def learner(config: Config, streams: Streams, inner: Learner | None) -> SimLearner:
+def learner(config: Config, streams: Streams, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
     """Return the modelled trainer, around one that learns if there is one."""
     speed, faults = config.cluster.learner, config.cluster.faults
     rng = streams.rng("learner/faults")
@@ -160,6 +182,7 @@ def learner(config: Config, streams: Streams, inner: Learner | None) -> SimLearn
         turn_seconds=speed.turn_seconds,
         fails=chance(faults.update_failure_share, rng),
         outage_seconds=_outages(faults.outage_every_hours, faults.outage_hours, rng),
+        control=control,
     )
 
 

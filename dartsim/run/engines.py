@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from dartsim.config import Config
-from dartsim.config.schema import VllmConfig
 from dartsim.errors import ConfigError
 from dartsim.ports import SyncMode
+from dartsim.run.engine_plan import backend_of, engine_options, refuse_other_numbers
 from dartsim.run.models import Models
 from dartsim.run.ray import placed, ray_engines
 from dartsim.types import Weights
@@ -25,8 +24,8 @@ try:
     from real.inference.asking import Asker
     from real.inference.launcher import AttachedEngine, Engine, LocalEngine
     from real.inference.ledger import Ledger
-    from real.inference.options import EngineOptions, one_engine_a_gpu
     from real.inference.settings import WorkerSettings
+    from real.inference.starting import started
     from real.inference.weights import Spool, transfer_for
     from real.inference.worker import VllmWorker
     from real.vlm.export import export
@@ -34,9 +33,6 @@ except ModuleNotFoundError as missing:
     raise ConfigError(f"vLLM workers need {missing.name}: pip install torch 'dartsim[train,real]'") from None
 
 logger = logging.getLogger(__name__)
-
-VARIABLE = "DARTSIM_VLLM_PYTHON"
-"""Names the interpreter of the environment that has vLLM, where the configuration does not."""
 
 ENTROPY_TOKENS = 20
 """Likeliest tokens that high-entropy selection asks for: exact for actions of up to so many words."""
@@ -62,63 +58,34 @@ async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[
         ledger, spool = Ledger(), Spool(Path(folder) / "versions", like=model)
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
-            workers = []
             if placed(config, "workers"):
                 options = engine_options(config, model)
                 refuse_other_numbers(config, len(options))
                 engines = await stack.enter_async_context(ray_engines(config, options, Path(folder)))
             else:
                 engines = _engines(config, model, Path(folder))
-            for index, engine in enumerate(engines):
-                attached = isinstance(engine, AttachedEngine)
-                worker = VllmWorker(
+            workers = [
+                VllmWorker(
                     index,
                     engine,
                     asker,
                     # What an attached engine holds is anybody's guess until it was loaded.
-                    weights=Weights(weights.version) if attached else weights,
-                    transfer=transfer_for(_backend(config.vllm)),
+                    weights=Weights(weights.version) if isinstance(engine, AttachedEngine) else weights,
+                    transfer=transfer_for(backend_of(config.vllm)),
                     ledger=ledger,
                     spool=spool,
                     settings=settings,
                 )
-                await stack.enter_async_context(worker)
-                if attached:
+                for index, engine in enumerate(engines)
+            ]
+
+            async def begin(worker: VllmWorker) -> None:
+                await worker.start()
+                if isinstance(worker.engine, AttachedEngine):
                     await worker.load(weights, SyncMode.DRAIN)
-                workers.append(worker)
+
+            await stack.enter_async_context(started(workers, at_once=config.vllm.concurrent_starts, begin=begin))
             yield workers
-
-
-def engine_options(config: Config, model: Path) -> list[EngineOptions]:
-    """Return how each local engine is started.
-
-    Raises:
-        ConfigError: If no interpreter with vLLM is named.
-    """
-    vllm = config.vllm
-    python = vllm.python or os.environ.get(VARIABLE)
-    if python is None:
-        raise ConfigError(
-            f'backend.workers = "vllm" needs the interpreter of an environment with vLLM: set vllm.python or '
-            f"{VARIABLE}, or vllm.addresses to attach to engines that run"
-        )
-    options = EngineOptions(
-        python=python,
-        model=str(model),
-        device=vllm.device,
-        dtype=vllm.dtype,
-        tensor_parallel=vllm.tensor_parallel,
-        gpu_memory_utilization=vllm.gpu_memory_share,
-        max_model_len=vllm.max_model_len,
-        max_num_seqs=vllm.max_num_seqs,
-        max_images=config.policy.max_images,
-        threads=vllm.threads,
-        transfer=_backend(vllm),
-        start_seconds=vllm.start_seconds,
-    )
-    if vllm.gpus:
-        return one_engine_a_gpu(options, vllm.gpus)
-    return [options] * config.rollout.num_workers
 
 
 def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
@@ -133,23 +100,6 @@ def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
         ]
     refuse_other_numbers(config, len(engines))
     return engines
-
-
-def refuse_other_numbers(config: Config, engines: int) -> None:
-    """Refuse another number of engines than of workers.
-
-    Raises:
-        ConfigError: If they differ.
-    """
-    wanted = config.rollout.num_workers
-    if engines != wanted:
-        raise ConfigError(
-            f"rollout.num_workers = {wanted}, but vllm.addresses and vllm.gpus make {engines} engines; make them equal"
-        )
-
-
-def _backend(vllm: VllmConfig) -> str | None:
-    return None if vllm.transfer == "folder" else vllm.transfer
 
 
 def _top_logprobs(config: Config) -> int:

@@ -219,9 +219,16 @@ def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory 
                 found[host, gpu][f"engine-{number}"] = engine.budget
     if learner is not None:
         fsdp = config.trainer.fsdp
-        for rank, gpu in enumerate(fsdp.gpus or range(fsdp.ranks)):
-            found[HERE, gpu][f"rank-{rank}"] = learner.total
+        for rank in range(fsdp.ranks):
+            node, place = divmod(rank, fsdp.ranks // fsdp.nodes)
+            gpu = fsdp.gpus[place] if fsdp.gpus else place
+            found[HERE if node == 0 else node_name(node), gpu][f"rank-{rank}"] = learner.total
     return tuple(Gpu(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(found.items()))
+
+
+def node_name(node: int) -> str:
+    """Return what a machine of ranks is called; the first is this one."""
+    return f"learner node {node}"
 
 
 def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
@@ -277,7 +284,7 @@ def _refuse_full(config: Config, gpus: Sequence[Gpu], gpu_bytes: int, engine: En
 def _host_bytes(config: Config, shape: ModelShape, learner: LearnerMemory | None) -> int:
     """Return the host memory of the start: this process's model and its copy, and each rank's."""
     own = 2 * shape.parameters * BYTES[config.policy.dtype]
-    return own + (0 if learner is None else config.trainer.fsdp.ranks * learner.host)
+    return own + (0 if learner is None else config.trainer.fsdp.ranks // config.trainer.fsdp.nodes * learner.host)
 
 
 def _disk_bytes(config: Config, shape: ModelShape) -> int:

@@ -22,9 +22,9 @@ from dartsim.ports import Store
 from dartsim.run.bounds import bounds
 from dartsim.run.curve import learning_curve
 from dartsim.run.finished import Finished
-from dartsim.run.lock import held
+from dartsim.run.lock import held, is_held, refuse_held
 from dartsim.run.models import Models, models
-from dartsim.run.origin import FIRST, METRICS, SNAPSHOTS, Origin
+from dartsim.run.origin import FIRST, METRICS, SEGMENTS, SNAPSHOTS, Origin
 from dartsim.run.ray import in_session
 from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
@@ -33,6 +33,7 @@ from dartsim.run.watch import Watch
 from dartsim.trace import Trace
 from dartsim.trace.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
 from dartsim.trace.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
+from dartsim.trace.segments import SegmentLog
 from dartsim.types import Weights
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def execute(
     refuse_used(path)
     trained = learned(found, path, on_step)  # refuses what it cannot use before there is a folder
     with held(path):
-        refuse_used(path)  # again: whoever held it meanwhile may have run
+        refuse_used(path, ours=True)  # again: whoever held it meanwhile may have run
         return begin(found, path, trained, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
 
 
@@ -145,6 +146,8 @@ def run_parts(
         def start(trace: Trace) -> None:
             trace.sinks.extend(sinks)
             trace.on_snapshot.append(SnapshotLog(path / SNAPSHOTS, trace))
+            if config.trace.max_segments and isinstance(parts.store, SqlStore):
+                trace.on_state.append(SegmentLog(path / SEGMENTS, trace))
             watch.start(trace)
             if samples is not None:
                 trace.watchers.append(samples)
@@ -283,12 +286,18 @@ def learned(
     return learning(found, on_step, best=path / BEST, checkpoints=checkpoints, restore=restore)
 
 
-def refuse_used(path: Path) -> None:
+def refuse_used(path: Path, *, ours: bool = False) -> None:
     """Refuse a folder that holds a run.
+
+    Args:
+        path: The folder.
+        ours: Whether this process holds it.
 
     Raises:
         ConfigError: If it does.
     """
+    if not ours and is_held(path):
+        refuse_held(path)
     if (path / SUMMARY).exists():
         raise ConfigError(f"{path} holds a run already; give another folder with --out, or remove it")
     if (path / CONFIG).exists():
@@ -300,7 +309,7 @@ def refuse_used(path: Path) -> None:
 
 def claim(path: Path) -> None:
     """Remove what is left in a folder of a run that never began."""
-    for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS, SNAPSHOTS):
+    for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS, SNAPSHOTS, SEGMENTS):
         (path / leftover).unlink(missing_ok=True)
     for folder in (BEST, SUCCESSES, CHECKPOINTS, SCREENS):
         shutil.rmtree(path / folder, ignore_errors=True)

@@ -23,6 +23,7 @@ from dartsim.errors import ConfigError
 from dartsim.ports import Learner
 from dartsim.run.backend import action_grammar, desktop_maker
 from dartsim.run.models import Models
+from dartsim.run.rank_plan import fsdp_settings
 from dartsim.run.ray import placed, ray_learner
 from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.advantages import AdvantageConfig
@@ -41,7 +42,6 @@ try:
     from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from real.evaluate import Evaluation, evaluate, play
     from real.fsdp.learner import FsdpLearner
-    from real.fsdp.settings import FsdpSettings
     from real.learner import LearnerConfig, TorchLearner
     from real.local import LocalWorker
     from real.pool_files import PoolFile, token_meaning, write_pool
@@ -339,16 +339,7 @@ def _trainer_here(config: Config, vlm: Vlm, base: Path | None = None) -> TorchLe
         return TorchLearner(vlm, settings, **options)
     fsdp = config.trainer.fsdp
     folder = Path(fsdp.folder or mkdtemp(prefix="dartsim-learner-", dir=base))
-    spread = FsdpSettings(
-        ranks=fsdp.ranks,
-        device=fsdp.device,
-        gpus=tuple(fsdp.gpus),
-        precision=fsdp.precision,
-        checkpoint_every=fsdp.checkpoint_every_updates,
-        keep_weights=fsdp.keep_weights,
-        start_seconds=fsdp.start_seconds,
-        update_seconds=fsdp.update_seconds,
-    )
+    spread = fsdp_settings(config)
     learner = FsdpLearner(vlm, export(vlm, folder / "model"), folder, settings, spread, **options)
     if fsdp.folder is None:
         finalize(learner, rmtree, folder, ignore_errors=True)

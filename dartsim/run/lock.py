@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from dartsim.errors import ConfigError
 
@@ -14,6 +15,35 @@ except ImportError:  # no such locks there: the store still lets one process wri
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "run.lock"
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process holds a run's folder now; never, where there are no locks."""
+    try:
+        lock = (folder / LOCK).open("rb")
+    except OSError:
+        return False
+    with lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:  # a file system without locks
+                pass
+    return False
+
+
+def refuse_held(folder: Path) -> NoReturn:
+    """Refuse a folder that another process holds.
+
+    Raises:
+        ConfigError: Always.
+    """
+    raise ConfigError(
+        f"{folder} is held by a process that runs it now; wait until it has ended, or stop it (`dartsim status "
+        f"{folder}` says how far it is)"
+    ) from None
 
 
 @contextmanager
@@ -33,9 +63,7 @@ def held(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(
-                    f"{folder} is held by a process that runs it now; wait until it has ended, or stop it"
-                ) from None
+                refuse_held(folder)
             except OSError:  # a file system without locks
                 pass
         yield

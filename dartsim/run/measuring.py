@@ -9,6 +9,7 @@ too much.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ import tomli_w
 from dartsim.config import Config
 from dartsim.errors import ConfigError
 from dartsim.run.timings import TIMINGS
+from dartsim.sim.drift import fit_memory
 from dartsim.sim.fitting import Line, fit_line, fit_quantiles
+from dartsim.sim.outcomes import Outcomes, Recorded
 
 Tree = dict[str, Any]
 Entry = Mapping[str, Any]
@@ -86,10 +89,13 @@ class Measured:
 def read_timings(folder: Path) -> list[Entry]:
     """Return the timings of a run, in order. A last line that was cut off is left out.
 
+    Args:
+        folder: The run's, or the file itself.
+
     Raises:
         ConfigError: If there are none, or a line is not what it should be.
     """
-    path = folder / TIMINGS
+    path = folder if folder.suffix == ".jsonl" else folder / TIMINGS
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError as error:
@@ -131,6 +137,16 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
     for part in (_desktops, _workers, _learner, _faults):
         settings = {**settings, **part(config, found, notes)}
     return Measured(found.rows(), {"cluster": settings}, notes)
+
+
+def outcomes(entries: Iterable[Entry]) -> Outcomes:
+    """Return what the attempts of a run came to; those that were not scored are left out.
+
+    Raises:
+        ConfigError: If none was scored.
+    """
+    ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
+    return Outcomes(Recorded(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended)
 
 
 def profile_toml(measured: Measured, about: Tree) -> str:
@@ -214,7 +230,11 @@ def _desktops(config: Config, found: Found, notes: list[str]) -> Tree:
     for name, what in LATENCIES.items():
         latency[name] = 0.0 if inline else _quantiles(found.seconds(what))
     if inline:
-        notes.append("The mock desktops were computed by the event loop: their time is in engine.control_seconds.")
+        latency["evaluate"] = _between_attempts(found)
+        notes.append(
+            "The mock desktops were computed by the event loop: its time is in engine.control_seconds, and what of it "
+            "lies between two attempts of a slot in the latency evaluate."
+        )
     else:
         notes.append(
             "A desktop's boot is the whole start, waiting for the engine's start slots included; its latencies are "
@@ -230,63 +250,121 @@ def _workers(config: Config, found: Found, notes: list[str]) -> Tree:
     inline = config.backend.desktops == "mock"
     engine: Tree = {"overhead_seconds": 0.0, "prefix_cache": False}
     if config.backend.workers == "local":
-        engine |= {"model": "batch", **_batches(found, notes, with_waits=not inline)}
+        engine |= {"model": "batch", **_batches(found, notes, inline=inline)}
     else:
         engine |= {"model": "shared", **_replies(found, notes)}
-    engine["control_seconds"] = _control_seconds(found) if inline else 0.0
+    # A server's replies were timed by the loop that they waited for.
+    engine["control_seconds"] = _control_seconds(found) if inline and config.backend.workers == "local" else 0.0
     return {"engine": engine}
 
 
-def _batches(found: Found, notes: list[str], *, with_waits: bool) -> Tree:
+def _batches(found: Found, notes: list[str], *, inline: bool) -> Tree:
     """Return the batches of workers in this process.
 
     Args:
         found: The timings.
         notes: Gets a sentence.
-        with_waits: Whether what a batch waited for the event loop is the batch's time; else it is the loop's own.
+        inline: Whether the event loop is modelled: then a batch's time is that of its thread alone.
     """
-
-    def took(what: str) -> list[float]:
-        return [entry["seconds"] + (entry["waited"] if with_waits else 0.0) for entry in found.some(what)]
-
-    sizes, seconds = [float(entry["size"]) for entry in found.some("worker/batch")], took("worker/batch")
+    batches, puts = found.some("worker/batch"), found.some("worker/put")
+    sizes = [float(entry["size"]) for entry in batches]
+    seconds = [entry["seconds"] for entry in batches] if inline else seen_seconds(batches, puts, found)
+    put_seconds = [entry["seconds"] + (0.0 if inline else entry["waited"]) for entry in puts]
     line = fit_line(sizes, seconds)
     notes.append(
         f"A batch of {np.mean(sizes):.1f} requests on average took {_said(line)} s, half of them within "
         f"{line.spread:.0%} of that."
     )
-    return {**_law(line, sizes, seconds), "reload_seconds": _rounded(float(np.mean(took("worker/put"))))}
+    return {**_law(line, batches, sizes, seconds), "reload_seconds": _rounded(float(np.mean(put_seconds)))}
+
+
+def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], found: Found) -> list[float]:
+    """Return how long each batch kept its requests: what their replies took, waiting for an earlier batch apart.
+
+    From when it could have begun (its first request was there, the batch or the weights before it were done) until its
+    replies had reached the control plane, on average. So the way from and to the event loop is in it, which for small
+    models is as long as the batch.
+    """
+    answered = _answered_by(batches, found)
+    taken: dict[int, float] = {}
+    for number in {entry["worker"] for entry in batches}:
+        ends = sorted(entry["at"] for entry in (*batches, *puts) if entry["worker"] == number)
+        for batch in (entry for entry in batches if entry["worker"] == number):
+            replies = answered.get(id(batch), ())
+            begun = batch["at"] - batch["seconds"] - batch["waited"]
+            ended = batch["at"]
+            if replies:
+                first = min(reply["at"] - reply["seconds"] for reply in replies)
+                before = bisect_left(ends, batch["at"]) - 1  # one lock: batches and puts never overlap
+                begun = min(begun, max(first, ends[before]) if before >= 0 else first)
+                ended = float(np.mean([reply["at"] for reply in replies]))
+            taken[id(batch)] = ended - begun
+    return [taken[id(batch)] for batch in batches]
+
+
+def _answered_by(batches: Sequence[Entry], found: Found) -> dict[int, list[Entry]]:
+    """Return the replies of each batch, by its ``id``: those that came after its end, and before that of the next."""
+    answered: dict[int, list[Entry]] = {}
+    by_worker: dict[int, list[Entry]] = {}
+    for batch in batches:
+        by_worker.setdefault(batch["worker"], []).append(batch)
+    for reply in found.of("worker/generate"):
+        own = by_worker.get(reply["worker"], [])
+        last = bisect_right(own, reply["at"], key=lambda batch: float(batch["at"])) - 1
+        if last >= 0 and reply["at"] - reply["seconds"] <= own[last]["at"]:
+            answered.setdefault(id(own[last]), []).append(reply)
+    return answered
 
 
 def _replies(found: Found, notes: list[str]) -> Tree:
     """Return how long a server's replies take among others; those that a change of weights held up are left out."""
     replies, loads = found.some("worker/generate"), found.some("worker/load")
-    undisturbed = [entry for entry in replies if not any(_overlap(entry, load) for load in loads)] or replies
+    undisturbed = [entry for entry in replies if not any(_held_up(entry, load) for load in loads)] or replies
     beside = mean_live(replies)
     live = [beside[id(entry)] for entry in undisturbed]
     seconds = [entry["seconds"] for entry in undisturbed]
     line = fit_line(live, seconds)
+    served = [_served(load, replies) for load in loads]
+    prepare, whole = float(np.mean(served)), float(np.mean([load["seconds"] for load in loads]))
     notes.append(
         f"A reply among {np.mean(live):.1f} live requests on average took {_said(line)} s, half of them within "
-        f"{line.spread:.0%} of that."
+        f"{line.spread:.0%} of that. Of the {whole:.2f} s of a change of weights it went on for {prepare:.2f} s."
     )
-    return {**_law(line, live, seconds), "reload_seconds": _rounded(float(np.mean(found.seconds("worker/load"))))}
+    changes = {"prepare_seconds": _rounded(prepare), "reload_seconds": _rounded(whole - prepare)}
+    return {**_law(line, undisturbed, live, seconds), **changes}
 
 
-def _law(line: Line, counts: Sequence[float], seconds: Sequence[float]) -> Tree:
+def _law(line: Line, entries: Sequence[Entry], counts: Sequence[float], seconds: Sequence[float]) -> Tree:
     """Return a line, and the spread about it, as settings."""
     factors = np.array([each / line.seconds(count) for count, each in zip(counts, seconds, strict=True)])
+    began = np.array([entry["at"] - entry["seconds"] for entry in entries])
+    workers = np.array([entry["worker"] for entry in entries])
+    memories = []
+    for worker in np.unique(workers):
+        own = np.flatnonzero(workers == worker)
+        memories.append((fit_memory(factors[own][np.argsort(began[own], kind="stable")].tolist()), len(own)))
     return {
         "batch_seconds": _rounded(line.fixed),
         "request_seconds": _rounded(line.each),
         "batch_spread": _quantiles(factors / factors.mean()),
+        "batch_memory": _rounded(sum(memory * n for memory, n in memories) / len(entries)),
     }
 
 
-def _overlap(reply: Entry, load: Entry) -> bool:
-    """Whether a load of the same worker went on during a reply."""
-    begin, end = reply["at"] - reply["seconds"], load["at"] - load["seconds"]
-    return bool(reply["worker"] == load["worker"] and begin < load["at"] and end < reply["at"])
+def _held_up(reply: Entry, load: Entry) -> bool:
+    """Whether a reply was under way when a load of the same worker ended: the engine stood still meanwhile."""
+    begun = reply["at"] - reply["seconds"]
+    return bool(reply["worker"] == load["worker"] and begun < load["at"] < reply["at"])
+
+
+def _served(load: Entry, replies: Sequence[Entry]) -> float:
+    """Return how long after its beginning a load's worker still answered, seconds.
+
+    That weights are written somewhere before the engine is stopped cannot be seen from outside; that replies come can.
+    """
+    begun = load["at"] - load["seconds"]
+    own = (reply["at"] for reply in replies if reply["worker"] == load["worker"])
+    return max((at - begun for at in own if begun < at <= load["at"]), default=0.0)
 
 
 def mean_live(replies: Sequence[Entry]) -> dict[int, float]:
@@ -320,6 +398,23 @@ def _control_seconds(found: Found) -> float:
         raise ConfigError("the event loop was not watched for long enough: repeat the run with more --hours")
     busy_share = sum(entry["seconds"] for entry in loop) / passed
     return _rounded(busy_share * (end - begin) / len(requests))
+
+
+def _between_attempts(found: Found) -> float:
+    """Return how long the event loop was at work from the end of an attempt to the set-up of the next one of its slot.
+
+    The median, and not more than the loop's work with a whole attempt: what is longer waited to be admitted.
+    """
+    since: dict[int, float] = {}
+    gaps = []
+    for entry in sorted((*found.some("env/evaluate"), *found.some("env/reset")), key=lambda entry: entry["at"]):
+        if entry["what"] == "env/evaluate":
+            since[entry["slot"]] = entry["at"] - entry["seconds"]
+        elif entry["slot"] in since:
+            gaps.append(entry["at"] - since.pop(entry["slot"]))
+    turns = len(found.some("worker/generate")) / len(found.some("env/evaluate"))
+    most = turns * _control_seconds(found)
+    return _rounded(min(float(np.median(gaps)), most) if gaps else most)
 
 
 def _learner(config: Config, found: Found, notes: list[str]) -> Tree:

@@ -19,6 +19,7 @@ from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import Host, place
 from dartsim.sim.latency import from_spec
+from dartsim.sim.outcomes import Outcomes
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import AttemptLengths
 from dartsim.types import Task
@@ -45,6 +46,7 @@ class Models:
     timing: EnvTiming
     gpu: GpuProfile
     prompts: PromptModel
+    outcomes: Outcomes | None = None
 
     @property
     def peak_tokens_per_second(self) -> float:
@@ -84,7 +86,18 @@ def models(config: Config) -> Models:
         timing=timing,
         gpu=GPU_PROFILES[gpu_name],
         prompts=_prompts(config),
+        outcomes=_outcomes(config),
     )
+
+
+def _outcomes(config: Config) -> Outcomes | None:
+    """Return what the attempts of a run came to, if they are to be played again."""
+    path = config.surrogate.outcomes
+    if path is None or config.policy.kind != "surrogate":
+        return None
+    from dartsim.run.measuring import outcomes, read_timings
+
+    return outcomes(read_timings(Path(path)))
 
 
 def _prompts(config: Config) -> PromptModel:

@@ -18,7 +18,9 @@ from dartsim.curation.sql import Recovered, SqlStore, Torn, load_successes, load
 from dartsim.curation.sql.tables import BATCH_MEMBERS, BATCHES
 from dartsim.curation.store import LIVE
 from dartsim.trace.metrics import read_snapshots, read_updates
+from dartsim.trace.segments import filled, read_segments
 from dartsim.trace.trace import Snapshot, Trace, UpdateRecord
+from dartsim.trace.tracks import Segment
 from dartsim.types import Task
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 LIVES, FIRST = "lives", "first_success_rate"
 """Names of documents: what became of each life of the run, and how well its first weights did."""
-METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
+METRICS, SNAPSHOTS, SEGMENTS = "metrics.jsonl", "snapshots.jsonl", "segments.bin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class Origin:
         restored: What the store gave back.
         snapshots: Of the lives before.
         updates: Likewise.
+        segments: What the parts of each population did, likewise; none if that was not kept.
         lives: What each life before left behind.
         first: Success rate of the first weights on held-out tasks; None if it was not measured.
     """
@@ -56,12 +59,13 @@ class Origin:
     restored: Restored
     snapshots: Sequence[Snapshot]
     updates: Sequence[UpdateRecord]
+    segments: Sequence[Sequence[Segment]] = ()
     lives: Sequence[Mapping[str, Any]] = field(default=())
     first: float | None = None
 
     def take_up(self, data: DataManager, trace: Trace, tasks: Sequence[Task]) -> None:
         """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
-        trace.restore(self.trace, snapshots=self.snapshots, updates=self.updates)
+        trace.restore(self.trace, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
         found, untrained = self.restored.trajectories, self.restored.untrained
         for update in self.recovered.undone:
             members = [number for number, of in untrained.items() if of == update]
@@ -90,8 +94,12 @@ class Origin:
         }
 
 
-def read_origin(store: SqlStore, folder: Path) -> Origin | None:
+def read_origin(store: SqlStore, folder: Path | None) -> Origin | None:
     """Recover a store, and return where its run goes on; None if nothing had happened in it yet.
+
+    Args:
+        store: Where it was kept.
+        folder: Of the run, for its series over time; None: it has none.
 
     Raises:
         StoreFault: If the database does not answer.
@@ -114,11 +122,17 @@ def read_origin(store: SqlStore, folder: Path) -> Origin | None:
         scheduler=documents[SCHEDULER],
         trace=trace,
         restored=_restored(store, recovered, documents[SCHEDULER]),
-        snapshots=read_snapshots(folder / SNAPSHOTS, until=trace["time"]),
-        updates=read_updates(folder / METRICS, last=recovered.update),
+        snapshots=() if folder is None else read_snapshots(folder / SNAPSHOTS, until=trace["time"]),
+        updates=() if folder is None else read_updates(folder / METRICS, last=recovered.update),
+        segments=() if folder is None else _segments(folder, trace),
         lives=documents.get(LIVES, ()),
         first=documents.get(FIRST),
     )
+
+
+def _segments(folder: Path, trace: Mapping[str, Any]) -> list[list[Segment]]:
+    found = read_segments(folder / SEGMENTS, until=trace["time"])
+    return filled(found, trace["states"], trace["time"]) if found and "states" in trace else []
 
 
 def _restored(store: SqlStore, recovered: Recovered, scheduler: Mapping[str, Any]) -> Restored:

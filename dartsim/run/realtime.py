@@ -105,6 +105,8 @@ def run_realtime(
                 stack.callback(watching.cancel)
             system = await RealParts(found, learning, stack, timings, origin).assemble(store or MemoryStore())
             traces.append(system.trace)
+            if timings is not None:
+                system.trace.watchers.append(timings.attempt)
             if on_start is not None:
                 on_start(system.trace)
             if on_advance is not None:

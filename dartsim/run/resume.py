@@ -77,13 +77,14 @@ def _resume(
     every_seconds: float,
 ) -> tuple[RunDir, Finished]:
     found = models(config)
+    planned = load(path / CONFIG).run.hours
     with held(path):
         store = stored(config, path)
         assert isinstance(store, SqlStore)  # what is in memory was refused
         with closing_store(store):
             origin = read_origin(store, path)
             if origin is not None and hours is not None:
-                _refuse_hours(path, hours, origin.seconds / 3600.0)
+                _refuse_hours(path, hours, origin.seconds / 3600.0, planned)
             if on_origin is not None:
                 on_origin(config, origin)
             if origin is not None:
@@ -124,7 +125,7 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
             f"{path / SUMMARY} does not say how far the run came (simulated_hours, total_updates); remove that "
             "file, and the run goes on from its last transaction"
         ) from None
-    _refuse_hours(path, config.run.hours, done)
+    _refuse_hours(path, config.run.hours, done, load(path / CONFIG).run.hours)
     if config.run.updates is not None and config.run.updates <= finished:
         raise ConfigError(
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
@@ -133,13 +134,24 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
     return config
 
 
-def _refuse_hours(path: Path, hours: float, done: float) -> None:
-    """Refuse to go on with a run for no longer than it went already, in hours."""
-    if hours <= done * (1.0 + 1e-9):
+def _refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
+    """Refuse to go on with a run for no longer than it went already; all in hours, ``planned`` those it was to have."""
+    if hours > done * (1.0 + 1e-9):
+        return
+    if done < planned * (1.0 - 1e-9):
         raise ConfigError(
-            f"{path} has finished its {done:g} hours; to go on, say how many it shall have in all, rather than "
-            f"{hours:g}: --hours {2 * done:g}"
+            f"{path} is at {done:.5g} h of {planned:g} h; --hours says how many it shall have in all, and must be "
+            f"above that, not {hours:g}, or be left out"
         )
+    raise ConfigError(
+        f"{path} has finished its {planned:g} hours; to go on, say how many it shall have in all, rather than "
+        f"{hours:g}: --hours {_round(2.0 * done):g}"
+    )
+
+
+def _round(hours: float) -> float:
+    """Return two leading digits of a number of hours."""
+    return float(f"{hours:.2g}")
 
 
 def _summary(path: Path) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dartsim.curation import MemoryStore
 from dartsim.ports import Store
 from dartsim.rng import Streams
-from dartsim.run.backend import learner, provider, way, workers
+from dartsim.run.backend import control_loop, learner, provider, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
@@ -79,6 +79,8 @@ def run_simulation(
             every_seconds=every_seconds,
             on_end=reports.append,
         )
+    if not traces or not reports:
+        raise KeyboardInterrupt  # before anything ran
     report = reports[0]
     return finished(
         found, traces[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
@@ -124,12 +126,13 @@ def build(found: Models, store: Store, learning: Learning | None = None, origin:
     if successes is not None and learning is not None:
         learning.fill(successes, begun=origin is not None)
     harm = faulted(found, loop.env, streams, trace)
+    model, control = learning.model if learning else None, control_loop(config, loop.env)
     return System(
         config,
         tasks=found.tasks,
         provider=harm.desktops(provider(found, loop.env, streams)),
-        engines=harm.workers(workers(found, loop.env, streams, learning.model if learning else None, version=version)),
-        learner=harm.learner(learner(config, streams, learning.learner if learning else None)),
+        engines=harm.workers(workers(found, loop.env, streams, model, version=version, control=control)),
+        learner=harm.learner(learner(config, streams, learning.learner if learning else None, control)),
         store=harm.store(store),
         trace=trace,
         streams=streams,

@@ -18,6 +18,7 @@ from dartsim.curation import (
     FilteredOrder,
     FixedAttempts,
     FixedTurnLimit,
+    FurtherRule,
     GroupRule,
     Order,
     StalenessRule,
@@ -253,6 +254,7 @@ def _data_manager(
         cancel_stale=staleness.cancel_running,
         publish_wait=config.trainer.publish_wait,
         max_replacements=curation.attempts.max_replacements,
+        further=FurtherRule(most=curation.attempts.further),
         seed=streams.seed_of("curation/attempts"),
     )
 

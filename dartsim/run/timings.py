@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
-from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Weights
+from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
 
 TIMINGS = "timings.jsonl"
 """File of a run's folder."""
@@ -28,8 +28,11 @@ class Timings:
       a container did within them;
     - ``worker/generate`` (with ``live``: requests on that worker, itself included, when it began), ``worker/load``,
       and of a worker in this process ``worker/batch`` (``size`` requests computed at once) and ``worker/put`` (new
-      weights put in, without waiting for a batch to end), each with ``waited``: seconds until the loop went on with it;
+      weights put in, without waiting for a batch to end), each with ``waited``: seconds until the loop had it begun and
+      went on with it;
     - ``learner/update``;
+    - ``attempt``: one that has ended, with the number of its ``group``, its ``index`` in that, its ``turns`` and its
+      ``reward`` (null if it has none);
     - ``loop/busy``: of the last ``of`` seconds, those in which the event loop itself was at work.
 
     Every line has ``busy``: what of each kind was under way beside it when it ended, itself included; a call that
@@ -56,8 +59,14 @@ class Timings:
         self._write(f"desktop/{what}", seconds, slot=slot)
 
     def worker(self, index: int, what: str, seconds: float, waited: float, size: int) -> None:
-        """Note what a worker of this process did in its thread, and how long that then waited for the event loop."""
+        """Note what a worker of this process did in its thread, and how long that waited for the event loop."""
         self._write(f"worker/{what}", seconds, worker=index, waited=round(waited, 6), size=size)
+
+    def attempt(self, ended: Trajectory) -> None:
+        """Note what an attempt came to."""
+        which = {"group": ended.attempt.group, "index": ended.attempt.index}
+        seconds = ended.finished - ended.started
+        self._write("attempt", seconds, **which, turns=len(ended.turns), reward=ended.reward)
 
     async def watch(self, idle_seconds: Callable[[], float], every_seconds: float = 0.5) -> None:
         """Note how busy the running loop is until cancelled, given the seconds it had nothing to do so far."""

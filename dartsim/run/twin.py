@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
 from dartsim.config.load import from_tree, lay_profile, merge
-from dartsim.run.measuring import Entry, Measured, Tree
+from dartsim.run.measuring import Measured, Tree
+from dartsim.run.models import models
 
 COMPARED = (
     "trajectories_per_minute",
@@ -22,6 +23,17 @@ COMPARED = (
     "sync_share",
 )
 """Figures that are compared; ``sync_share`` is the share of the workers' time in which they take new weights."""
+
+
+_VIRTUAL: Tree = {
+    "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+    "tasks": {"source": "generated", "folder": None, "held_out": 0},
+    "policy": {"kind": "surrogate", "grammar": "clicks", "model": None, "instructions": None},
+    "curation": {"pool": {"file": None, "collected_per_task": 0}},
+    "run": {"target_success": None},
+    "trainer": {"promotion": {"enabled": False}},
+}
+"""Everything modelled, and a surrogate policy in the model's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +58,28 @@ class Check:
         return self.predicted / self.measured - 1.0
 
 
-def twin(config: Config, measured: Measured, summary: Mapping[str, Any], entries: Sequence[Entry]) -> Config:
+def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings: Path) -> Config:
     """Return the configuration of a real run, turned virtual.
 
-    It runs as long as the real one did. Tasks of the panel become those of the mock desktop's ``click_button``, which
-    has the same screen and the same words; tasks that only real applications have are played by a surrogate policy
-    with the run's mean reward and lengths.
+    It runs as long as the real one did. Its attempts end as those of the run did, group by group, after as many turns:
+    how the policy learned is given, what the system makes of it is predicted.
 
     Args:
         config: Of the real run.
         measured: What its timings say.
         summary: Its figures.
-        entries: Its timings.
+        timings: The file of its timings.
+
+    Raises:
+        ConfigError: If what the configuration names is not there.
     """
     changes: Tree = {
-        "run": {"hours": float(summary["simulated_hours"]), "updates": None, "target_success": None},
-        "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+        "run": {"hours": float(summary["simulated_hours"]), "updates": None},
+        "tasks": {"count": len(models(config).tasks)},  # so they come in the same order
+        "surrogate": {"outcomes": str(timings.resolve())},
+        "curation": {"store": "memory"},
     }
-    if config.tasks.source == "desktop" and config.tasks.desktop == "panel":
-        changes["tasks"] = {"source": "mock", "mock": "click_button", "difficulty": 1, "held_out": 0}
-    elif config.tasks.source in ("desktop", "osworld"):
-        changes = merge(changes, _surrogate(config, summary, entries))
-    return from_tree(lay_profile(merge(config.model_dump(), changes), measured.settings))
+    return from_tree(lay_profile(merge(config.model_dump(), merge(_VIRTUAL, changes)), measured.settings))
 
 
 def planned(config: Config) -> Config:
@@ -76,51 +88,7 @@ def planned(config: Config) -> Config:
     Scheduler, curation and hyper-parameters are its own; desktops, engines and trainer are those of its section
     ``cluster``, and a surrogate policy draws outcomes of generated tasks (``surrogate``).
     """
-    changes: Tree = {
-        "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
-        "tasks": {"source": "generated", "folder": None, "held_out": 0},
-        "policy": {"kind": "surrogate", "grammar": "clicks", "model": None, "instructions": None},
-        "curation": {"pool": {"file": None, "collected_per_task": 0}},
-        "run": {"target_success": None},
-        "trainer": {"promotion": {"enabled": False}},
-    }
-    return from_tree(merge(config.model_dump(), changes))
-
-
-def _surrogate(config: Config, summary: Mapping[str, Any], entries: Sequence[Entry]) -> Tree:
-    """Return the settings of a policy that draws outcomes like those of the run."""
-    mean, sd = lengths(entries)
-    sd = max(sd, 0.01)  # drawn as a lognormal, whose spread is not nothing
-    surrogate = {
-        "mean_success": min(1.0, max(0.0, summary.get("mean_reward") or 0.0)),
-        "success_turns_mean": mean,
-        "success_turns_sd": sd,
-        "failure_turns_mean": mean,
-        "failure_turns_sd": sd,
-        "task_length_sd": 0.0,
-    }
-    return {
-        "tasks": {"source": "generated", "folder": None, "held_out": 0},
-        "policy": {"kind": "surrogate"},
-        "surrogate": surrogate,
-        "curation": {"pool": {"file": None}},
-        "trainer": {"promotion": {"enabled": False}},
-    }
-
-
-def lengths(entries: Sequence[Entry]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of the attempts' turns, from how often each turn was generated."""
-    reached: dict[int, int] = {}
-    for entry in entries:
-        if entry["what"] == "worker/generate" and not (entry.get("failed") or entry.get("cancelled")):
-            reached[int(entry["turn"])] = reached.get(int(entry["turn"]), 0) + 1
-    attempts = reached.get(0, 0)
-    if not attempts:
-        return 1.0, 0.0
-    # The sum over k of P(length > k) is the mean, that of (2k + 1) P(length > k) the mean square.
-    mean = sum(reached.values()) / attempts
-    square = sum((2 * turn + 1) * count for turn, count in reached.items()) / attempts
-    return mean, sqrt(max(0.0, square - mean * mean))
+    return from_tree(merge(config.model_dump(), _VIRTUAL))
 
 
 def compare(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[Check]:

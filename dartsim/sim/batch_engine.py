@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dartsim.errors import ConfigError
 from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, Job
+from dartsim.sim.process import ControlLoop, seen
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment
@@ -33,6 +35,7 @@ class BatchEngine:
         request_seconds: Of each request in it.
         max_batch: Most requests of a batch.
         factor: Draws what a batch's time is multiplied with.
+        control: The event loop that begins and ends batches, when that is so busy that they wait for it.
     """
 
     atomic = True
@@ -46,6 +49,7 @@ class BatchEngine:
         request_seconds: float,
         max_batch: int = 64,
         factor: Callable[[], float] = lambda: 1.0,
+        control: ControlLoop | None = None,
     ) -> None:
         if batch_seconds + request_seconds <= 0.0 or min(batch_seconds, request_seconds) < 0.0 or max_batch < 1:
             raise ConfigError(
@@ -57,11 +61,13 @@ class BatchEngine:
         self.request_seconds = request_seconds
         self.max_batch = max_batch
         self._factor = factor
+        self._control = control
         self._waiting: list[Job] = []
         self._batch: list[Job] | None = None
         self._end = 0.0
         self._paused = False
-        self._begins: asyncio.Handle | None = None
+        self._beginning = False
+        self._stills: list[asyncio.Future[None]] = []
         self._num_submitted = 0
 
     def submit(
@@ -109,7 +115,14 @@ class BatchEngine:
     @property
     def stands_still_in(self) -> float:
         """Seconds until the present batch is computed; 0 if there is none."""
-        return 0.0 if self._batch is None else self._end - self.env.now
+        return 0.0 if self._batch is None else max(0.0, self._end - self.env.now)
+
+    async def stood_still(self) -> None:
+        """Wait until there is no batch, and until the event loop, if there is one, has seen to its replies."""
+        while self._batch is not None:
+            still: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._stills.append(still)
+            await still
 
     @property
     def num_jobs(self) -> int:
@@ -123,26 +136,44 @@ class BatchEngine:
 
     def _wake(self) -> None:
         """Begin a batch once all that happens at this instant has handed in its requests."""
-        if self._batch is None and self._begins is None and self._waiting and not self._paused:
-            self._begins = asyncio.get_running_loop().call_soon(self._begin)
+        if self._batch is None and not self._beginning and self._waiting and not self._paused:
+            self._beginning = True
+            soon = asyncio.get_running_loop().call_soon if self._control is None else self._control.soon
+            soon(self._begin)
 
     def _begin(self) -> None:
-        self._begins = None
-        if self._paused or not self._waiting:
+        self._beginning = False
+        if self._batch is not None or self._paused or not self._waiting:
             return
         batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
         for job in batch:
             job.state = DECODING
         self._batch = batch
-        seconds = self.env.delay((self.batch_seconds + self.request_seconds * len(batch)) * self._factor())
+        if self._control is None:
+            self._compute(len(batch), self._finish)
+        else:  # a thread is asked to do it, which is another turn of the loop
+            self._control.soon(self._compute, len(batch), partial(self._control.soon, self._finish))
+
+    def _compute(self, size: int, then: Callable[[], object]) -> None:
+        seconds = self.env.delay((self.batch_seconds + self.request_seconds * size) * self._factor())
         self._end = self.env.now + seconds
-        self.env.call_at(self._end, self._finish)
+        self.env.call_at(self._end, then)
 
     def _finish(self) -> None:
         batch, self._batch = self._batch or [], None
-        # What waits already goes first: who is answered now comes back too late for the next batch.
-        self._begin()
+        if self._control is None:
+            # What waits already goes first: who is answered now comes back too late for the next batch.
+            self._begin()
         for job in batch:
             if job.state == DECODING:
                 job.state = DONE
                 job._done(job)
+        if self._control is not None:
+            # The same requests, for nobody has seen his reply yet; but the loop sees to the replies before the thread.
+            self._begin()
+        stills, self._stills = self._stills, []
+        for still in stills:
+            if self._control is None:
+                seen(still)
+            else:
+                self._control.soon(seen, still)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dartsim.errors import LearnerFault
 from dartsim.ports import Learner
+from dartsim.sim.process import ControlLoop
 from dartsim.types import Batch, UpdateResult, Weights
 
 
@@ -30,6 +31,7 @@ class SimLearner:
         turn_seconds: Time of each turn.
         fails: Draws whether an update fails half-way.
         outage_seconds: Draws how long the trainer is away before an update; mostly 0.
+        control: The event loop that sees an update's end, when that is so busy that it waits for it.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class SimLearner:
         turn_seconds: float,
         fails: Callable[[], bool],
         outage_seconds: Callable[[], float],
+        control: ControlLoop | None = None,
     ) -> None:
         self._inner = inner
         self._fixed_seconds = fixed_seconds
         self._turn_seconds = turn_seconds
         self._fails = fails
         self._outage_seconds = outage_seconds
+        self._control = control
 
     def seconds(self, batch: Batch) -> float:
         """Return how long the update with a batch takes, if nothing happens to it."""
@@ -60,4 +64,6 @@ class SimLearner:
             raise LearnerFault(f"update {batch.update} failed half-way (drawn fault)")
         await asyncio.sleep(seconds)
         result = await self._inner.update(batch)
+        if self._control is not None:
+            await self._control.turn()
         return replace(result, metrics={"update_seconds": seconds, **result.metrics})

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from dartsim.errors import ConfigError
 from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.sim.outcomes import Outcomes
 from dartsim.types import Attempt, Request
 
 _INVERSE_NORMAL = NormalDist().inv_cdf
@@ -92,6 +93,7 @@ class SurrogatePolicy:
         lengths: How many turns attempts take.
         actions: How it acts.
         max_plans: Plans remembered; one that was forgotten is drawn again, to the same result.
+        outcomes: What attempts of a run came to, in place of what would be drawn.
     """
 
     def __init__(
@@ -101,21 +103,29 @@ class SurrogatePolicy:
         lengths: AttemptLengths,
         actions: Actions,
         max_plans: int,
+        outcomes: Outcomes | None = None,
     ) -> None:
         self._difficulties = difficulties
         self._success = lengths.log_parameters(success=True)
         self._failure = lengths.log_parameters(success=False)
         self._actions = actions
         self._max_plans = max_plans
+        self._outcomes = outcomes
         self._plans: dict[int, Plan] = {}
 
     def plan(self, attempt: Attempt) -> Plan:
         """Return what happens in an attempt; the same whenever it is asked."""
+        if self._outcomes is not None:
+            recorded = self._outcomes.of(attempt)
+            return self._within(attempt, recorded.num_turns, success=recorded.success)
         difficulty = self._difficulties[attempt.task.id]
         success = _uniform(attempt.seed, 1) < difficulty.success_rate
         mu, sigma = self._success if success else self._failure
         length = exp(mu + sigma * _INVERSE_NORMAL(_uniform(attempt.seed, 2))) * difficulty.length_factor
-        num_turns = max(1, round(length))
+        return self._within(attempt, max(1, round(length)), success=success)
+
+    @staticmethod
+    def _within(attempt: Attempt, num_turns: int, *, success: bool) -> Plan:
         if success:
             # The decisive action and the declaration both have to fit; of one turn alone, the action.
             num_turns = min(max(2, num_turns), attempt.turn_limit)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from dartsim.errors import WorkerFault, WorkerRestarted
 from dartsim.ports import SyncMode
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.engine import FluidEngine, Job
+from dartsim.sim.process import ControlLoop
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Policy
@@ -62,6 +64,8 @@ class SimWorker:
         forgets: Whether requests that are kept over a weight change lose their keys and values: they are aborted,
             and asked again with what they had said so far (a GPU's model only).
         retry_seconds: Time until they are asked again.
+        control: The event loop that sees replies and loads, when that is so busy that they wait for it.
+        prepare_seconds: Of a weight change before the engine is touched, as writing the weights to a disk.
     """
 
     def __init__(
@@ -78,6 +82,8 @@ class SimWorker:
         transfer_seconds: Callable[[], float] | None = None,
         forgets: bool = False,
         retry_seconds: float = 0.0,
+        control: ControlLoop | None = None,
+        prepare_seconds: float = 0.0,
     ) -> None:
         self.index = index
         self.engine = engine
@@ -91,6 +97,9 @@ class SimWorker:
         self._transfer_seconds = transfer_seconds or reload_seconds
         self._forgets = forgets
         self._retry_seconds = retry_seconds
+        self._control = control
+        self._prepare_seconds = prepare_seconds
+        self._done: Callable[[Job], None] = _answered if control is None else partial(control.reply, _answered)
         self._again: dict[asyncio.Future[None], Job] = {}
         """Jobs in place of those that a weight change aborted, by what waits for them."""
         self._load_fails = load_fails
@@ -110,7 +119,7 @@ class SimWorker:
         version = self.version
         tokens = self._reply_tokens()
         future = self._loop.create_future()
-        job = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, _answered, payload=future)
+        job = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, self._done, payload=future)
         try:
             await future
         except BaseException:
@@ -129,12 +138,17 @@ class SimWorker:
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""
+        if self._prepare_seconds:
+            await asyncio.sleep(self._prepare_seconds)
         if mode is SyncMode.RESTART:
             self.kill(lambda: WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         elif mode is SyncMode.KEEP:
             self.engine.pause()
         draw = self._reload_seconds if mode is SyncMode.RESTART else self._transfer_seconds
-        await asyncio.sleep(self.engine.stands_still_in + draw())
+        if self._control is None:
+            await asyncio.sleep(self.engine.stands_still_in + draw())
+        else:
+            await self._load_seen(self._control, draw())
         if self._load_fails() or (self.spoils_load is not None and self.spoils_load()):
             # What was kept stays frozen: an engine without weights serves nothing.
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
@@ -144,6 +158,14 @@ class SimWorker:
         if mode is SyncMode.KEEP and self._forgets and isinstance(self.engine, FluidEngine):
             self._ask_again(self.engine)
         self.engine.resume()
+
+    async def _load_seen(self, control: ControlLoop, seconds: float) -> None:
+        """Take a load's time where an event loop has to see that the engine stands still, and that it was loaded."""
+        if isinstance(self.engine, BatchEngine):
+            await self.engine.stood_still()
+        await control.turn()  # a thread is asked to do it
+        await asyncio.sleep(self.engine.stands_still_in + seconds)
+        await control.turn()
 
     def kill(self, fault: Callable[[], WorkerFault]) -> None:
         """Let all live requests fail; what they hold in the engine is free."""
@@ -161,7 +183,7 @@ class SimWorker:
         future = job.payload
         if not future.done():
             prompt, left = job.prompt_tokens + said, job.output_tokens - said
-            self._again[future] = engine.submit(prompt, 0, job.images, left, _answered, payload=future)
+            self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, payload=future)
 
 
 def _answered(job: Job) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dartsim.trace.idle import AT_WORK, WORK
 from dartsim.trace.series import rolling
 from dartsim.trace.styles import FIGURES, POPULATIONS, RUN_COLORS, STATES
 
@@ -21,14 +22,13 @@ MUTED = "#8c97a8"
 HOURS = "hours"
 """Title of every axis of the run's time."""
 CAUSE_COLORS: Mapping[str, str] = {
-    "in use": "#009e73",
     "model": "#0072b2",
     "way": "#56b4e9",
-    "acting": "#8fbf4d",
+    "acting": "#009e73",
     "boots": "#aa4499",
     "teardown": "#6e4b8b",
     "set-up": "#cc79a7",
-    "scoring": "#b7d089",
+    "scoring": "#8fbf4d",
     "lock step": "#88ccee",
     "sampling unit": "#f2d94e",
     "admission limit": "#e69f00",
@@ -40,6 +40,8 @@ CAUSE_COLORS: Mapping[str, str] = {
     "not provisioned": "#9aa5b1",
 }
 """Colour of every cause of ``dartsim.trace.idle``, in drawing order; states of the same meaning look the same."""
+LENGTHS = ("short", "middle", "long")
+"""Labels with an order of their own."""
 ENDING_COLOR, DROP_COLOR, STALE_COLOR, PUBLISHED_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9", "#e69f00"
 
 
@@ -89,7 +91,7 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
                     "textposition": "inside",
                     "insidetextanchor": "middle",
                     "textangle": 0,
-                    "constraintext": "none",
+                    "constraintext": "inside",
                     "cliponaxis": True,
                     "marker": {"color": style.color, "line": {"width": 0}},
                     "hovertemplate": f"<b>{style.label}</b>  %{{x:.2f}} %<br>{style.meaning}<extra></extra>",
@@ -101,6 +103,7 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
         50 * num_bars + 34,
         barmode="stack",
         bargap=0.28,
+        uniformtext={"mode": "hide", "minsize": 11},  # what does not fit into its bar, on a narrow page
         showlegend=False,
         hovermode="closest",
         margin={"l": 8, "r": 30, "t": 6, "b": 24},
@@ -187,7 +190,7 @@ def _over_time(data: list[dict[str, Any]], unit: str, **layout: Any) -> Chart:
 
 
 def idle_over_time(found: Mapping[str, Any], population: str) -> Chart:
-    """One population's time in the recorded window, in use and by cause of being idle, stacked.
+    """One population's time in the recorded window, at work and by cause of being idle, stacked.
 
     Args:
         found: What ``dartsim.trace.idle`` wrote.
@@ -195,13 +198,16 @@ def idle_over_time(found: Mapping[str, Any], population: str) -> Chart:
     """
     edges, shares = found["hours"], found["populations"][population]["shares"]
     data = []
-    for cause, color in CAUSE_COLORS.items():
+    work = STATES[population][WORK[population]]
+    for cause, color in {AT_WORK: work.color, **CAUSE_COLORS}.items():
         if cause not in shares:
             continue
         steps = [100.0 * share for share in shares[cause]]
-        line = _line(cause, color, edges, [*steps, steps[-1]], "%{y:.1f} %", width=0, shape="hv")
+        name = work.label if cause == AT_WORK else cause
+        line = _line(name, color, edges, [*steps, steps[-1]], "%{y:.1f} %", width=0, shape="hv")
         data.append({**line, "stackgroup": "one", "fillcolor": color})
-    return _over_time(data, "", yaxis=_axis(range=[0, 100], ticksuffix=" %"))
+    # A chart of one colour needs its name too.
+    return _over_time(data, "", showlegend=True, yaxis=_axis(range=[0, 100], ticksuffix=" %"))
 
 
 def staleness(summary: Mapping[str, Any]) -> Chart:
@@ -256,7 +262,7 @@ def counted(counts: Mapping[str, int], color: str, what: str) -> Chart:
 
 def bias(groups: Mapping[str, Mapping[str, int]]) -> Chart:
     """Each label's share of the offered and of the trained trajectories."""
-    labels = list(groups)
+    labels = sorted(groups, key=LENGTHS.index) if set(groups) <= set(LENGTHS) else list(groups)
     data = []
     for key, name, color in (("offered", "offered", MUTED), ("trained", "trained", PURPLE)):
         total = sum(groups[label].get(key, 0) for label in labels) or 1

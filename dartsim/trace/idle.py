@@ -1,4 +1,7 @@
-"""Why idle: every second of every desktop, worker and of the trainer, in use or with one cause.
+"""Why idle: every second of every desktop, worker and of the trainer, at work or with one cause.
+
+At work are a desktop that acts, a worker with a request, a trainer in an update. This is stricter than environment
+utilization, which counts the wait for a reply as use of the desktop: here that is idle, for the cause ``model``.
 
 Most states name their cause. Three do not, and take it from what the rest of the system does at that moment:
 
@@ -9,7 +12,7 @@ Most states name their cause. Three do not, and take it from what the rest of th
 - a trainer that *waits for data* waits for what most desktops do that have an attempt; if none has, for what most of
   the others wait for.
 
-A tie goes to the state that comes first in ``DesktopState``. Causes of a population, with what is in use, add up to its
+A tie goes to the state that comes first in ``DesktopState``. Causes of a population, with its work, add up to its
 parts times the window.
 """
 
@@ -27,7 +30,9 @@ from dartsim.trace.trace import Trace
 
 Floats = NDArray[np.float64]
 
-IN_USE = "in use"
+AT_WORK = "at work"
+WORK: Mapping[str, str] = {"desktops": "acting", "workers": "busy", "trainer": "training"}
+"""What work is, by population: the state that it is called and drawn as."""
 
 CAUSES: Mapping[str, str] = {
     "model": "a reply is awaited: queue, prefill and decoding of the workers, and the way there and back",
@@ -100,7 +105,7 @@ def idle(trace: Trace, *, num_bins: int = 120) -> dict[str, Any] | None:
 
 
 def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
-    """Return the seconds in use and the seconds by cause of each population, in all and over time.
+    """Return the seconds at work and the seconds by cause of each population, in all and over time.
 
     Args:
         window: What every part did.
@@ -164,10 +169,10 @@ def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
 
 
 def _desktops(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    """Return how many desktops are in use and how many idle for each cause, from each moment to the next."""
+    """Return how many desktops are at work and how many idle for each cause, from each moment to the next."""
     found = _zeros(len(counts))
     for state, cause in DESKTOP_CAUSE.items():
-        found[IN_USE if state is D.ACTING else cause] += counts[:, state]
+        found[AT_WORK if state is D.ACTING else cause] += counts[:, state]
     _not_admitted(counts, counts[:, D.WAIT_ADMISSION].astype(np.float64), found)
     return found
 
@@ -182,8 +187,8 @@ def _workers(counts: NDArray[np.int32]) -> dict[str, Floats]:
     found = _zeros(len(counts))
     first = COLUMNS["workers"]
     for state, cause in {
-        WorkerState.BUSY: IN_USE,
-        WorkerState.DRAINING: IN_USE,
+        WorkerState.BUSY: AT_WORK,
+        WorkerState.DRAINING: AT_WORK,
         WorkerState.LOADING: "weight sync",
         WorkerState.DOWN: "fault",
         WorkerState.OFF: "not provisioned",
@@ -198,7 +203,7 @@ def _trainer(counts: NDArray[np.int32]) -> dict[str, Floats]:
     found = _zeros(len(counts))
     first = COLUMNS["trainer"]
     for state, cause in {
-        TrainerState.TRAINING: IN_USE,
+        TrainerState.TRAINING: AT_WORK,
         TrainerState.WAIT_SYNC: "weight sync",
         TrainerState.DOWN: "fault",
         TrainerState.OFF: "not provisioned",
@@ -234,7 +239,7 @@ def _most(
 
 
 def _zeros(number: int) -> dict[str, Floats]:
-    return {cause: np.zeros(number) for cause in (IN_USE, *CAUSES)}
+    return {cause: np.zeros(number) for cause in (AT_WORK, *CAUSES)}
 
 
 def ranking(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -253,6 +258,6 @@ def ranking(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for name, population in found["populations"].items()
         for cause, seconds in population["seconds"].items()
-        if cause != IN_USE
+        if cause != AT_WORK
     ]
     return sorted(rows, key=lambda row: (-row["share"], row["population"], row["cause"]))

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from dartsim.trace import charts
 from dartsim.trace.alarm import hours
 from dartsim.trace.rundir import RunDir, write_text
-from dartsim.trace.styles import FIGURES, POPULATIONS, STATES, USEFUL, figure_text
+from dartsim.trace.styles import FIGURES, POPULATIONS, STATES, USEFUL, StateStyle, figure_text
 
 CARDS: Mapping[str, tuple[str, str]] = {
     "trained_turns_per_minute": ("admitted_turns_per_minute", "{} admitted"),
@@ -118,13 +118,25 @@ def render_comparison(
             runs=runs,
             rows=_rows([run.summary for run in runs], given),
             has_published=any(given),
+            surrogates=surrogates([(run.name, run.summary) for run in runs]),
             differences=differences([run.summary.get("config", {}) for run in runs]),
             populations=POPULATIONS,
+            legends=_states_shown([run.summary for run in runs]),
             window_minutes=window * 60.0,
         )
     )
     write_text(path, page)
     return path
+
+
+def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return that nothing was learned, of which runs if not of all; an empty text if of none."""
+    drawn = list(dict.fromkeys(name for name, summary in runs if summary.get("surrogate")))
+    if not drawn:
+        return ""
+    all_of_them = all(summary.get("surrogate") for _, summary in runs)
+    of = "" if all_of_them else f" ({', '.join(drawn)})"
+    return f"surrogate policy{of}: outcomes are drawn, nothing was learned"
 
 
 def _alarms(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -203,7 +215,8 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping) and value:
             pairs += _flat(value, f"{prefix}{key}.")
         else:
-            pairs.append((prefix + key, value if isinstance(value, str) else json.dumps(value, default=str)))
+            text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+            pairs.append((prefix + key, text))
     return pairs
 
 
@@ -261,6 +274,7 @@ def _number(summary: Mapping[str, Any], name: str) -> str:
 
 def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     cards = []
+    warm = " after the warm-up" if summary.get("warmup_hours") else ""
     for name, (below, phrase) in CARDS.items():
         style = FIGURES[name]
         cards.append(
@@ -269,7 +283,7 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
                 "label": style.label,
                 "value": figure_text(name, summary.get(name), unit=False),
                 "unit": style.unit if summary.get(name) is not None else "",
-                "below": phrase.format(_number(summary, below)),
+                "below": phrase.format(_number(summary, below)) + (warm if below == "num_updates" else ""),
                 "definition": style.definition,
             }
         )
@@ -285,6 +299,18 @@ def _legends(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows = [{"style": STATES[population][name], "percent": shares[name] * 100.0} for name in states]
         legends.append({"title": title, "rows": rows})
     return legends
+
+
+def _states_shown(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[StateStyle]]:
+    """Return, for each population, the states that took any time of any run, in drawing order."""
+    return {
+        population: [
+            style
+            for name, style in states.items()
+            if any(summary[charts.SHARES[population]].get(name, 0.0) > 0.0 for summary in summaries)
+        ]
+        for population, states in STATES.items()
+    }
 
 
 def _sentences(summary: Mapping[str, Any]) -> list[str]:

@@ -127,6 +127,7 @@ def read_run(path: Path) -> RunDir:
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
     missing = [name for name in (CONFIG, SUMMARY, SERIES, TIMELINE) if not (path / name).is_file()]
     if missing:
+        _refuse_unfinished(path)
         raise ConfigError(
             f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
         )
@@ -136,6 +137,20 @@ def read_run(path: Path) -> RunDir:
     if without:
         raise ConfigError(f"{path / SUMMARY} has no {', '.join(without)}; the run has to be repeated")
     return run
+
+
+def _refuse_unfinished(path: Path) -> None:
+    """Say what can be done with a run that has begun and not ended, if it is one.
+
+    Raises:
+        ConfigError: If it is.
+    """
+    if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
+        return
+    raise ConfigError(
+        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim status {path}` says whether it is "
+        f"running or has crashed, and `dartsim resume {path}` goes on with a crashed one"
+    )
 
 
 def write_text(path: Path, text: str) -> None:

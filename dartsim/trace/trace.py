@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from dartsim.trace.alarm import Alarm
 from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
-from dartsim.trace.tracks import Clock, Population
+from dartsim.trace.tracks import Clock, Population, Segment
 from dartsim.trace.waits import Part
 from dartsim.types import Batch, Drop, Trajectory, Version
 
@@ -148,6 +148,8 @@ class Trace:
         """Called with every ended attempt, in order."""
         self.on_snapshot: list[Callable[[], None]] = []
         """Called after every snapshot."""
+        self.on_state: list[Callable[[], None]] = []
+        """Called before ``state`` is kept, for what is kept beside it."""
         self.details: dict[str, Callable[[int], str]] = {}
         """By population: the particulars of what one of its parts waits for; see ``dartsim.trace.waits``."""
         self.tellers: list[Callable[[], Part]] = []
@@ -289,7 +291,9 @@ class Trace:
     # -- going on after a crash -------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return everything counted up to now, as JSON can say it; snapshots and updates are kept apart."""
+        """Return everything counted up to now, as JSON can say it; series and single segments are kept apart."""
+        for keep in self.on_state:
+            keep()
         now = self.measure()
         return {
             "time": now.time,
@@ -305,10 +309,17 @@ class Trace:
             "offered": dict(self.offered),
             "trained": dict(self.trained),
             "running": self._running,
+            "alarms": [asdict(alarm) for alarm in self.alarms],
+            "states": [[track.state for track in population.tracks] for population in self.populations()],
         }
 
     def restore(
-        self, state: Mapping[str, Any], *, snapshots: Sequence[Snapshot] = (), updates: Sequence[UpdateRecord] = ()
+        self,
+        state: Mapping[str, Any],
+        *,
+        snapshots: Sequence[Snapshot] = (),
+        updates: Sequence[UpdateRecord] = (),
+        segments: Sequence[Sequence[Segment]] = (),
     ) -> None:
         """Go on counting from what ``state`` returned, before anything happened here.
 
@@ -316,6 +327,7 @@ class Trace:
             state: What was counted; the time of the run goes on from its time.
             snapshots: Those of then, oldest first.
             updates: Likewise.
+            segments: Of each population, in order of their ends, seconds of the run's time.
         """
         self.started = self.clock() - state["time"]
         for population in (*self.populations(), self.phase):
@@ -329,6 +341,12 @@ class Trace:
         self.offered, self.trained = Counter(state["offered"]), Counter(state["trained"])
         self.updates.extend(updates)
         self._running = state["running"]
+        self.alarms = [Alarm(**alarm) for alarm in state.get("alarms", ())]
+        for population, past in zip(self.populations(), segments, strict=False):
+            if population.segments is not None:
+                population.segments.extend(
+                    (part, what, start + self.started, end + self.started) for part, what, start, end in past
+                )
         if self._running:
             self.phase.tracks[0].enter(PhaseState.ROLLOUT)
         self.snapshots = list(snapshots) or self.snapshots[:1]

@@ -15,11 +15,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from dartsim.errors import LearnerFault
+from real.fsdp.spread import FsdpSettings
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -40,10 +41,9 @@ class RankGroup:
         log: Where they write.
 
     Args:
-        folder: Holds what the ranks read at their start, and the log.
-        ranks: How many.
-        gpus: Those that they may see, by number; empty: all.
-        start_seconds: They must be up within this time.
+        folder: Holds what the ranks read at their start, and the log; on a disk of all machines, if there are several.
+        settings: How many, where, on which GPUs, and within which time they must be up. Those on other machines are
+            started there, by ``node_command``: nothing here reaches another machine.
         prepare: Told the address at which the first rank has to call, before they are started.
     """
 
@@ -51,17 +51,14 @@ class RankGroup:
         self,
         folder: Path,
         *,
-        ranks: int,
-        start_seconds: float,
+        settings: FsdpSettings,
         prepare: Callable[[str], None],
-        gpus: Sequence[int] = (),
     ) -> None:
         self.pids: tuple[int, ...] = ()
         self.log = folder / "ranks.log"
         self._folder = folder
-        self._ranks = ranks
-        self._gpus = tuple(gpus)
-        self._start_seconds = start_seconds
+        self._settings = settings
+        self._start_seconds = settings.start_seconds
         self._prepare = prepare
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
@@ -145,9 +142,9 @@ class RankGroup:
                     end.close()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = rank_command(self._ranks, str(self._folder))
+        command = rank_command(self._settings, str(self._folder))
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, **rank_variables(self._gpus), "PYTHONPATH": path}
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, **rank_variables(self._settings), "PYTHONPATH": path}
         started: list[subprocess.Popen[bytes] | OSError] = []
         up = threading.Event()
 
@@ -187,7 +184,11 @@ class RankGroup:
                 return door.accept()[0]
             if self._process is None or self._process.poll() is not None:
                 raise LearnerFault(self._died())
-        raise LearnerFault(f"{self._ranks} ranks were not up within {self._start_seconds:g} s; {self._tail()}")
+        others = self._settings.nodes - 1
+        hint = f" Were those of {others} other machines started there (`dartsim run --dry-run`)?" if others else ""
+        raise LearnerFault(
+            f"{self._settings.ranks} ranks were not up within {self._start_seconds:g} s;{hint} {self._tail()}"
+        )
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         line, text = self._line, self._text
@@ -220,17 +221,33 @@ class RankGroup:
         return f"log {str(self.log)!r}: " + "\n".join((named or lines)[-_TAIL_LINES:])
 
 
-def rank_command(ranks: int, folder: str) -> list[str]:
-    """Return the command line that starts the ranks on this machine."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
-    command += [f"--nproc-per-node={ranks}", "--local-addr=127.0.0.1", "--max-restarts=0"]
+def rank_command(settings: FsdpSettings, folder: str, node: int = 0) -> list[str]:
+    """Return the command line that starts the ranks of a machine; those of all machines wait for one another."""
+    command = [sys.executable, "-m", "torch.distributed.run"]
+    if settings.nodes == 1:
+        command += ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
+    else:
+        host, _, port = settings.address.rpartition(":")
+        # Ranks by the number of their machine: the first of all must sit where the driver is.
+        command += [f"--nnodes={settings.nodes}", f"--node-rank={node}"]
+        command += [f"--master-addr={host}", f"--master-port={port}", f"--rdzv-conf=timeout={settings.start_seconds:g}"]
+    command += [f"--nproc-per-node={settings.ranks_a_node}", "--max-restarts=0"]
     return [*command, "-m", "real.fsdp.rank", folder]
 
 
-def rank_variables(gpus: Sequence[int]) -> dict[str, str]:
+def node_command(settings: FsdpSettings, folder: str, node: int) -> list[str]:
+    """Return what has to be started on another machine than the first: again after every death, until the run ends."""
+    again = 'until "$@"; do sleep 5; done'
+    return ["sh", "-c", again, "sh", *rank_command(settings, folder, node)]
+
+
+def rank_variables(settings: FsdpSettings) -> dict[str, str]:
     """Return what their environment is given."""
-    seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
-    return {**seen, "GLOO_SOCKET_IFNAME": "lo"}
+    seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, settings.gpus))} if settings.gpus else {}
+    if settings.nodes == 1:
+        return {**seen, "GLOO_SOCKET_IFNAME": "lo"}
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if settings.interface else ()
+    return {**seen, **dict.fromkeys(names, settings.interface)}
 
 
 def _end_with_parent() -> None:

@@ -27,7 +27,8 @@ from torch import Tensor
 from dartsim.errors import LearnerFault
 from dartsim.types import Batch, UpdateResult, Version, Weights
 from real.fsdp.group import RankGroup
-from real.fsdp.settings import FsdpSettings, Setup
+from real.fsdp.settings import Setup
+from real.fsdp.spread import FsdpSettings
 from real.fsdp.wire import read_tensor, write_turns
 from real.learner_config import LearnerConfig
 from real.mismatch import report
@@ -84,9 +85,7 @@ class FsdpLearner:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.group = RankGroup(
             self._folder,
-            ranks=self.settings.ranks,
-            gpus=self.settings.gpus,
-            start_seconds=self.settings.start_seconds,
+            settings=self.settings,
             prepare=self._set_up,
         )
 
@@ -193,6 +192,8 @@ class FsdpLearner:
     def close(self) -> None:
         """End the ranks. What is on disk stays and can be saved; there are no more updates."""
         self._closed = True
+        if self.settings.nodes > 1 and not self._one.locked():
+            self.group.stop()  # those on other machines end by themselves, and are not started there again
         self.group.kill()
 
     # ---- the ranks

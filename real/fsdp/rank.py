@@ -159,9 +159,10 @@ def run(folder: Path) -> None:
 
 def _mesh(setup: Setup) -> DeviceMesh:
     count, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     device = setup.fsdp.device
     if device == "auto":
-        device = "cuda" if torch.cuda.device_count() >= count else "cpu"
+        device = "cuda" if torch.cuda.device_count() >= here else "cpu"
     if device == "cuda":
         torch.cuda.set_device(local)
     dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", timeout=_FOREVER)

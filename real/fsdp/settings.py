@@ -1,4 +1,4 @@
-"""``FsdpSettings``: how a learner is spread over processes; and what those are told at their start, as JSON."""
+"""``Setup``: what the processes of a learner are told at their start, as JSON."""
 
 from __future__ import annotations
 
@@ -8,48 +8,15 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from real.fsdp.spread import FsdpSettings
 from real.learner_config import LearnerConfig
 from real.vlm.config import VlmConfig
 
 T = TypeVar("T")
 
 SETUP = "setup.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FsdpSettings:
-    """How a learner is spread over processes.
-
-    Attributes:
-        ranks: Processes, one GPU each where there are some.
-        device: ``auto`` takes GPUs if there are as many as ranks.
-        gpus: GPUs of the ranks, by number, in order; empty: the first ones.
-        precision: Of what is computed and gathered. Trained weights, gradients that are summed and optimizer state
-            stay in the model's own.
-        checkpoint_every: Updates between checkpoints. More than 1 saves time, and loses up to as many updates when a
-            rank dies: then the weights go back to the last checkpoint.
-        keep_weights: Newest exported weights that are kept; workers must have loaded them by then.
-        start_seconds: The ranks must be up within this time.
-        update_seconds: An update, or another order, must be done within this time.
-    """
-
-    ranks: int = 2
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: tuple[int, ...] = ()
-    precision: Literal["float32", "bfloat16"] = "float32"
-    checkpoint_every: int = 1
-    keep_weights: int = 4
-    start_seconds: float = 600.0
-    update_seconds: float = 7_200.0
-
-    def __post_init__(self) -> None:
-        for name in ("ranks", "checkpoint_every", "keep_weights", "start_seconds", "update_seconds"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.gpus and len(self.gpus) != self.ranks:
-            raise ValueError(f"{self.ranks} ranks want as many GPUs, got {len(self.gpus)}: {self.gpus}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

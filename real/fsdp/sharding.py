@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from real.fsdp.settings import FsdpSettings
+from real.fsdp.spread import FsdpSettings
 from real.gradient_steps import Scorer
 from real.vlm.model import Vlm
 from real.vlm.packing import Packed, score

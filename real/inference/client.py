@@ -6,13 +6,14 @@ It speaks HTTP and not vLLM's Python classes, which change from release to relea
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import aiohttp
 import httpx
 
 from real.inference.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
@@ -23,16 +24,19 @@ PauseMode = Literal["abort", "wait", "keep"]
 REQUEST_PREFIX = "generate-tokens-"
 """What the server puts before a request's id; requests are aborted by the whole of it."""
 
-_UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-"""Idle connections are let go before the server closes them, after 5 s: a request on a closing one is lost."""
-_LANES = 16
-"""Clients that turns are dealt to: httpx looks at all connections of a client at every request and every answer."""
+_JSON = {"Content-Type": "application/json"}
 _FRESH = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 """A connection a request: the server closes it after an error, and the next request would find it dead."""
+
+_IDLE_SECONDS = 3.0
+"""A turn's connection is kept so long for the next one; uvicorn closes it after 5 s, and what was sent then is lost."""
 
 
 class EngineClient:
     """A client of one server.
+
+    Turns go through aiohttp, whose pool costs the same for any number of connections, where httpx looks through all of
+    them at every request (measured: ``experiments.router``). The control routes, a few requests a version, are httpx's.
 
     Args:
         url: Such as ``http://127.0.0.1:8000``.
@@ -40,7 +44,6 @@ class EngineClient:
         control_seconds: For a small request of the control routes.
         load_seconds: For a request during which weights are moved.
         api_key: Sent as a bearer token, if the server wants one.
-        transport: Instead of the network, for tests.
     """
 
     def __init__(
@@ -51,30 +54,25 @@ class EngineClient:
         control_seconds: float = 30.0,
         load_seconds: float = 600.0,
         api_key: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self.control_seconds = control_seconds
         self.load_seconds = load_seconds
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        timeout = httpx.Timeout(None, connect=connect_seconds)
-        context = ssl.create_default_context()  # one for all: each takes 20 ms to make
-
-        def client(limits: httpx.Limits) -> httpx.AsyncClient:
-            # Environment proxies do not matter to engines: they are on this machine or in this cluster.
-            return httpx.AsyncClient(
-                base_url=self.url,
-                timeout=timeout,
-                limits=limits,
-                headers=headers,
-                transport=transport,
-                verify=context,
-                trust_env=False,
-            )
-
-        self._lanes = [client(_UNLIMITED) for _ in range(_LANES)]
-        self._next_lane = itertools.cycle(self._lanes)
-        self._control = client(_FRESH)
+        context = ssl.create_default_context()  # one for both: each takes 20 ms to make
+        self._headers = headers
+        self._context = context
+        self._connect_seconds = connect_seconds
+        self._turns: aiohttp.ClientSession | None = None
+        # Environment proxies do not matter to engines: they are on this machine or in this cluster.
+        self._control = httpx.AsyncClient(
+            base_url=self.url,
+            timeout=httpx.Timeout(None, connect=connect_seconds),
+            limits=_FRESH,
+            headers=headers,
+            verify=context,
+            trust_env=False,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,8 +84,8 @@ class EngineClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        for lane in self._lanes:
-            await lane.aclose()
+        if self._turns is not None:
+            await self._turns.close()
         await self._control.aclose()
 
     # ---- turns
@@ -101,7 +99,27 @@ class EngineClient:
             EngineRefused, EngineHung, EngineLost: If there was no whole answer.
             EngineBadReply: For any status but 200.
         """
-        return await self._ask(next(self._next_lane), "POST", "/inference/v1/generate", seconds=seconds, json=body)
+        path = "/inference/v1/generate"
+        where = f"{self.url}{path}"
+        content = json.dumps(body).encode()
+        async with _faults(where, seconds), self._session().post(where, data=content, headers=_JSON) as answer:
+            text = await answer.read()
+        if answer.status != httpx.codes.OK:
+            said = text[:500].decode("utf-8", "replace")
+            raise EngineBadReply(f"{where} answered {answer.status}: {said}", status=answer.status)
+        return _read(where, text)
+
+    def _session(self) -> aiohttp.ClientSession:
+        """Return what turns are posted with, made at the first: it belongs to the loop that runs then."""
+        if self._turns is None:
+            self._turns = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS, ssl=self._context),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._turns
 
     async def abort(self, request_id: str) -> None:
         """End a request in the engine, by the id that was sent with it."""
@@ -198,27 +216,46 @@ class EngineClient:
         text = await self._send(client, method, path, seconds=seconds, **more)
         if empty and not text:
             return {}
-        try:
-            answer = json.loads(text)
-        except ValueError as error:
-            raise EngineBadReply(f"{self.url}{path} answered {text[:200]!r}, wanted JSON") from error
-        if not isinstance(answer, dict):
-            raise EngineBadReply(f"{self.url}{path} answered {text[:200]!r}, wanted a JSON object")
-        return answer
+        return _read(f"{self.url}{path}", text)
 
     async def _send(self, client: httpx.AsyncClient, method: str, path: str, *, seconds: float, **more: Any) -> str:
         where = f"{self.url}{path}"
-        try:
-            async with asyncio.timeout(seconds):
-                response = await client.request(method, path, **more)
-        except TimeoutError:
-            raise EngineHung(f"{where} did not answer within {seconds:g} s") from None
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise EngineRefused(f"{where}: nothing listens ({error}); is the engine up?") from error
-        except httpx.HTTPError as error:
-            raise EngineLost(f"{where}: the connection broke, {type(error).__name__}: {error}") from error
+        async with _faults(where, seconds):
+            response = await client.request(method, path, **more)
         if response.status_code != httpx.codes.OK:
             raise EngineBadReply(
                 f"{where} answered {response.status_code}: {response.text[:500]}", status=response.status_code
             )
         return response.text
+
+
+@asynccontextmanager
+async def _faults(where: str, seconds: float) -> AsyncIterator[None]:
+    """Tell what goes wrong on the way as a fault of the engine."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except (
+        httpx.ConnectError,
+        httpx.ConnectTimeout,
+        aiohttp.ClientConnectorError,
+        aiohttp.ConnectionTimeoutError,
+    ) as e:
+        raise EngineRefused(f"{where}: nothing listens ({e}); is the engine up?") from e
+    except TimeoutError:
+        raise EngineHung(f"{where} did not answer within {seconds:g} s") from None
+    except aiohttp.ClientResponseError as error:
+        raise EngineBadReply(f"{where}: no answer in HTTP, {error.message}") from error
+    except (httpx.HTTPError, aiohttp.ClientError, ConnectionError) as error:
+        raise EngineLost(f"{where}: the connection broke, {type(error).__name__}: {error}") from error
+
+
+def _read(where: str, text: str | bytes) -> dict[str, Any]:
+    """Return an answer's JSON object."""
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise EngineBadReply(f"{where} answered {text[:200]!r}, wanted JSON") from error
+    if not isinstance(answer, dict):
+        raise EngineBadReply(f"{where} answered {text[:200]!r}, wanted a JSON object")
+    return answer

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,8 @@ _TAIL_LINES = 20
 _BEGIN = "---- start "
 _NAMED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
 _HEALTH_SECONDS = 0.5
+_GIVEN: deque[int] = deque(maxlen=256)
+"""Ports last given to engines."""
 
 Progress = Callable[[float, str], None]
 """Told every few seconds of a start: seconds since it began, and the log's last line."""
@@ -250,10 +253,17 @@ class LocalEngine:
 
 
 def free_port(host: str) -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as found:
-        found.bind((host, 0))
-        return int(found.getsockname()[1])
+    """Return a port that was free a moment ago, and that no other engine of this process was just given.
+
+    The kernel may name one twice before it is listened on; the second engine would then be taken for the first.
+    """
+    while True:
+        with socket.socket() as found:
+            found.bind((host, 0))
+            port = int(found.getsockname()[1])
+        if port not in _GIVEN:
+            _GIVEN.append(port)
+            return port
 
 
 def _end_with_parent() -> None:

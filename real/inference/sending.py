@@ -74,16 +74,21 @@ class Sender:
         whole = {**body, "request_id": request_id, "cache_salt": salt or request_id}
         sending = asyncio.create_task(client.generate(whole, seconds=2 * self._settings.request_seconds))
         self._live.add(sending)
+        caller = asyncio.current_task()
+        assert caller is not None
+        wishes = caller.cancelling()
         try:
             answer = await sending
         except asyncio.CancelledError:
-            killed = self._killed.pop(sending, None)
-            if killed is not None:
+            killed = self._killed.get(sending)
+            # Both may come in one tick; whoever cancelled the caller waits for its end.
+            if killed is not None and caller.cancelling() == wishes:
                 raise killed from None
             self._errand(_abort(client, request_id))
             raise
         finally:
             self._live.discard(sending)
+            self._killed.pop(sending, None)
         if answer.get("choices") and answer["choices"][0].get("finish_reason") == "abort":
             raise EngineAborted(f"{self._name}: somebody aborted request {request_id}")
         return answer

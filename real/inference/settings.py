@@ -14,7 +14,7 @@ class State(StrEnum):
     LOADING = "loading"
     """Its weights are being changed."""
     UNLOADED = "unloaded"
-    """The last change of weights failed."""
+    """The last change of weights failed, or what it served before its process ended is gone."""
     UP = "up"
     """It serves."""
 

@@ -5,7 +5,8 @@ The engine lives in an environment of its own, whose pins differ from ours; noth
 
 from __future__ import annotations
 
-import shutil
+import os
+import tempfile
 from pathlib import Path
 
 from real.inference import plugin
@@ -15,12 +16,22 @@ MODULE = "dartsim_vllm_plugin"
 
 
 def write_site(folder: Path) -> Path:
-    """Write the folder, and return it; writing it again changes nothing."""
+    """Write the folder, and return it; writing it again changes nothing, also for an engine that just reads it."""
     here = Path(__file__).parent
     facts = folder / f"{MODULE}-1.dist-info"
     facts.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(here / "plugin.py", folder / f"{MODULE}.py")
-    shutil.copyfile(here / "torchvision_cpu.py", folder / "sitecustomize.py")
-    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n", encoding="utf-8")
-    (facts / "entry_points.txt").write_text(plugin.ENTRY_POINTS.format(module=MODULE), encoding="utf-8")
+    _write(folder / f"{MODULE}.py", (here / "plugin.py").read_bytes())
+    _write(folder / "sitecustomize.py", (here / "torchvision_cpu.py").read_bytes())
+    _write(facts / "METADATA", f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n".encode())
+    _write(facts / "entry_points.txt", plugin.ENTRY_POINTS.format(module=MODULE).encode())
     return folder
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Put a file there as a whole: engines are started beside one another, and share the folder."""
+    if file.is_file() and file.read_bytes() == content:
+        return
+    handle, name = tempfile.mkstemp(dir=file.parent)
+    with os.fdopen(handle, "wb") as partial:
+        partial.write(content)
+    Path(name).replace(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,8 @@ class Spool:
     Args:
         folder: Where snapshots are written.
         like: The model's folder, whose other files go beside the weights; engines can be started from the result.
-        keep: Newest snapshots kept on disk.
+        keep: Snapshots kept on disk, at least 1: those that were asked for last. An engine that is started again may
+            ask for an older one than all that are there.
     """
 
     def __init__(self, folder: Path, *, like: Path | None = None, keep: int = 4) -> None:
@@ -195,16 +197,17 @@ class Spool:
         async with self._one:
             if weights.version not in self._written:
                 await asyncio.to_thread(self._write, weights.version, source)
-            return self._written[weights.version]
+            folder = self._written.pop(weights.version)
+            self._written[weights.version] = folder  # asked for last
+            while len(self._written) > self._keep:
+                oldest = self._written.pop(next(iter(self._written)))
+                await asyncio.to_thread(shutil.rmtree, oldest, ignore_errors=True)
+            return folder
 
     def _write(self, version: Version, source: Mapping[str, Any]) -> None:
-        import shutil
-
         from real.vlm.export import export_weights
 
         self._written[version] = export_weights(source, self._folder / f"version-{version:06d}", like=self._like)
-        while len(self._written) > self._keep:
-            shutil.rmtree(self._written.pop(min(self._written)), ignore_errors=True)
 
 
 class _Refusing:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -47,7 +49,8 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
     folder = tempfile.mkdtemp(prefix="dartsim-ray-", dir="/tmp") if address == LOCAL else None  # sockets: short paths
     try:
         try:
-            ray.init(**_options(address, cpus, resources or {}, folder))
+            with _our_sigterm():
+                ray.init(**_options(address, cpus, resources or {}, folder))
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(_nobody(address, error)) from error
         if address == LOCAL and node_address() != _LOOPBACK:
@@ -59,6 +62,17 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _our_sigterm() -> Iterator[None]:
+    """Keep a handler of SIGTERM that there is: Ray's own ends the process before anything is written."""
+    ours = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(ours) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ours)
 
 
 def _ray(*, local: bool) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from dartsim.cli import doctor
-from dartsim.cli.doctor import State
+from dartsim.cli.check import State
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,9 @@ def test_memory_and_disk_have_a_least_amount(check, enough, little):
 
 def test_a_gpu_counts_if_torch_can_use_it(monkeypatch):
     assert doctor.check_gpu(lambda: None).state is State.OPTIONAL
-    monkeypatch.setattr(doctor, "_version", lambda _: "2.13.0")
+    monkeypatch.setattr(doctor, "installed", lambda _: "2.13.0")
     assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is State.OK
-    monkeypatch.setattr(doctor, "_version", lambda _: "2.13.0+cpu")
+    monkeypatch.setattr(doctor, "installed", lambda _: "2.13.0+cpu")
     assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is State.OPTIONAL
 
 

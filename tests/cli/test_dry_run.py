@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -39,7 +43,6 @@ def test_a_simulation_starts_nothing():
 
 
 def test_engines_are_told_by_command_environment_and_port():
-    pytest.importorskip("torch", reason="needs the extra `train`")
     sets = ("vllm.python=/opt/vllm/bin/python", "vllm.max_model_len=512")
     found = as_json(*VLLM, sets=sets)
     first, second = found["engines"]["processes"]
@@ -55,14 +58,12 @@ def test_engines_are_told_by_command_environment_and_port():
 
 
 def test_gpus_are_dealt_to_engines():
-    pytest.importorskip("torch", reason="needs the extra `train`")
     sets = ('vllm.python="python"', "vllm.gpus=[0,1,2,3]", "vllm.tensor_parallel=2", 'vllm.device="cuda"')
     processes = as_json(*VLLM, sets=sets)["engines"]["processes"]
     assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in processes] == ["0,1", "2,3"]
 
 
 def test_engines_that_run_are_attached_to():
-    pytest.importorskip("torch", reason="needs the extra `train`")
     sets = ('vllm.addresses=["http://a:1","http://b:2"]',)
     assert as_json(*VLLM, sets=sets)["engines"]["addresses"] == ["http://a:1", "http://b:2"]
 
@@ -75,14 +76,12 @@ def test_engines_that_run_are_attached_to():
     ],
 )
 def test_what_a_run_would_refuse_is_refused(sets, message):
-    pytest.importorskip("torch", reason="needs the extra `train`")
     failed = dry_run(*VLLM, sets=sets)
     assert isinstance(failed.exception, ConfigError)
     assert message in str(failed.exception)
 
 
 def test_an_interpreter_that_nobody_named_is_missing_and_no_error():
-    pytest.importorskip("torch", reason="needs the extra `train`")
     found = as_json(*VLLM)
     assert found["engines"]["processes"][0]["command"][0] == "VLLM_PYTHON"
     assert "vLLM's interpreter" in [one["what"] for one in found["missing"]]
@@ -93,8 +92,6 @@ def test_an_interpreter_that_nobody_named_is_missing_and_no_error():
 
 @pytest.mark.parametrize("name", ["osworld-1gpu", "osworld-8gpu", "osworld-16gpu"])
 def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
-    pytest.importorskip("torch", reason="needs the extra `train`")
-    pytest.importorskip("docker", reason="needs the extra `real`")
     found = as_json("--preset", name)
     missing = {one["what"] for one in found["missing"]}
     assert {"model", "tasks"} <= missing
@@ -117,8 +114,6 @@ def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
 
 
 def test_engines_of_another_machine_are_told_with_their_command():
-    pytest.importorskip("torch", reason="needs the extra `train`")
-    pytest.importorskip("docker", reason="needs the extra `real`")
     there = as_json("--preset", "osworld-16gpu")["engines"]["start_there"]
     assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in there] == list("01234567")
     last = there[7]["command"]
@@ -140,9 +135,41 @@ def test_the_twin_of_a_real_configuration_is_virtual():
 
 
 def test_containers_are_told_by_image_ports_and_limits():
-    pytest.importorskip("docker", reason="needs the extra `real`")
     sets = ('desktop.variant="full"', "desktop.memory_mib=777", 'desktop.hosts.a.url="ssh://a"')
     desktops = as_json("--preset", "desktop", sets=sets)["desktops"]
     assert desktops["container"]["ports"] == {"server": 5000}
     assert desktops["container"]["limits"]["memory_mib"] == 777
     assert desktops["addresses"] == ["ssh://a: at most 64, ports on 127.0.0.1"]
+
+
+BARE = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None  # an import of it now raises ModuleNotFoundError
+from dartsim.cli.app import app
+for arguments in {runs!r}:
+    app(["run", *arguments, "--dry-run", "--json", "-"], standalone_mode=False)
+"""
+EXTRAS = (
+    "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "optuna", "peft", "PIL", "psycopg", "ray",
+    "safetensors", "torch", "transformers", "vllm",
+)  # fmt: skip
+
+
+def test_a_bare_machine_tells_every_real_preset():
+    real = ["desktop", "osworld-1gpu", "osworld-8gpu", "osworld-16gpu"]
+    runs = [list(VLLM), *(["--preset", name] for name in real), ["--preset", "osworld-8gpu", "--twin"]]
+    program = BARE.format(blocked=EXTRAS, runs=runs)
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text, told, decoder = done.stdout.strip(), [], json.JSONDecoder()
+    while text:
+        found, end = decoder.raw_decode(text)
+        told.append(found)
+        text = text[end:].lstrip()
+    assert [one["preset"] for one in told] == ["tiny", *real, "osworld-8gpu"]
+    for one in told[1:-1]:
+        assert one["desktops"]["command"][:2] == ["docker", "run"]
+    assert "engine" in {missing["what"] for missing in told[1]["missing"]}  # for want of the package `docker`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import stat
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
 from dartsim.run.twin import COMPARED
-from experiments import real_loop
+from experiments import common, pages, real_loop
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
 
@@ -69,3 +70,28 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     shown = Console(file=io.StringIO(), width=120)
     real_loop.show(figures, shown)
     assert "0 lost requests" in shown.file.getvalue()
+    quoted = pages.real_loop(figures)
+    assert "| trajectories per minute | " in quoted
+    assert "Engines: 1; 0.06 minutes, seeds 0: success on held-out tasks" in quoted
+    assert "0 were lost" in quoted
+
+
+def test_a_page_is_filled_once_there_is_a_record(monkeypatch, tmp_path):
+    marked = "<!-- figures: real-loop -->\nold\n<!-- end -->"
+    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "inference.md").read_text(encoding="utf-8")
+    assert "docs/inference.md" in pages.PAGES
+    monkeypatch.setattr(common, "RECORDED", tmp_path)
+    assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
+    figures = {
+        "measured": {"trained_turns_per_minute": 100.0, "env_utilization": None},
+        "predicted": {"trained_turns_per_minute": 104.0, "env_utilization": 0.5},
+        "relative_error": {"trained_turns_per_minute": 0.04, "env_utilization": None},
+        "engines": 2, "config": {"run": {"hours": 0.5}}, "seeds": [0], "load_average": 1.25, "commit": {"id": None},
+        "success_rate_first": 0.1, "success_rate_last": 0.9, "sync_seconds_p50": 0.5,
+        "failed_requests": 3, "lost_requests": 0,
+    }  # fmt: skip
+    (tmp_path / "real_loop.json").write_text(json.dumps(figures))
+    filled = pages.render(marked)
+    assert "| trained turns per minute | 100 | 104 | +4.0% |" in filled
+    assert "| env utilization | – | 0.5 | – |" in filled
+    assert "10.0% → 90.0%" in filled

@@ -11,10 +11,10 @@ import pytest
 
 from dartsim.errors import ConfigError
 from dartsim.fuzz import Case, Chunk, Fault, draw_case, from_token, play_case, search, shrink
-from dartsim.fuzz.faults import KINDS
+from dartsim.fuzz.faults import KINDS, STORED
 from dartsim.fuzz.folder import write_folder
 from dartsim.fuzz.mutations import MUTATIONS
-from dartsim.fuzz.space import SPACE, known_presets
+from dartsim.fuzz.space import SPACE, known_presets, long_case
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
@@ -26,8 +26,37 @@ FOUND = {
     ),
 }
 
+OLD_TOKEN = (
+    "eNoVjtsKgzAQRP9lnpeisV7wV0RC0LVKY1KSSBDx37u-DYc5w1yYVr9NHNFfmNmaU8fVBEZfvApFyGZLevFBx9NN6FM4-IFhR1_e"
+    "hMUcNok7DIiJf3o17hNBLdUVqZEGZB--LLb1GfRWVHZUjqOIPuwmyQjhFziyRMzBZIcH-GWzcgHOOxYQmWepdlXdNKrtqvsPnxE6"
+    "Qw"
+)
+
 # A planted bug may keep a run's tasks from ending; what they say when they are thrown away matters to nobody.
 LEFT_BEHIND = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+KILLED = Case(
+    "drawn",
+    1,
+    {"envs": 3, "attempts": 3, "durability": "each"},
+    tuple(Fault("killed", at, 1) for at in (23, 37, 51)),
+)
+"""A process that dies three times, and is resumed each time."""
+
+REFUSED = Case("drawn", 2, {"envs": 3}, (Fault("killed_before_commit", 10, 50), Fault("store_error", 30, 30)))
+"""One that dies in the middle of a transaction; then the database refuses one."""
+
+WRITTEN = Case("drawn", 1, {"envs": 3, "durability": "each"}, (Fault("killed_after_commit", 20, 20),))
+"""One that dies as soon as a transaction is written, before anything comes after it."""
+
+MORTAL = {
+    "trained before commit": KILLED,
+    "late state": WRITTEN,
+    "lost batch": KILLED,
+    "forgotten attempts": KILLED,
+    "forgotten transaction": REFUSED,
+    "rows before state": WRITTEN,
+}
 
 QUICK = ("lost wake-up", "double lease", "version skew", "marked as trained first", "reload overlap", "unbounded queue")
 
@@ -51,6 +80,13 @@ def test_the_schedulers_of_presets_hold_too(preset):
     assert found.failure is None, f"{found.failure.text}\ndartsim replay {found.failure.case.token()}"
 
 
+@pytest.mark.parametrize("preset", ["areal-eta4", "coupled"])
+def test_hours_of_hostile_operation_hold_too(preset):
+    outcome = play_case(long_case(preset, 1, hours=6))
+    assert not outcome.failed, outcome.text
+    assert outcome.seconds > 6 * 3600.0
+
+
 @pytest.mark.parametrize("what", FOUND)
 def test_what_was_found_stays_mended(what):
     outcome = play_case(FOUND[what])
@@ -61,6 +97,37 @@ def test_what_was_found_stays_mended(what):
 @pytest.mark.parametrize("name", QUICK)
 def test_planted_bugs_are_found(name):
     assert search(Chunk(0, 0, mutation=name, runs=60)).failure is not None
+
+
+def test_a_process_that_dies_goes_on_where_it_was():
+    outcome = play_case(KILLED, keep=True)
+    assert not outcome.failed, outcome.text
+    assert (outcome.lives, outcome.struck) == (4, {"killed": 3})
+    assert [event for _, event, _ in outcome.log].count("killed") == 3
+    assert outcome.trace.counts["cause/interrupted"] > 0
+    assert outcome.event_hash == play_case(KILLED).event_hash
+
+
+def test_a_database_that_refuses_a_transaction_ends_a_life():
+    outcome = play_case(REFUSED)
+    assert not outcome.failed, outcome.text
+    assert (outcome.lives, outcome.struck) == (3, {"killed_before_commit": 1, "store_error": 1})
+
+
+@LEFT_BEHIND
+@pytest.mark.parametrize("name", MORTAL)
+def test_what_is_wrong_with_the_state_is_found_where_the_process_dies(name):
+    alive = replace(MORTAL[name], faults=())
+    assert play_case(MORTAL[name], mutation=MUTATIONS[name].apply).failed
+    assert not play_case(MORTAL[name]).failed
+    assert not play_case(alive, mutation=MUTATIONS[name].apply).failed, "not to be found without a crash"
+
+
+def test_a_share_of_the_hostile_cases_has_a_process_that_dies():
+    mortal = [seed for seed in range(400) if any(fault.kind in STORED for fault in drawn(seed).faults)]
+    assert 20 <= len(mortal) <= 60
+    for faults in ("none", "calm", "osworld"):
+        assert not any(fault.kind in STORED for seed in range(100) for fault in drawn(seed, faults=faults).faults)
 
 
 @LEFT_BEHIND
@@ -118,7 +185,23 @@ def test_what_is_no_token_is_refused(token):
         from_token(token)
 
 
+def test_a_token_of_a_dartsim_that_knew_of_no_crashes_is_read_as_it_was_written():
+    """Printed in format 1: it is the same case, and the same word."""
+    case = from_token(OLD_TOKEN)
+    assert case.token() == OLD_TOKEN
+    assert not play_case(case).failed
+
+
+def test_a_token_of_a_newer_format_is_refused(monkeypatch):
+    assert from_token(KILLED.token()) == KILLED
+    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 1)
+    with pytest.raises(ConfigError, match="has format 2, this dartsim reads 1 to 1"):
+        from_token(KILLED.token())
+
+
 def test_a_token_of_what_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match="no-such-fault"):
+        play_case(Case("drawn", 0, {}, (Fault("no-such-fault", 0, 1),)))
     with pytest.raises(ConfigError, match="no-such"):
         play_case(Case("no-such", 0))
     with pytest.raises(ConfigError, match="envs = 7"):

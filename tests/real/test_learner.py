@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 from dartsim.errors import LearnerFault  # noqa: E402
 from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
+from dartsim.trainer.objective import objective  # noqa: E402
 from dartsim.trainer.objective_config import ObjectiveConfig  # noqa: E402
 from dartsim.types import Batch, Request  # noqa: E402
 from real.learner import LearnerConfig, TorchLearner  # noqa: E402
@@ -190,6 +191,46 @@ def test_a_failed_update_changes_nothing(make_vlm: Any, batch: Batch) -> None:
     assert equal(before, weights(learner))
     assert equal(state[0], learner._state()[0])
     assert learner.updates == 1
+
+
+@pytest.mark.parametrize(("where", "trained", "minibatches"), [("backward", 1, 2), ("step", 0, 2), ("backward", 0, 1)])
+def test_an_update_that_runs_out_of_memory_changes_nothing(
+    make_vlm: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch, where: str, trained: int, minibatches: int
+) -> None:
+    """In whichever mini-batch: trained again, it makes the very weights that it would have made."""
+    learner, other = (TorchLearner(make_vlm(), LearnerConfig(minibatches=minibatches)) for _ in range(2))
+    for update in range(1, trained + 1):
+        learner.train(replace(batch, update=update))
+        other.train(replace(batch, update=update))
+    before, state = weights(learner), learner._state()
+    steps: list[int] = []
+
+    def fails(real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            steps.append(1)
+            if len(steps) == minibatches:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return real(*args, **kwargs)
+
+        return call
+
+    next_one = replace(batch, update=trained + 1)
+    with monkeypatch.context() as patch:
+        if where == "step":
+            patch.setattr(learner.optimizer, "step", fails(learner.optimizer.step))
+        else:
+            patch.setattr("real.gradient_steps.objective", fails(objective))
+        with pytest.raises(torch.OutOfMemoryError):
+            learner.train(next_one)
+    assert equal(before, weights(learner))
+    assert equal(state[0], learner._state()[0])
+    assert {name.partition("/")[0] for name in state[0]} >= ({"weight", "step", "exp_avg"} if trained else {"weight"})
+    assert learner.updates == trained
+    assert equal(weights_after(learner, next_one), weights_after(other, next_one))
+
+
+def weights_after(learner: TorchLearner, batch: Batch) -> dict[str, Any]:
+    return dict(learner.train(batch).weights.source)
 
 
 def test_missing_log_probabilities_are_counted_and_masked(make_vlm: Any, batch: Batch) -> None:

@@ -147,6 +147,40 @@ def test_hung_desktops_raise_no_trajectory_and_say_what_slots_do():
     assert found[0].raised == 7200.0, "nothing happens between the hang and the run's end, so nobody looks before"
 
 
+class TornWeights(WorkerFault):
+    """Weights that are not the published ones, whenever they are loaded."""
+
+    cause = "weights_torn"
+
+
+class Refusing:
+    """An engine that refuses all weights but those it has."""
+
+    def __init__(self, engine):
+        self._engine = engine
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    async def load(self, weights, mode):
+        await asyncio.sleep(30.0)
+        raise TornWeights("the checksums differ")
+
+
+def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_trained_on():
+    """With a staleness bound of 0 nothing that the pool could make of old weights is of use: it is no silent stop."""
+
+    def spoil(system):
+        for worker in system.pool.workers:
+            worker.engine = Refusing(worker.engine)
+
+    found = suffer(spoil, hours=1.0, curation={"staleness": {"bound": 0}})
+    assert names(found)[:2] == ["worker_down", "trainer_starved"]
+    for alarm in found[:2]:
+        assert "loads of weights that failed" in alarm.found
+        assert "weights_torn" in alarm.found
+
+
 def test_batches_that_never_get_large_enough_starve_the_trainer_with_the_histogram():
     found = suffer(curation={"batch": {"min_groups": 64, "max_groups": 64}}, alarms={"dropped_batches": 1000.0})
     assert names(found) == ["trainer_starved"]

@@ -11,7 +11,7 @@ from dartsim.run.resume import resume
 from experiments.crashes import WAYS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
 
 SLOWLY = settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     database=None,
     derandomize=True,

@@ -3,10 +3,7 @@
 import pytest
 
 from dartsim.config import load
-
-pytest.importorskip("docker")
-
-from dartsim.run import desktops
+from dartsim.run import container_plan
 from real.containers import KvmState
 
 
@@ -25,7 +22,7 @@ def test_kvm_of_an_engine_on_another_machine_is_not_looked_for_here(monkeypatch,
         asked.append(local)
         return KvmState(local, "as asked")
 
-    monkeypatch.setattr(desktops, "kvm_state", kvm_state)
+    monkeypatch.setattr(container_plan, "kvm_state", kvm_state)
     config = load(
         preset_name="desktop",
         overrides=[
@@ -37,7 +34,7 @@ def test_kvm_of_an_engine_on_another_machine_is_not_looked_for_here(monkeypatch,
             f"desktop.hosts.one.url={url}",
         ],
     )
-    spec = desktops.container_spec(config, look=False)
+    spec = container_plan.container_spec(config, look=False)
     assert asked == [local]
     assert bool(spec.devices) == local
     assert ('set desktop.kvm = "on"' in caplog.text) == warns

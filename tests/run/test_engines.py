@@ -21,7 +21,7 @@ from dartsim.run.realtime import run_realtime
 pytest.importorskip("torch", reason="needs the extra `train`")
 httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.run.engines import VARIABLE, engine_options  # noqa: E402
+from dartsim.run.engine_plan import VARIABLE, engine_options  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
 from real.inference.launcher import free_port  # noqa: E402
 from real.vlm.export import export  # noqa: E402

@@ -145,6 +145,47 @@ def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
     assert trained_set(tmp_path / "stopped" / "run.db") == trained_set(tmp_path / "whole" / "run.db")
 
 
+def stays(run, until):
+    """Return what each part did up to a time, from the timeline of its page: (state, milliseconds)."""
+    found = {}
+    timeline = json.loads((run / "timeline.json").read_text())
+    assert timeline["start_seconds"] == 0.0
+    for population in timeline["populations"]:
+        for track in population["tracks"]:
+            assert sum(track["durations_ms"]) == pytest.approx(1000.0 * timeline["end_seconds"], abs=2.0)
+            past, kept = 0, []
+            for state, length in zip(track["states"], track["durations_ms"], strict=True):
+                kept.append((state, min(past + length, 1000 * until) - past))
+                past += length
+                if past >= 1000 * until:
+                    break
+            found[population["name"], track["index"]] = kept
+    return found
+
+
+@pytest.mark.parametrize("durability", ["batched", "each"])
+def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, durability):
+    everything = {"trace": {"max_segments": 60_000}, "alarms": {"disk_free_gib": 1e9}}
+    config = small(storage={"durability": durability}, **everything)
+    execute(config, tmp_path / "run", on_advance=interrupting(700.0), every_seconds=1.0)
+    before = stays(tmp_path / "run", 690.0)
+    alarm = json.loads((tmp_path / "run" / "summary.json").read_text())["alarms"]
+    run, _ = resume(tmp_path / "run")
+    assert stays(run.path, 690.0) == before
+    assert [found["name"] for found in run.summary["alarms"]] == ["disk_near_full"]
+    assert run.summary["alarms"][0]["raised_seconds"] == alarm[0]["raised_seconds"] < 700.0
+    assert run.summary["alarms"][0]["cleared_seconds"] is None, "it still holds, and is no second alarm"
+
+
+def test_an_alarm_that_is_over_when_the_run_goes_on_says_so(tmp_path):
+    config = small(alarms={"disk_free_gib": 1e9})
+    execute(config, tmp_path / "run", on_advance=interrupting(700.0), every_seconds=1.0)
+    (tmp_path / "run" / "config.toml").write_text(to_toml(small(alarms={"disk_free_gib": 0.0})))
+    run, _ = resume(tmp_path / "run")
+    (alarm,) = run.summary["alarms"]
+    assert alarm["raised_seconds"] < 700.0 <= alarm["cleared_seconds"]
+
+
 # ---- a model
 
 

@@ -239,20 +239,28 @@ def configs(draw):
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(configs())
 def test_whatever_the_scheduler_and_the_faults_everything_adds_up_and_nothing_is_left(config):
     check_all(config)
 
 
-@settings(max_examples=40)
+@pytest.mark.soak
+@settings(max_examples=500)
+@given(configs(), st.integers(0, 100))
+def test_the_same_for_long(config, seed):
+    check_all(config)
+    check_all(config, perturb=Perturbation(latency_share=0.05, latency_seconds=(1.0, 60.0)), seed=seed)
+
+
+@settings(max_examples=20)
 @given(configs(), st.integers(0, 100))
 def test_also_if_latencies_are_sometimes_long(config, seed):
     perturb = Perturbation(latency_share=0.05, latency_seconds=(1.0, 60.0))
     check_all(config, perturb=perturb, seed=seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(configs())
 def test_a_fault_never_becomes_a_reward(config):
     """Every task is solved by every attempt that nothing goes wrong with."""
@@ -260,7 +268,7 @@ def test_a_fault_never_becomes_a_reward(config):
     assert set(store.rewards) <= {1.0, None}
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(configs())
 def test_the_same_seed_gives_the_same_run(config):
     reports = [run(config)[2] for _ in range(2)]

@@ -94,12 +94,12 @@ def test_a_run_goes_from_folder_to_low_rank_updates(folder: Path, tmp_path: Path
 
 
 def test_ranks_see_the_gpus_they_were_given():
-    pytest.importorskip("torch", reason="needs the extra `train`")
     from real.fsdp.group import rank_command, rank_variables
-    from real.fsdp.settings import FsdpSettings
+    from real.fsdp.spread import FsdpSettings
 
-    assert rank_variables((4, 5)) == {"CUDA_VISIBLE_DEVICES": "4,5", "GLOO_SOCKET_IFNAME": "lo"}
-    assert "CUDA_VISIBLE_DEVICES" not in rank_variables(())
-    assert "--nproc-per-node=3" in rank_command(3, "folder")
+    seen = rank_variables(FsdpSettings(gpus=(4, 5)))
+    assert seen == {"CUDA_VISIBLE_DEVICES": "4,5", "GLOO_SOCKET_IFNAME": "lo"}
+    assert "CUDA_VISIBLE_DEVICES" not in rank_variables(FsdpSettings())
+    assert "--nproc-per-node=3" in rank_command(FsdpSettings(ranks=3), "folder")
     with pytest.raises(ValueError, match="2 ranks want as many GPUs, got 1"):
         FsdpSettings(ranks=2, gpus=(4,))

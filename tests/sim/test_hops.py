@@ -3,7 +3,7 @@
 import asyncio
 from math import inf
 
-from dartsim.sim.hops import ControlService, HopService
+from dartsim.sim.hops import HopService
 
 
 def service(inner):
@@ -59,29 +59,4 @@ async def test_a_request_that_is_cancelled_leaves_no_timer():
 async def test_closing_closes_the_session_behind():
     inner = Inner()
     service(inner).session(None, None).close()
-    assert inner.closed == 1
-
-
-async def test_requests_queue_for_the_process_around_the_pool_and_those_of_an_instant_leave_together():
-    inner = Inner()
-    process = ControlService(inner, asyncio.get_running_loop().env, 0.5)
-
-    async def ask(name, at):
-        await asyncio.sleep(at)
-        await process.session(None, None).generate(name)
-
-    await asyncio.gather(ask("a", 0.0), ask("b", 0.0), ask("c", 0.75), ask("d", 5.0))
-    # a and b take 1 s of the process; c waits for them; d finds it idle.
-    assert inner.asked == [(1.0, "a"), (1.0, "b"), (1.5, "c"), (5.5, "d")]
-
-
-async def test_a_request_that_is_cancelled_in_the_process_never_arrives():
-    inner = Inner()
-    session = ControlService(inner, asyncio.get_running_loop().env, 1.0).session("attempt", "track")
-    asking = asyncio.get_running_loop().create_task(session.generate("request"))
-    await asyncio.sleep(0.5)
-    asking.cancel()
-    await asyncio.sleep(10.0)
-    assert inner.asked == []
-    session.close()
     assert inner.closed == 1

@@ -1,4 +1,4 @@
-"""Idle time: every second has one cause, and what is in use and what is idle add up to all there is."""
+"""Idle time: every second has one cause, and what works and what is idle add up to all there is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.trace.idle import CAUSES, IN_USE, attribute, idle, ranking
+from dartsim.trace.idle import AT_WORK, CAUSES, attribute, idle, ranking
 from dartsim.trace.states import DesktopState, TrainerState, WorkerState
 from dartsim.trace.timeline import Stay, Window
 
@@ -39,17 +39,17 @@ def some(states, most=6):
     trainer=some(T),
     num_bins=st.integers(1, 7),
 )
-def test_every_second_is_in_use_or_has_one_known_cause(desktops, workers, trainer, num_bins):
+def test_every_second_is_work_or_has_one_known_cause(desktops, workers, trainer, num_bins):
     found = attribute(window(desktops, workers, trainer), num_bins=num_bins)
     for name, size in (("desktops", len(desktops)), ("workers", len(workers)), ("trainer", 1)):
         population = found["populations"][name]
-        assert set(population["seconds"]) <= {IN_USE, *CAUSES}
+        assert set(population["seconds"]) <= {AT_WORK, *CAUSES}
         assert sum(population["seconds"].values()) == pytest.approx(size * END, abs=0.01)
         for place in range(num_bins):
             assert sum(shares[place] for shares in population["shares"].values()) == pytest.approx(1.0, abs=1e-4)
     rows = ranking(found)
     assert [row["share"] for row in rows] == sorted((row["share"] for row in rows), reverse=True)
-    assert all(row["cause"] != IN_USE for row in rows)
+    assert all(row["cause"] != AT_WORK for row in rows)
 
 
 @given(desktops=st.lists(some(D), min_size=1, max_size=4), workers=st.lists(some(W), min_size=1, max_size=3))
@@ -61,8 +61,8 @@ def test_states_that_name_their_cause_keep_their_seconds(desktops, workers):
 
     booting = seconds(found, "desktops").get("boots", 0.0)
     assert booting == pytest.approx(spent(desktops, (D.STARTING,)), abs=0.01)
-    in_use = seconds(found, "workers").get(IN_USE, 0.0)
-    assert in_use == pytest.approx(spent(workers, (W.BUSY, W.DRAINING)), abs=0.01)
+    at_work = seconds(found, "workers").get(AT_WORK, 0.0)
+    assert at_work == pytest.approx(spent(workers, (W.BUSY, W.DRAINING)), abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_causes_of_a_run_agree_with_its_states(make_trace):
     spent = seconds(found, "desktops")
     assert spent["boots"] == pytest.approx(last.desktops[D.STARTING], abs=0.01)
     assert spent["model"] == pytest.approx(last.desktops[D.GENERATING], abs=0.01)
-    assert seconds(found, "trainer")[IN_USE] == pytest.approx(last.trainer[T.TRAINING], abs=0.01)
+    assert seconds(found, "trainer")[AT_WORK] == pytest.approx(last.trainer[T.TRAINING], abs=0.01)
     # An idle worker may wait for the sync too, while most desktops do.
     assert seconds(found, "workers")["weight sync"] >= last.workers[W.LOADING] - 0.01
 

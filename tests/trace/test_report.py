@@ -11,7 +11,14 @@ import pytest
 
 from dartsim.trace import DesktopState, TrainerState, WorkerState, charts
 from dartsim.trace.figures import figures
-from dartsim.trace.report import differences, render_comparison, render_report, rolling_window, unique_names
+from dartsim.trace.report import (
+    differences,
+    render_comparison,
+    render_report,
+    rolling_window,
+    surrogates,
+    unique_names,
+)
 from dartsim.trace.states import INTERACTING, SERVING
 from dartsim.trace.styles import FIGURES, POPULATIONS, RUN_COLORS, STATES, USEFUL, figure_text
 
@@ -184,3 +191,30 @@ def test_counts_are_drawn_with_the_largest_first():
 def test_bias_compares_shares_not_counts():
     chart = charts.bias({"x": {"offered": 30, "trained": 1}, "y": {"offered": 10, "trained": 1}})
     assert [bars["y"] for bars in chart["data"]] == [[75.0, 25.0], [50.0, 50.0]]
+
+
+def test_a_state_has_one_colour_and_work_is_called_by_its_state():
+    shares = {name: {"at work": [1.0], "weight sync": [0.0]} for name in POPULATIONS}
+    found = {"hours": [0.0, 1.0], "populations": {name: {"shares": share} for name, share in shares.items()}}
+    drawn = {name: charts.idle_over_time(found, name) for name in POPULATIONS}
+    for name, state in (("desktops", "acting"), ("workers", "busy"), ("trainer", "training")):
+        assert (drawn[name]["data"][0]["name"], drawn[name]["data"][0]["fillcolor"]) == (
+            state,
+            STATES[name][state].color,
+        )
+        assert drawn[name]["layout"]["showlegend"] is True
+    same = {"acting": "acting", "scoring": "evaluating", "model": "generating", "set-up": "setup"}
+    assert all(charts.CAUSE_COLORS[cause] == STATES["desktops"][state].color for cause, state in same.items())
+
+
+def test_surrogates_are_named_if_not_all_are():
+    drawn, learned = {"surrogate": True}, {"surrogate": False}
+    assert surrogates([("tiny", learned)]) == ""
+    assert surrogates([("dart", drawn)]).startswith("surrogate policy: ")
+    assert surrogates([("tiny", learned), ("dart", drawn)]).startswith("surrogate policy (dart): ")
+
+
+def test_lengths_have_their_order_and_other_labels_keep_theirs():
+    counts = {"offered": 1, "trained": 1}
+    assert charts.bias(dict.fromkeys(("long", "short"), counts))["data"][0]["x"] == ["short", "long"]
+    assert charts.bias(dict.fromkeys(("gimp", "chrome"), counts))["data"][0]["x"] == ["gimp", "chrome"]

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import StaticPool
 
 from dartsim.errors import ConfigError
 
@@ -24,13 +25,30 @@ def open_sqlite(path: Path, *, durable: bool = False) -> Engine:
         durable: Whether a transaction that returned survives a loss of power, which costs a write-through a
             transaction. It survives the end of the process, however that comes, in any case.
     """
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": LOCK_SECONDS})
+    return _with_transactions(
+        create_engine(f"sqlite:///{path}", connect_args={"timeout": LOCK_SECONDS}),
+        journal="WAL",
+        synchronous="FULL" if durable else "NORMAL",
+    )
+
+
+def open_in_memory() -> Engine:
+    """Return an engine on a SQLite database in memory, which ends with it: several lives of a simulated process."""
+    return _with_transactions(
+        create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}),
+        journal="MEMORY",
+        synchronous="OFF",
+    )
+
+
+def _with_transactions(engine: Engine, *, journal: str, synchronous: str) -> Engine:
+    """Let SQLAlchemy begin transactions, in place of the driver, and set up each connection."""
 
     @event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver's own transactions leave changes of tables out
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        connection.execute(f"PRAGMA journal_mode={journal}")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

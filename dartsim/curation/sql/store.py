@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.engine import Engine
 
 from dartsim.curation.blobs import BlobStore, Kept
@@ -53,6 +53,7 @@ Durability = Literal["each", "batched"]
 Keep = Literal["all", "live", "none"]
 COLLECTED = "collected"
 """State of a stored success from before the run: it has no life in it."""
+_FORGET_DOCUMENT = delete(DOCUMENTS).where(DOCUMENTS.c.name == bindparam("of_name"))
 TURNS_A_CHANGE = 10
 """A batched store writes at the latest at so many times its ``max_pending`` turns."""
 
@@ -397,11 +398,11 @@ class SqlStore:
             self._pending.then(update(BATCHES).where(BATCHES.c.batch == number).values(state=state))
 
     def _keep_documents(self, documents: Mapping[str, Any]) -> None:
-        for name, document in documents.items():
-            text = json.dumps(document, sort_keys=True)
-            self._pending.then(
-                delete(DOCUMENTS).where(DOCUMENTS.c.name == name), insert(DOCUMENTS).values(name=name, text=text)
-            )
+        if not documents:
+            return
+        rows = [{"name": name, "text": json.dumps(document, sort_keys=True)} for name, document in documents.items()]
+        self._pending.then_rows(_FORGET_DOCUMENT, [{"of_name": name} for name in documents])
+        self._pending.then_rows(insert(DOCUMENTS), rows)
 
     def _keep_checkpoint(self, checkpoint: Checkpoint | None) -> list[Path]:
         """Keep a checkpoint's row; return the folders of those that are too old now."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Table, insert, select, update
+from sqlalchemy import Table, bindparam, insert, select, update
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import Executable
@@ -25,6 +25,7 @@ Step = tuple[Executable, Sequence[dict[str, Any]] | None] | tuple[Table, Sequenc
 """A statement, with the rows it is done for, or None to do it once; or a table, with all columns of new rows."""
 WRITER = "writer"
 """Key of the mark."""
+_MOVE = update(META).where(META.c.key == WRITER, META.c.value == bindparam("was")).values(value=bindparam("will_be"))
 
 
 class Writer:
@@ -80,12 +81,10 @@ class Writer:
 
     def _move_mark(self, connection: Connection) -> bool:
         """Move the mark on; return False if it was, by this very transaction, whose outcome was not known."""
-        ours = META.c.key == WRITER
         was, will_be = self._mark(self._written), self._mark(self._written + 1)
-        moved = connection.execute(update(META).where(ours, META.c.value == was).values(value=will_be)).rowcount
-        if moved:
+        if connection.execute(_MOVE, {"was": was, "will_be": will_be}).rowcount:
             return True
-        found = connection.scalar(select(META.c.value).where(ours))
+        found = connection.scalar(select(META.c.value).where(META.c.key == WRITER))
         if found == will_be:
             return False
         raise TakenOver(

@@ -10,7 +10,8 @@ function themed(layout) {
     tickfont: { size: 12, color: css("muted") },
   });
   return {
-    margin: { l: 8, r: 14, t: layout.title ? 44 : 10, b: 34 },
+    // The tools that show on hover have the uppermost stripe to themselves.
+    margin: { l: 8, r: 14, t: layout.title || layout.showlegend !== false ? 52 : 30, b: 34 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: css("ink") },
     hoverlabel: { bgcolor: css("hover"), bordercolor: css("line"), font: { color: css("ink"), size: 13 }, align: "left", namelength: -1 },
@@ -31,7 +32,10 @@ const options = {
 function drawPlots() {
   return Promise.all([...document.querySelectorAll("[data-plot]")].map(node => {
     const chart = plots[node.dataset.plot];
-    return Plotly.react(node, chart.data, themed(chart.layout), options);
+    // No tools where there is nothing to zoom, or where they would lie over legend and title.
+    const fixed = ["xaxis", "yaxis"].every(axis => (chart.layout[axis] || {}).fixedrange);
+    const tools = !fixed && node.clientWidth >= 520;
+    return Plotly.react(node, chart.data, themed(chart.layout), { ...options, displayModeBar: tools ? "hover" : false });
   }));
 }
 

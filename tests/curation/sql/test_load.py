@@ -136,7 +136,7 @@ PICTURES = st.none() | st.tuples(st.integers(1, 5), st.integers(1, 5), st.intege
 TURNS = st.lists(st.builds(Turn, st.builds(Observation, PICTURES, NASTY, st.none() | NASTY), REPLIES), max_size=4)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=TURNS, instruction=NASTY, cause=st.none() | NASTY, reward=st.none() | st.floats(0, 1))
 def test_any_trajectory_comes_back(made, tmp_path_factory, turns, instruction, cause, reward):
     folder = tmp_path_factory.mktemp("run")

@@ -44,7 +44,7 @@ def learner_of(make_vlm: Any, config: Any, folder: Path, started: dict[int, Any]
 
     def make(ranks: int) -> Any:
         from real.fsdp.learner import FsdpLearner
-        from real.fsdp.settings import FsdpSettings
+        from real.fsdp.spread import FsdpSettings
         from real.vlm.export import export
 
         first = folder / f"first-{ranks}"

@@ -16,7 +16,7 @@ from dartsim.errors import LearnerFault
 from dartsim.types import Batch
 from real.fsdp.group import RankGroup
 from real.fsdp.learner import FsdpLearner
-from real.fsdp.settings import FsdpSettings
+from real.fsdp.spread import FsdpSettings
 
 
 class Pretended:
@@ -123,7 +123,7 @@ def test_a_closed_learner_can_be_saved_but_not_trained(make: Any, batches: list[
 
 def test_ranks_that_cannot_start_are_a_fault_with_their_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
-    group = RankGroup(tmp_path, ranks=2, start_seconds=30.0, prepare=lambda address: None)
+    group = RankGroup(tmp_path, settings=FsdpSettings(start_seconds=30.0), prepare=lambda address: None)
     with pytest.raises(LearnerFault, match=r"a rank of the learner died; log .*ranks\.log"):
         group.start()
     assert not group.running

@@ -21,7 +21,8 @@ from dartsim.trainer.objective_config import ObjectiveConfig  # noqa: E402
 from dartsim.types import Batch  # noqa: E402
 from real.fsdp.peers import Ranks  # noqa: E402
 from real.fsdp.rank import Rank  # noqa: E402
-from real.fsdp.settings import FsdpSettings, Setup  # noqa: E402
+from real.fsdp.settings import Setup  # noqa: E402
+from real.fsdp.spread import FsdpSettings  # noqa: E402
 from real.fsdp.wire import write_turns  # noqa: E402
 from real.learner import LearnerConfig, TorchLearner  # noqa: E402
 from real.turn_data import read_turns  # noqa: E402

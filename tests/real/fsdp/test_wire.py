@@ -15,7 +15,8 @@ pytest.importorskip("transformers")
 
 from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
 from dartsim.types import Batch  # noqa: E402
-from real.fsdp.settings import FsdpSettings, Setup, made  # noqa: E402
+from real.fsdp.settings import Setup, made  # noqa: E402
+from real.fsdp.spread import FsdpSettings  # noqa: E402
 from real.fsdp.wire import read_turns_from, write_turns  # noqa: E402
 from real.learner import LearnerConfig  # noqa: E402
 from real.turn_data import chosen, read_turns  # noqa: E402

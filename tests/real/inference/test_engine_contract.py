@@ -242,7 +242,7 @@ def test_new_weights_answer_after_a_load(
         async with worker_at(server, models, transfer=way) as worker:
             before = await worker.generate(request_of(turn=1))
             if transfer == "file":
-                await way.prepare(worker._connected())
+                await way.prepare(worker._holding.connected())
             for version in (1, 2):
                 live = [asyncio.create_task(worker.generate(request_of(n))) for n in range(4)]
                 if mode is SyncMode.DRAIN:

@@ -1,0 +1,187 @@
+"""``WatchedStore``: every transition that the store is told, looked at; in memory, or over a database in many lives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dartsim.curation import MemoryStore, TrajectoryState
+from dartsim.curation.sql import SqlStore
+from dartsim.fuzz.lives import NOTHING, Past
+from dartsim.fuzz.watch import Watch
+from dartsim.ports import Resumable
+from dartsim.types import Batch, Drop, Ending, Group, Trajectory, Version
+
+MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
+_TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
+
+
+class WatchedStore:
+    """A store that looks at everything it is told; implements ``dartsim.ports.Store``.
+
+    Args:
+        watch: What is seen.
+        inner: The store.
+        past: What lives before this one left in it.
+    """
+
+    def __init__(self, watch: Watch, inner: MemoryStore | SqlStore, past: Past = NOTHING) -> None:
+        self._watch = watch
+        self._inner: Any = inner
+        self.states = inner.states if isinstance(inner, SqlStore) else inner
+        """Of what may still change; it refuses what a trajectory's life does not have."""
+        self.ended: dict[int, str] = dict(past.ended)
+        """Last states, by attempt."""
+        self._ended_before = Counter(past.ended.values())
+        self.seen: Counter[int] = Counter(past.attempts)
+        self.consumed: Counter[int] = Counter(n for n, state in past.ended.items() if state == _TRAINED)
+        self.masked = past.masked
+        self.version: Version = past.version
+        """Newest version that was committed."""
+
+    @property
+    def live(self) -> Mapping[int, TrajectoryState]:
+        """States of the trajectories that may still change."""
+        return self.states.live
+
+    def count(self, state: TrajectoryState) -> int:
+        """Return how many trajectories of all lives are in a state."""
+        return self.states.counts[state] + self._ended_before[state.value]
+
+    def told(self) -> dict[int, str]:
+        """Return the state of every trajectory, as it was told."""
+        return {**self.ended, **self.states.live}
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Keep it, and compare it with what its desktop and its workers said."""
+        watch, attempt = self._watch, trajectory.attempt
+        if watch.dead:
+            return
+        watch.note("record", attempt=attempt.id, ending=trajectory.ending, reward=trajectory.reward)
+        self._inner.record(trajectory)
+        self.seen[attempt.id] += 1
+        self._check_reward(trajectory)
+        self._check_turns(trajectory)
+        if self.seen[attempt.id] > 1:
+            watch.fail("I1", f"attempt {attempt.id} ended twice")
+        if attempt.version > self.version:
+            watch.fail("I6", f"attempt {attempt.id} was admitted under version {attempt.version}, {self.version} is")
+        if trajectory.masked:
+            self.masked += 1
+        else:
+            watch.progress = watch.time()
+
+    def lease(self, batch: Batch) -> None:
+        """Mark as leased; nothing in it may be too old, or be part of half a group."""
+        watch = self._watch
+        if watch.dead:
+            return
+        ids = [t.attempt.id for t in batch.trajectories]
+        watch.note("lease", update=batch.update, attempts=ids)
+        self._inner.lease(batch)
+        self._check_staleness(batch)
+        sizes = watch.config.curation.batch
+        if batch.update != self.version + 1:
+            watch.fail("I6", f"update {batch.update} was leased after version {self.version}")
+        if len(batch.groups) < 1 or len(batch.groups) > sizes.max_groups:
+            watch.fail("I13", f"a batch of {len(batch.groups)} groups; at most {sizes.max_groups} are wanted")
+        if len(ids) != len(set(ids)):
+            watch.fail("I4", f"a batch names an attempt twice: {ids}")
+
+    def release(self, batch: Batch) -> None:
+        """Take a batch back."""
+        if self._watch.dead:
+            return
+        self._watch.note("release", update=batch.update)
+        self._inner.release(batch)
+
+    def trained(self, batch: Batch, version: Version, *args: Any, **options: Any) -> None:
+        """Mark as trained; the update must have happened, once, on nothing stale."""
+        watch = self._watch
+        if watch.dead:
+            return
+        watch.note("trained", update=batch.update, version=version)
+        self.ended.update((t.attempt.id, _TRAINED) for t in batch.trajectories)
+        self._inner.trained(batch, version, *args, **options)
+        self._check_staleness(batch)
+        if version != self.version + 1 or version != batch.update:
+            watch.fail("I6", f"version {version} of update {batch.update} was committed after {self.version}")
+        if version > watch.updated:
+            watch.fail("I6", f"version {version} was committed, but the learner has made {watch.updated}")
+        self.version = version
+        self.consumed.update(t.attempt.id for t in batch.trajectories)
+        doubled = [number for number, times in self.consumed.items() if times > 1]
+        if doubled:
+            watch.fail("I4", f"attempts {doubled} were trained twice")
+        watch.progress = watch.time()
+
+    def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+        """Mark as dropped."""
+        if self._watch.dead:
+            return
+        self._watch.note("drop", attempts=[t.attempt.id for t in trajectories], reason=reason)
+        self.ended.update((t.attempt.id, _DROPPED) for t in trajectories)
+        self._inner.drop(trajectories, reason)
+        if reason in (Drop.LOST, Drop.UNDONE):
+            self._watch.fail("I3", f"attempts {[t.attempt.id for t in trajectories]} are dropped as {reason}")
+        if reason is Drop.UNUSED and not self._watch.ending():
+            self._watch.fail("I13", f"attempts {[t.attempt.id for t in trajectories]} go unused before the end")
+        if (reason is Drop.MASKED) != all(t.masked for t in trajectories):
+            self._watch.fail("I2", f"attempts {[t.attempt.id for t in trajectories]} were dropped as {reason}")
+
+    def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
+        """Mark as dropped what could not be read back: no file was torn, so there is nothing."""
+        self._watch.fail("I3", f"attempts {list(attempts)} were stored, and are given up as {reason} after a crash")
+
+    def eligible(self, group: Group) -> None:
+        """Mark as eligible."""
+        self._inner.eligible(group)
+
+    def settle(self, source: Resumable, *, now: bool = False) -> None:
+        """Let the store write."""
+        self._inner.settle(source, now=now)
+
+    def suspend(self) -> None:
+        """Let the store keep nothing more: what it is told from now on it does not hear."""
+        self._inner.suspend()
+        if isinstance(self._inner, SqlStore):
+            self._watch.dead = True
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._inner.close()
+
+    def _check_reward(self, trajectory: Trajectory) -> None:
+        watch, attempt = self._watch, trajectory.attempt
+        score = watch.scores.pop(attempt.seed, None)
+        if trajectory.reward != score:
+            watch.fail("R7", f"attempt {attempt.id} has reward {trajectory.reward}; its desktop was scored {score}")
+        if not trajectory.masked == (trajectory.ending in MASKED) == (trajectory.cause is not None):
+            watch.fail("R7", f"attempt {attempt.id}: {trajectory.ending}, {trajectory.reward}, {trajectory.cause}")
+
+    def _check_turns(self, trajectory: Trajectory) -> None:
+        watch, attempt = self._watch, trajectory.attempt
+        replies = watch.replies.pop(attempt.id, [])
+        turns = [turn.reply for turn in trajectory.turns]
+        if trajectory.ending is Ending.CANCELLED:
+            return  # its turns are gone
+        # A reply that came in the instant in which its attempt was ended is in no turn.
+        if turns != replies[: len(turns)] or len(replies) - len(turns) > (1 if trajectory.masked else 0):
+            watch.fail("I7", f"attempt {attempt.id} has {len(turns)} turns, not those of its {len(replies)} replies")
+        if len(turns) > attempt.turn_limit:
+            watch.fail("I2", f"attempt {attempt.id} took {len(turns)} turns, {attempt.turn_limit} were allowed")
+
+    def _check_staleness(self, batch: Batch) -> None:
+        rule = self._watch.config.curation.staleness
+        if rule.bound is None:
+            return
+        for group in batch.groups:
+            for t in group.trajectories:
+                if t.attempt.group != group.id:
+                    continue  # a stored success: the pool's rule, not this one
+                made = t.oldest_version if rule.measured_by == "oldest" else t.newest_version
+                if batch.version - made > rule.bound:
+                    self._watch.fail(
+                        "I5", f"attempt {t.attempt.id}, made by version {made}, is in a batch of {batch.version}"
+                    )

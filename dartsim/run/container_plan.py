@@ -1,0 +1,67 @@
+"""What each real desktop's container of a configuration would run, and on which engines; it needs no extra."""
+
+from __future__ import annotations
+
+import logging
+
+from dartsim.config import Config
+from dartsim.config.schema import DesktopConfig, DesktopHostConfig
+from real.containers import ContainerSpec, HostSettings, Kvm, Limits, kvm_state, official_spec
+from real.containers.official import IMAGE
+
+logger = logging.getLogger(__name__)
+
+
+def host_settings(settings: DesktopConfig) -> list[HostSettings]:
+    """Return how the configured engines are reached."""
+    configured = list(settings.hosts.values()) or [DesktopHostConfig()]
+    return [
+        HostSettings(
+            url=host.url,
+            capacity=host.max_desktops,
+            bind_address=host.bind,
+            address=host.address,
+            starts_at_once=settings.concurrent_starts,
+        )
+        for host in configured
+    ]
+
+
+def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
+    """Return what a desktop's container runs.
+
+    Args:
+        config: The configuration.
+        look: Whether to see that OSWorld's disk is there, if the engines are on this machine.
+
+    Raises:
+        ConfigError: If the disk is not there, or packages of a skeleton are missing.
+    """
+    desktop = config.desktop
+    limits = Limits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
+    if config.backend.desktops == "osworld":
+        assert desktop.disk is not None, "checked by dartsim.config.rules"
+        local = all(host.local for host in host_settings(desktop))
+        kvm = kvm_state(Kvm(desktop.kvm), local=local)
+        if not local and Kvm(desktop.kvm) is Kvm.AUTO:
+            logger.warning(
+                'desktop.kvm = "auto" cannot look at another machine, so KVM is off and desktops are 5 to 20 times '
+                'slower: set desktop.kvm = "on" if all engines have it, else "off"'
+            )
+        return official_spec(
+            desktop.disk, kvm=kvm.use, limits=limits, local=look and local, image=desktop.image or IMAGE
+        )
+    from real.desktop import desktop_spec
+
+    return desktop_spec(
+        desktop.variant,
+        width=desktop.width,
+        height=desktop.height,
+        memory_mib=desktop.memory_mib,
+        cpus=desktop.cpus,
+        pids=desktop.pids,
+        shm_mib=desktop.shm_mib,
+        image=desktop.image,
+        office=desktop.office,
+        action_pause_seconds=desktop.action_pause_seconds,
+    )

@@ -1,0 +1,121 @@
+"""Still charts for pages: panels of lines or bars with error bars, side by side, as SVG by matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+COLOURS = ("#4269d0", "#e07b00", "#3ca951", "#b83a2f", "#8a5cc4", "#6c7a89")
+MARKERS = "os^Dv*"
+"""Of the series, in order: told apart in print as well."""
+
+WIDTH, HEIGHT = 3.8, 3.0
+"""Of a panel, inches."""
+
+STYLE: Any = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "font.size": 9,
+    "grid.color": "#ddd",
+    "svg.fonttype": "none",  # words stay words
+    "svg.hashsalt": "dartsim",  # the same figures are the same file
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line, or the bars of one colour: a point at each x, with half-widths (None: no error bar)."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    widths: Sequence[float | None]
+    colour: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        title: Above it.
+        x_title: Below it.
+        series: What is drawn.
+        ticks: Places on the x axis, with their words; for bars, 0, 1, 2 and so on.
+        bars: Bars instead of lines.
+        log_x: Whether x is spaced by its logarithm.
+        marks: Upright lines, with their words.
+    """
+
+    title: str
+    x_title: str
+    series: Sequence[Series]
+    ticks: Sequence[tuple[float, str]]
+    bars: bool = False
+    log_x: bool = False
+    marks: Sequence[tuple[float, str]] = ()
+
+
+def draw(title: str, panels: Sequence[Panel], *, tilt: bool = False) -> str:
+    """Return the panels side by side as one SVG, with one legend for all.
+
+    Args:
+        title: What the picture shows.
+        panels: From left to right.
+        tilt: Words on the x axis lean, because they are long.
+    """
+    # Imported here: pages without a picture need no matplotlib.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * len(panels), HEIGHT + (1.0 if tilt else 0.0)), layout="constrained")
+        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            _panel(axes, panel, tilt=tilt)
+        handles = {label: handle for axes in figure.axes for handle, label in zip(*_legend(axes), strict=True)}
+        if len(handles) > 1:
+            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+        written = StringIO()
+        figure.savefig(written, format="svg", metadata={"Title": title, "Date": None, "Creator": None})
+    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
+
+
+def _legend(axes: Any) -> tuple[list[Any], list[str]]:
+    handles, labels = axes.get_legend_handles_labels()
+    return handles, labels
+
+
+def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
+    """Draw one pair of axes."""
+    places = [x for series in panel.series for x in series.xs]
+    beside = len(panel.series) if len(places) > len(set(places)) else 1  # bars that share a place stand side by side
+    for number, series in enumerate(panel.series):
+        colour, errors = COLOURS[series.colour], [width or 0.0 for width in series.widths]
+        if panel.bars:
+            room = 0.76 / beside
+            xs = [x + room * (number % beside - (beside - 1) / 2.0) for x in series.xs]
+            axes.bar(xs, series.ys, room, yerr=errors, color=colour, label=series.name, ecolor="#333")
+        else:
+            marker = MARKERS[series.colour]
+            axes.errorbar(series.xs, series.ys, errors, color=colour, marker=marker, ms=4, label=series.name)
+    if panel.log_x:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks([value for value, _ in panel.ticks], [words for _, words in panel.ticks])
+    if tilt:
+        axes.tick_params("x", rotation=40)
+        for label in axes.get_xticklabels():
+            label.set_horizontalalignment("right")
+    for value, words in panel.marks:
+        axes.axvline(value, color="#555", linestyle=":")
+        axes.annotate(words, (value, 1.0), (3, -9), xycoords=("data", "axes fraction"), textcoords="offset points")
+    axes.set_ylim(bottom=0.0)
+    axes.set_title(panel.title, loc="left")
+    axes.set_xlabel(panel.x_title)

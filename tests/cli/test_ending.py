@@ -1,0 +1,168 @@
+"""How commands end that something else ends, and what they say off a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dartsim.cli import app, compare, console
+from dartsim.config import load, to_toml
+from dartsim.errors import ConfigError
+from dartsim.run.execute import refuse_used
+from dartsim.run.lock import held
+from dartsim.run.resume import _refuse_hours
+from dartsim.trace.rundir import CONFIG, read_run
+
+SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    return int(ended.value.code or 0)
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def terminate(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10.0)  # the signal's handler ends it
+
+
+def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_path):
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    process = subprocess.Popen(
+        [COMMAND[0], "-c", ignoring + COMMAND[2], "run", *SMALL, "--hours", "2000", "--out", "cut"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started = tmp_path / "cut" / "snapshots.jsonl"
+    while not (started.exists() and started.stat().st_size):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 143, said
+    assert "to go on: dartsim resume cut" in said
+    assert json.loads((tmp_path / "cut" / "summary.json").read_text())["interrupted"] is True
+
+
+@pytest.mark.parametrize(("ended", "code"), [(interrupt, 130), (terminate, 143)])
+def test_what_is_interrupted_says_so_and_what_to_do(monkeypatch, capsys, ended, code):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("dartsim.cli.ending._terminated", False)
+    monkeypatch.setattr("dartsim.run.execute.execute", ended)
+    assert dartsim(monkeypatch, "run", "--preset", "dart", "--out", "new") == code
+    assert "interrupted before the run began" in capsys.readouterr().err
+    Path("begun").mkdir()
+    (Path("begun") / CONFIG).write_text("")
+    assert dartsim(monkeypatch, "run", "--preset", "dart", "--out", "begun") == code
+    assert "to go on: dartsim resume begun" in capsys.readouterr().err
+    monkeypatch.setattr(compare, "run_jobs", ended)
+    assert dartsim(monkeypatch, "compare", "dart", "coupled", "--out", "both") == code
+    assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
+    monkeypatch.setattr("dartsim.cli.fuzz._search", ended)
+    assert dartsim(monkeypatch, "fuzz", "--processes", "1") == code
+    assert "interrupted: nothing was written" in capsys.readouterr().err
+    monkeypatch.setattr("dartsim.config.presets", ended)
+    assert dartsim(monkeypatch, "presets") == code
+    assert "interrupted" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_an_error_of_one_line_and_a_reader_that_has_gone_is_none():
+    asked = [*COMMAND, "faults", "--json", "-"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: the output could not be written: No space left on device\n"
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        done = subprocess.run(asked, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_off_a_terminal_nothing_is_wrapped_unless_columns_says_so(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    path = "a/long/path" * 30
+    written = io.StringIO()
+    console._Console(file=written).print(f"error: {path} is no run's folder")
+    assert written.getvalue() == f"error: {path} is no run's folder\n"
+    monkeypatch.setenv("COLUMNS", "40")
+    written = io.StringIO()
+    console._Console(file=written).print("word " * 30)
+    assert max(map(len, written.getvalue().splitlines())) <= 40
+
+
+def test_names_to_be_typed_are_whole_in_narrow_tables(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert dartsim(monkeypatch, "profiles") == 0
+    assert "desktop-small" in capsys.readouterr().out
+    assert dartsim(monkeypatch, "presets") == 0
+    first = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines()]
+    assert {"areal-eta0", "dart-measured", "osworld-16gpu"} <= set(first)
+
+
+def test_choices_and_flags_are_told_in_the_users_words(monkeypatch, capsys):
+    assert dartsim(monkeypatch, "run", "--faults", "hostil") == 2
+    said = capsys.readouterr().err
+    assert "'hostil' is not one of 'none'" in said
+    assert "Value error" not in said
+    assert dartsim(monkeypatch, "run", "--help") == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "--dry-run" in line and "Only" in line]
+    assert "bool" not in line
+
+
+def test_a_file_for_json_is_tried_before_anything_runs(monkeypatch, capsys):
+    monkeypatch.setattr("dartsim.run.execute.execute", interrupt)
+    kept = Path("kept.json")
+    kept.write_text("{}")
+    assert dartsim(monkeypatch, "run", "--preset", "dart", "--json", "/proc/x.json") == 2
+    assert "--json /proc/x.json cannot be written" in capsys.readouterr().err
+    assert dartsim(monkeypatch, "run", "--preset", "dart", "--json", "kept.json") == 130
+    assert dartsim(monkeypatch, "run", "--preset", "dart", "--json", "new.json") == 130
+    assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)
+
+
+def test_status_of_a_run_of_which_nothing_has_happened(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("COLUMNS", "500")  # nothing is wrapped
+    (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
+    with held(tmp_path):
+        assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
+        assert json.loads(capsys.readouterr().out)["state"] == "starting"
+        with pytest.raises(ConfigError, match="is held by a process that runs it now"):
+            refuse_used(tmp_path)
+    assert dartsim(monkeypatch, "status", str(tmp_path)) == 0
+    assert f"`dartsim resume {tmp_path}` begins it" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="did not come to its end"):
+        refuse_used(tmp_path)
+    with pytest.raises(ConfigError, match=r"has not ended.*dartsim resume"):
+        read_run(tmp_path)
+
+
+def test_too_few_hours_are_told_what_would_be_enough():
+    with pytest.raises(ConfigError, match=r"is at 134\.81 h of 400 h; .*above that, not 134\.4, or be left out"):
+        _refuse_hours(Path("crashed"), 134.4, 134.814, 400.0)
+    with pytest.raises(ConfigError, match=r"has finished its 4 hours; .*--hours 8$"):
+        _refuse_hours(Path("done"), 4.0, 4.00285, 4.0)
+    _refuse_hours(Path("done"), 4.1, 4.00285, 4.0)

@@ -1,0 +1,162 @@
+"""The loop closed without noise: a run of a known cluster, its timings, their profile, and the figures of its twin."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dartsim.config import load
+from dartsim.config.load import from_tree, merge
+from dartsim.run import simulation
+from dartsim.run.measuring import measure, outcomes, read_timings
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from dartsim.run.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings
+from dartsim.run.twin import compare, twin
+from dartsim.sim.batch_engine import BatchEngine
+from dartsim.sim.outcomes import Recorded
+
+SIX = (
+    "trajectories_per_minute",
+    "trained_turns_per_minute",
+    "env_utilization",
+    "gpu_utilization",
+    "staleness_mean",
+    "minutes_per_version",
+)
+
+CLUSTER = {
+    "hosts": {"count": 1, "cores": 1024.0, "memory_gib": 1024.0, "concurrent_starts": 64},
+    "env": {
+        "profile": "desktop-small",
+        "latency": {
+            "start": 0.0,
+            "boot": {"kind": "gamma", "mean_seconds": 3.0, "k": 9.0},
+            "setup": {"kind": "gamma", "mean_seconds": 2.0, "k": 9.0},
+            "step": {"kind": "gamma", "mean_seconds": 1.5, "k": 16.0},
+            "evaluate": 0.5,
+            "teardown": 0.5,
+        },
+    },
+    "learner": {"fixed_seconds": 15.0, "turn_seconds": 0.15},
+}
+BUSY = {"learner": {"fixed_seconds": 30.0, "turn_seconds": 0.3}}
+ENGINE = {"batch_seconds": 0.8, "request_seconds": 0.1, "reload_seconds": 4.0, "overhead_seconds": 0.0}
+SPREAD = {"kind": "gamma", "mean_seconds": 1.0, "k": 16.0}
+REAL = {"desktops": "desktop", "learner": "local"}
+TASKS = {"source": "desktop", "desktop": "panel", "count": 256}
+ROLLOUT = {"num_envs": 12, "num_workers": 2, "max_turns": 8, "warm_envs": 0}
+OUTCOMES = {"mean_success": 0.4, "success_turns_mean": 4.0, "failure_turns_mean": 6.0}
+SPREADS = {"success_turns_sd": 2.0, "failure_turns_sd": 2.0, "task_length_sd": 0.1}
+
+
+def configured(tree):
+    return from_tree(merge(load(preset_name="desktop").model_dump(), tree))
+
+
+def both(model, cluster, workers, hours, seed=4):
+    """Return a run's configuration as it is, virtual, and as if it had been real."""
+    engine = {**ENGINE, "model": model, "batch_spread": SPREAD, "prefix_cache": False}
+    shared = {
+        "run": {"hours": hours, "seed": seed},
+        "rollout": ROLLOUT,
+        "cluster": {**CLUSTER, **cluster, "engine": engine},
+        "surrogate": {**OUTCOMES, **SPREADS},
+    }
+    virtual = {
+        "backend": {"desktops": "sim", "workers": "sim", "learner": "sim"},
+        "tasks": {"source": "generated", "count": 256},
+        "policy": {"kind": "surrogate"},
+    }
+    real = {**shared, "backend": {**REAL, "workers": workers}, "tasks": TASKS}
+    return configured({**shared, **virtual}), configured(real)
+
+
+def timed(config, path, monkeypatch):
+    """Run a virtual configuration, and write its timings as a run by the clock does."""
+    made = {name: getattr(simulation, name) for name in ("provider", "workers", "learner")}
+    finish = BatchEngine._finish
+
+    with Timings.open(path) as timings:
+
+        def workers(*given, **options):
+            engines = made["workers"](*given, **options)
+            for number, engine in enumerate(engines):
+                engine.engine.number = number
+            return [TimedPut(number, engine, timings) for number, engine in enumerate(engines)]
+
+        def finished(engine):
+            batch = engine._batch or []
+            timings.worker(engine.number, "batch", engine.env.now - engine.began, 0.0, len(batch))
+            finish(engine)
+
+        def begun(engine):
+            before = engine._batch
+            begin(engine)
+            if engine._batch is not before:
+                engine.began = engine.env.now
+
+        begin = BatchEngine._begin
+        with monkeypatch.context() as patch:
+            patch.setattr(simulation, "provider", lambda *given: TimedDesktops(made["provider"](*given), timings))
+            patch.setattr(simulation, "learner", lambda *given: TimedLearner(made["learner"](*given), timings))
+            patch.setattr(simulation, "workers", workers)
+            patch.setattr(BatchEngine, "_finish", finished)
+            patch.setattr(BatchEngine, "_begin", begun)
+            return run_simulation(models(config), on_start=lambda trace: trace.watchers.append(timings.attempt)).figures
+
+
+class TimedPut(TimedWorker):
+    """A worker in this process, which notes apart how long it takes to put weights in."""
+
+    async def load(self, weights, mode):
+        still = self._inner.engine.stands_still_in
+        begun = asyncio.get_running_loop().time()
+        await super().load(weights, mode)
+        seconds = asyncio.get_running_loop().time() - begun - still
+        self._timings.worker(self._index, "put", seconds, 0.0, 0)
+
+
+def errors_of(tmp_path, monkeypatch, model, workers, cluster, hours):
+    """Return the relative errors of a twin, and how many updates its run had."""
+    virtual, real = both(model, cluster, workers, hours)
+    figures = timed(virtual, tmp_path, monkeypatch)
+    found = twin(real, measure(real, read_timings(tmp_path)), figures, tmp_path / TIMINGS)
+    assert found.backend.virtual
+    errors = {check.figure: check.relative_error for check in compare(figures, run_simulation(models(found)).figures)}
+    return {name: errors[name] for name in SIX}, figures["total_updates"]
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "cluster"), [("batch", "local", {}), ("shared", "vllm", BUSY)], ids=["local", "server"]
+)
+def test_a_run_of_a_known_cluster_is_predicted_from_its_own_timings(tmp_path, monkeypatch, model, workers, cluster):
+    errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=0.6)
+    assert num_updates >= 15
+    assert max(map(abs, errors.values())) < 0.05, errors
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cluster", [{}, BUSY], ids=["trainer-waits", "trainer-bound"])
+@pytest.mark.parametrize(("model", "workers"), [("batch", "local"), ("shared", "vllm")])
+def test_a_longer_one_is_predicted_closer(tmp_path, monkeypatch, model, workers, cluster):
+    """An update more or less at the end is 5 % of twenty, and 1 % of a hundred."""
+    errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=4.0)
+    assert num_updates >= 90
+    assert max(map(abs, errors.values())) < 0.03, errors
+
+
+def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
+    virtual, _ = both("batch", {}, "local", 0.1)
+    ended = []
+    kept = Timings.attempt
+    monkeypatch.setattr(Timings, "attempt", lambda self, trajectory: (ended.append(trajectory), kept(self, trajectory)))
+    timed(virtual, tmp_path, monkeypatch)
+    found = outcomes(read_timings(tmp_path))
+    scored = [each for each in ended if each.reward is not None]
+    assert len(scored) > 20
+    for each in scored:
+        attempt = each.attempt
+        wanted = Recorded(attempt.group, attempt.index, len(each.turns), success=each.reward > 0)
+        assert found.of(attempt) == wanted
