@@ -39,7 +39,7 @@ FULL: dict[str, Any] = {
     "gap_attempts": 60,
     "density": (8, 16, 32),
     "density_turns": 15,
-    "density_seconds": 150.0,
+    "density_seconds": 100.0,
     "density_attempts": None,
     "think_seconds": 1.0,
     "kills": 1000,

@@ -31,7 +31,7 @@ from real.containers.engine import connect
 from real.containers.errors import ContainerFault
 from real.osworld.transport import Timeouts
 
-MEAN_WAIT_SECONDS = 0.4
+MEAN_WAIT_SECONDS = 0.5
 """Between two kills; exponential."""
 LIFE_SECONDS = 3600.0
 SHAPE: dict[str, Any] = {
