@@ -145,7 +145,7 @@ def test_a_file_for_json_is_tried_before_anything_runs(monkeypatch, capsys):
 
 
 def test_status_of_a_run_of_which_nothing_has_happened(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("COLUMNS", "500")  # nothing is wrapped
+    monkeypatch.setattr("dartsim.cli.console.out._width", 500)  # nothing is wrapped
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
     with held(tmp_path):
         assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
