@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -16,14 +15,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 from dartsim.errors import LearnerFault
 from real.fsdp.spread import FsdpSettings
+from real.parent import end_with
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.2
 _STOP_SECONDS = 10.0
@@ -159,7 +158,7 @@ class RankGroup:
                         stdout=log,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        preexec_fn=_end_with_parent,
+                        preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
                     )
             except OSError as error:
                 started.append(error)
@@ -248,8 +247,3 @@ def rank_variables(settings: FsdpSettings) -> dict[str, str]:
         return {**seen, "GLOO_SOCKET_IFNAME": "lo"}
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if settings.interface else ()
     return {**seen, **dict.fromkeys(names, settings.interface)}
-
-
-def _end_with_parent() -> None:
-    """In the child: ask the kernel for SIGTERM when the parent's thread ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -10,7 +10,6 @@ The first rank talks to the driver, a JSON object a line, and tells the others. 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -20,25 +19,25 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+from real.parent import end_with
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with(os.getppid(), signal.SIGKILL)
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from dartsim.errors import LearnerFault  # noqa: E402
-from real.fsdp import checkpoint  # noqa: E402
-from real.fsdp.peers import Ranks  # noqa: E402
-from real.fsdp.settings import Setup  # noqa: E402
-from real.fsdp.sharding import gathered, shard  # noqa: E402
-from real.fsdp.wire import read_turns_from, write_tensor  # noqa: E402
-from real.gradient_steps import GradientSteps  # noqa: E402
-from real.vlm.export import export_weights  # noqa: E402
-from real.vlm.lora import add_lora  # noqa: E402
-from real.vlm.model import build, one_thread  # noqa: E402
+from dartsim.errors import LearnerFault
+from real.fsdp import checkpoint
+from real.fsdp.peers import Ranks
+from real.fsdp.settings import Setup
+from real.fsdp.sharding import gathered, shard
+from real.fsdp.wire import read_turns_from, write_tensor
+from real.gradient_steps import GradientSteps
+from real.vlm.export import export_weights
+from real.vlm.lora import add_lora
+from real.vlm.model import build, one_thread
 
 _FOREVER = timedelta(days=365)
 """Ranks wait for batches as long as it takes; it is the driver that gives up on them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import re
@@ -12,6 +11,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -20,11 +20,10 @@ from real.inference.client import EngineClient
 from real.inference.errors import EngineStartFailed
 from real.inference.options import EngineOptions
 from real.inference.site import write_site
+from real.parent import end_with
 
 logger = logging.getLogger(__name__)
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _TAIL_LINES = 20
 _BEGIN = "---- start "
 _NAMED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
@@ -212,7 +211,7 @@ class LocalEngine:
                     stdout=log,
                     stderr=asyncio.subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_end_with_parent,
+                    preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
                 )
             except OSError as error:
                 raise EngineStartFailed(
@@ -264,11 +263,6 @@ def free_port(host: str) -> int:
         if port not in _GIVEN:
             _GIVEN.append(port)
             return port
-
-
-def _end_with_parent() -> None:
-    """In the child: ask the kernel for SIGTERM when the parent dies."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _signal(group: int, number: int) -> None:
