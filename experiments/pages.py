@@ -419,13 +419,29 @@ def router(figures: dict[str, Any]) -> str:
     return table(head, rows) + "\n" + about
 
 
-def real_loop(figures: dict[str, Any]) -> str:
-    """The whole loop for real, measured and predicted, and what it learned and lost."""
+def twin_table(figures: dict[str, Any]) -> str:
+    """A real run, measured and predicted."""
     rows = []
     for name, measured in figures["measured"].items():
         predicted, error = figures["predicted"][name], figures["relative_error"][name]
         cells = ["–" if value is None else f"{value:.4g}" for value in (measured, predicted)]
         rows.append([name.replace("_", " "), *cells, "–" if error is None else f"{error:+.1%}"])
+    return table(["figure", "measured", "predicted", "error"], rows) + "\n"
+
+
+def real_profile(figures: dict[str, Any]) -> str:
+    """A run on real desktops, measured and predicted."""
+    settings = figures["config"]
+    about = (
+        f"{settings['rollout']['num_envs']} desktops, {60.0 * settings['run']['hours']:g} minutes, "
+        f"{figures['runs'][0]['num_updates']} updates. "
+        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load {figures['load_average']:.1f} at its begin.\n"
+    )
+    return twin_table(figures) + about
+
+
+def real_loop(figures: dict[str, Any]) -> str:
+    """The whole loop for real, measured and predicted, and what it learned and lost."""
     about = (
         f"Engines: {figures['engines']}; {60.0 * figures['config']['run']['hours']:g} minutes, seeds "
         f"{', '.join(map(str, figures['seeds']))}: success on held-out tasks {figures['success_rate_first']:.1%} → "
@@ -433,7 +449,7 @@ def real_loop(figures: dict[str, Any]) -> str:
         f"{figures['lost_requests']} were lost; a change of weights took {figures['sync_seconds_p50']:.2f} s (median). "
         f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load {figures['load_average']:.1f}.\n"
     )
-    return table(["figure", "measured", "predicted", "error"], rows) + "\n" + about
+    return twin_table(figures) + about
 
 
 def crashes() -> str:
@@ -495,6 +511,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-provenance": ablation_provenance,
     "history-images": history_images,
     "desktop-times": desktop_times,
+    "desktop-twin": lambda: real_profile(recorded("real_profile_desktop")),
     "desktop-density": desktop_density,
     "desktop-kills": desktop_kills,
     "fault-kinds-osworld": lambda: table(*kinds_rows(osworld=True)),

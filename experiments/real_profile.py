@@ -8,6 +8,7 @@ python -m experiments.real_profile --quick                          the same key
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -32,9 +33,9 @@ MINUTES = {"mock": 6.0, "desktop": 15.0}
 QUICK_MINUTES = {"mock": 0.2, "desktop": 0.6}
 
 
-def config(backend: str, num_envs: int | None, seed: int, quick: bool) -> Config:
+def config(backend: str, num_envs: int | None, seed: int, quick: bool, minutes: float | None = None) -> Config:
     """Return the real run's configuration; it ends by time alone, so that the twin can last as long."""
-    minutes = (QUICK_MINUTES if quick else MINUTES)[backend]
+    minutes = minutes or (QUICK_MINUTES if quick else MINUTES)[backend]
     changes = [
         f"backend.desktops={backend}",
         "backend.workers=local",
@@ -77,18 +78,19 @@ def run_seed(real: Config) -> Figures:
         }
 
 
-def measure(options: Options, *, backend: str, num_envs: int | None) -> Figures:
+def measure(options: Options, *, backend: str, num_envs: int | None, minutes: float | None = None) -> Figures:
     """Run all seeds, one after the other: a real run needs the machine for itself."""
-    runs = []
+    runs, load = [], os.getloadavg()[0]
     for seed in range(options.seeds):
-        runs.append(run_seed(config(backend, num_envs, seed, options.quick)))
+        runs.append(run_seed(config(backend, num_envs, seed, options.quick, minutes)))
         options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
     checks = [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
     return {
         "backend": backend,
         **as_json(checks),
         "runs": runs,
-        "config": config(backend, num_envs, 0, options.quick).model_dump(mode="json"),
+        "load_average": round(load, 2),
+        "config": config(backend, num_envs, 0, options.quick, minutes).model_dump(mode="json"),
     }
 
 
@@ -112,11 +114,12 @@ def main(argv: Sequence[str] | None = None) -> Figures:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--backend", choices=sorted(PRESETS), default="mock")
     parser.add_argument("--num-envs", type=int)
+    parser.add_argument("--minutes", type=float)
     own, rest = parser.parse_known_args(argv)
     num_envs = 8 if own.backend == "desktop" and own.num_envs is None else own.num_envs
     return run_experiment(
-        "real_profile",
-        partial(measure, backend=own.backend, num_envs=num_envs),
+        "real_profile" if own.backend == "mock" else f"real_profile_{own.backend}",
+        partial(measure, backend=own.backend, num_envs=num_envs, minutes=own.minutes),
         show,
         about=str(__doc__),
         seeds=1,
