@@ -435,7 +435,8 @@ def real_profile(figures: dict[str, Any]) -> str:
     about = (
         f"{settings['rollout']['num_envs']} desktops, {60.0 * settings['run']['hours']:g} minutes, "
         f"{figures['runs'][0]['num_updates']} updates. "
-        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load {figures['load_average']:.1f} at its begin.\n"
+        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, "
+        f"load {figures['load_average']:.1f} at its begin.\n"
     )
     return twin_table(figures) + about
 

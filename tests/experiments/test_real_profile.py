@@ -27,7 +27,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch):
     pytest.importorskip("torch", reason="needs the extra `train`")
     full = real_profile.config
 
-    def small(backend: str, num_envs: int | None, seed: int, quick: bool) -> Config:
+    def small(backend: str, num_envs: int | None, seed: int, quick: bool, minutes: float | None) -> Config:
         changes = {"run": {"hours": 0.0008}, "tasks": {"count": 64, "held_out": 8}, "rollout": {"num_envs": 4}}
         batch = {"groups": {"drop_all_failed": False}, "batch": {"min_groups": 1, "max_groups": 1}}
         return from_tree(merge(full(backend, num_envs, seed, quick).model_dump(), {**changes, "curation": batch}))
