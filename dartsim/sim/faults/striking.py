@@ -91,8 +91,8 @@ class Hazards:
         blow: Blow | None = None
         for fault in self._calls:
             seconds = fault.look(now, self._target, self._members)
-            if seconds is not None:
-                self._faults.count(fault.kind)
+            if seconds is not None and (blow is None or blow.kind is None or fault.kind.effect in _TOGETHER):
+                self._faults.count(fault.kind)  # of several that end a call only the first does
                 blow = _with(blow, fault.kind, seconds)
         for kind, spells in self._spells:
             if not spells.at(now):
@@ -113,6 +113,10 @@ class Hazards:
                 self._faults.notice(kind, spells)
                 return kind
         return None
+
+
+_TOGETHER = frozenset({Effect.LATER, Effect.SLOWER})
+"""Effects that come on top of each other, and of any other."""
 
 
 def _with(blow: Blow | None, kind: FaultKind, amount: float) -> Blow:
