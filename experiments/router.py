@@ -335,10 +335,8 @@ def show(figures: dict[str, Any], console: Console) -> None:
         table.add_row(f"{row['live']:,}", *cells)
     console.print(table)
     console.print(
-        "turns at once; CPU ms a turn of each client, and of ours over the cheaper bare loop; throughput kept of"
-    )
-    console.print(
-        f"the faster one, at once and at {figures['reply_seconds']:g} s a reply; share of what such replies allow"
+        "turns at once; CPU ms a turn of each client, and of ours over the cheaper bare loop; throughput kept of the "
+        f"faster one, at once and at {figures['reply_seconds']:g} s a reply; share of what such replies allow"
     )
     for one in figures["not_met"]:
         console.print(f"not met at {one['live']:,} turns at once: {one['figure']} = {one['value']:.4g}")
