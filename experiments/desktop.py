@@ -154,12 +154,14 @@ def _density(image: str, plan: dict[str, Any], folder: Path, number: int) -> dic
             )
             # Their first starts, all at once, are not what a run is like.
             first = after_warmup(cluster.trace.snapshots, 0.25)
-            rates = figures(first, cluster.trace.snapshots[-1])
+            last = cluster.trace.snapshots[-1]
+            rates = figures(first, last)
+            scored = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)  # not those cut off by the end
             return {
                 "num_desktops": number,
                 "steps_per_minute": round(rates["generated_turns_per_minute"], 1),
                 "utilization": round(rates["env_utilization"], 4),
-                "attempts_per_minute": round(rates["trajectories_per_minute"], 2),
+                "scored_per_minute": round(60.0 * scored / (last.time - first.time), 2),
                 "desktop_shares": {name: round(share, 4) for name, share in rates["desktop_shares"].items() if share},
                 "faults": {name: int(n) for name, n in sorted(counts.items()) if name.startswith(("fault/", "cause/"))},
             }

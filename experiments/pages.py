@@ -329,7 +329,6 @@ def desktop_density() -> str:
             str(entry["num_desktops"]),
             f"{entry['steps_per_minute']:.0f}",
             f"{entry['utilization']:.0%}",
-            f"{entry['attempts_per_minute']:.1f}",
             str(sum(number for name, number in entry["faults"].items() if name != "cause/run ended")),
         ]
         for entry in figures["density"]
@@ -340,7 +339,7 @@ def desktop_density() -> str:
         f"{machine['logical_cores']} cores ({machine['cpu_model']}), {machine['memory_gib']:g} GiB, load average "
         f"{load['before'][0]:g} when it began (commit `{(figures['commit']['id'] or 'none')[:12]}`).\n"
     )
-    return table(["desktops", "steps/min", "utilization", "attempts/min", "faults"], rows) + "\n" + about
+    return table(["desktops", "steps/min", "utilization", "faults"], rows) + "\n" + about
 
 
 def desktop_kills() -> str:
