@@ -167,7 +167,7 @@ class UiTars(Grammar):
             case Press(key) if key not in ("space",):
                 return f"press(key={_quoted(key)})"
             case Press(key) | Hotkey((key,)):
-                return f"{'press' if isinstance(action, Press) else 'hotkey'}(key='{key}')"
+                return f"{'press' if isinstance(action, Press) else 'hotkey'}(key={_quoted(key)})"
             case Hotkey(keys):
                 return f"hotkey(key={_quoted(' '.join(keys))})"
             case KeyDown(key) | KeyUp(key):

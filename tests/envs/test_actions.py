@@ -82,6 +82,14 @@ def test_what_is_written_is_read_as_it_was_meant(name, data):
     assert grammar.format(grammar.parse(text)) == text
 
 
+@pytest.mark.parametrize("name", ["ui_tars", "ui_tars_absolute"])
+@pytest.mark.parametrize("key", ["'", '"', "\\"])
+def test_a_key_that_ends_a_text_is_written_as_one(name, key):
+    grammar = make_grammar(name, 112, 112)
+    for action in (Press(key), Hotkey((key,)), Hotkey(("ctrl", key))):
+        assert grammar.parse(grammar.format((action,))) == (action,)
+
+
 # What each grammar must have words for; the round trip above passes over the rest.
 COMMON = (
     Click(5, 6),
