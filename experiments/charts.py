@@ -79,17 +79,16 @@ def draw(title: str, panels: Sequence[Panel], *, tilt: bool = False) -> str:
         figure = Figure(figsize=(WIDTH * len(panels), HEIGHT + (1.0 if tilt else 0.0)), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _panel(axes, panel, tilt=tilt)
-        handles = {label: handle for axes in figure.axes for handle, label in zip(*_legend(axes), strict=True)}
+        handles = {
+            label: handle
+            for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
         if len(handles) > 1:
             figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
         written = StringIO()
         figure.savefig(written, format="svg", metadata={"Title": title, "Date": None, "Creator": None})
     return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
-
-
-def _legend(axes: Any) -> tuple[list[Any], list[str]]:
-    handles, labels = axes.get_legend_handles_labels()
-    return handles, labels
 
 
 def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,22 @@ settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True
 settings.register_profile("ci", max_examples=50, deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def dartsim():
+    """Return a function that runs the command in this process and returns its exit code."""
+
+    def run(*arguments: str) -> int:
+        from dartsim.cli import app
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["dartsim", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                app.main()
+        return int(ended.value.code or 0)
+
+    return run
 
 
 @pytest.fixture(scope="session")

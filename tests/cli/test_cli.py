@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli import app
 from dartsim.config import load, valid_keys
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -24,16 +23,8 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
 
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
-
-
-def test_a_run_leaves_its_folder_and_its_figures(monkeypatch, capsys, tmp_path):
-    assert dartsim(monkeypatch, "run", *SMALL, "--json", "figures.json") == 0
+def test_a_run_leaves_its_folder_and_its_figures(dartsim, capsys, tmp_path):
+    assert dartsim("run", *SMALL, "--json", "figures.json") == 0
     figures = json.loads(Path("figures.json").read_text())
     wanted = {
         "success_rate_initial",
@@ -69,24 +60,24 @@ def test_a_run_leaves_its_folder_and_its_figures(monkeypatch, capsys, tmp_path):
     assert "report.html" in printed
 
 
-def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(monkeypatch):
+def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(dartsim):
     hashes = []
     for number, arguments in enumerate((SMALL, SMALL, (*SMALL, "--seed", "1"))):
-        assert dartsim(monkeypatch, "run", *arguments, "--out", f"run{number}", "--json", "f.json") == 0
+        assert dartsim("run", *arguments, "--out", f"run{number}", "--json", "f.json") == 0
         hashes.append(json.loads(Path("f.json").read_text())["event_hash"])
     assert hashes[0] == hashes[1] != hashes[2]
-    assert dartsim(monkeypatch, "run", "run0/config.toml", "--json", "f.json") == 0
+    assert dartsim("run", "run0/config.toml", "--json", "f.json") == 0
     assert json.loads(Path("f.json").read_text())["event_hash"] == hashes[0]
 
 
-def test_json_to_standard_output_is_nothing_but_json(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", *SMALL, "--json", "-") == 0
+def test_json_to_standard_output_is_nothing_but_json(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["preset"] == "dart"
 
 
-def test_a_comparison_shows_one_table_and_one_page(monkeypatch, capsys):
+def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
     arguments = ("compare", "coupled", "dart", *SMALL[2:], "--out", "both", "--json", "rows.json")
-    assert dartsim(monkeypatch, *arguments) == 0
+    assert dartsim(*arguments) == 0
     rows = json.loads(Path("rows.json").read_text())
     assert [row["preset"] for row in rows] == ["coupled", "dart"]
     assert set(rows[0]) >= {
@@ -107,14 +98,14 @@ def test_a_comparison_shows_one_table_and_one_page(monkeypatch, capsys):
     }
     assert Path("both/comparison.html").stat().st_size > 100_000
     assert "ratio" in capsys.readouterr().out
-    assert dartsim(monkeypatch, *arguments) == 2
+    assert dartsim(*arguments) == 2
     assert "both exists already" in capsys.readouterr().err
 
 
-def test_a_finished_run_is_drawn_again(monkeypatch):
-    dartsim(monkeypatch, "run", *SMALL, "--out", "here")
+def test_a_finished_run_is_drawn_again(dartsim):
+    dartsim("run", *SMALL, "--out", "here")
     Path("here/report.html").unlink()
-    assert dartsim(monkeypatch, "report", "here") == 0
+    assert dartsim("report", "here") == 0
     assert Path("here/report.html").is_file()
 
 
@@ -135,27 +126,27 @@ def test_a_finished_run_is_drawn_again(monkeypatch):
         (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
     ],
 )
-def test_a_wrong_request_is_refused_before_anything_starts(monkeypatch, capsys, arguments, said):
-    assert dartsim(monkeypatch, *arguments) == 2
+def test_a_wrong_request_is_refused_before_anything_starts(dartsim, capsys, arguments, said):
+    assert dartsim(*arguments) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path("runs").exists()
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", *SMALL, "--out", "here") == 0
-    assert dartsim(monkeypatch, "run", *SMALL, "--out", "here") == 2
+def test_a_folder_that_holds_a_run_is_not_overwritten(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--out", "here") == 0
+    assert dartsim("run", *SMALL, "--out", "here") == 2
     assert "holds a run already" in capsys.readouterr().err
 
 
-def test_the_shown_configuration_can_be_run(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "config", "show", "--preset", "coupled", "--set", "rollout.num_envs=8") == 0
+def test_the_shown_configuration_can_be_run(dartsim, capsys):
+    assert dartsim("config", "show", "--preset", "coupled", "--set", "rollout.num_envs=8") == 0
     Path("shown.toml").write_text(capsys.readouterr().out)
     assert load(Path("shown.toml")) == load(preset_name="coupled", overrides=["rollout.num_envs=8"])
 
 
-def test_the_schema_shows_every_setting(monkeypatch, capsys):
+def test_the_schema_shows_every_setting(dartsim, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    assert dartsim(monkeypatch, "config", "schema", "--json", "-") == 0
+    assert dartsim("config", "schema", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Config"
     from dartsim.config.load import describe
 
@@ -164,15 +155,15 @@ def test_the_schema_shows_every_setting(monkeypatch, capsys):
     assert all(setting.meaning for setting in describe())
 
 
-def test_presets_say_where_they_come_from(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "presets", "--json", "-") == 0
+def test_presets_say_where_they_come_from(dartsim, capsys):
+    assert dartsim("presets", "--json", "-") == 0
     presets = json.loads(capsys.readouterr().out)
     assert {"coupled", "dart"} <= set(presets)
     assert all(about["title"] and about["source"] and about["departures"] for about in presets.values())
 
 
-def test_profiles_are_listed(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "profiles") == 0
+def test_profiles_are_listed(dartsim, capsys):
+    assert dartsim("profiles") == 0
     printed = capsys.readouterr().out
     assert "osworld" in printed
     assert "h100_fp8" in printed
@@ -199,7 +190,7 @@ def test_ctrl_c_ends_cleanly_with_a_report_so_far(tmp_path):
     assert (tmp_path / "cut" / "report.html").is_file()
 
 
-def test_help_shows_examples(monkeypatch, capsys):
+def test_help_shows_examples(dartsim, capsys):
     for command in ("run", "compare"):
-        assert dartsim(monkeypatch, command, "--help") == 0
+        assert dartsim(command, "--help") == 0
         assert "Examples:" in capsys.readouterr().out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra `train`")
 
-from dartsim.cli import app
 from dartsim.config import load
 from dartsim.curation import SuccessPool
 from dartsim.run.learning import learning
@@ -24,27 +22,18 @@ SHORT = (*TASKS, "--set", "rollout.num_envs=8", "--set", "run.updates=2")
 FEW = ("curation.batch.min_groups=4", "curation.batch.max_groups=4")
 
 
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(dartsim, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run's folder, whose pool has kept successes."""
     folder = tmp_path_factory.mktemp("collect") / "run"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        few = [word for setting in FEW for word in ("--set", setting)]
-        assert dartsim(monkeypatch, "run", *SHORT, *few, "--out", str(folder), "--json", "-") == 0
+    few = [word for setting in FEW for word in ("--set", setting)]
+    assert dartsim("run", *SHORT, *few, "--out", str(folder), "--json", "-") == 0
     return folder
 
 
-def collected(monkeypatch, tmp_path, *arguments: str) -> tuple[int, Path, dict]:
+def collected(dartsim, tmp_path, *arguments: str) -> tuple[int, Path, dict]:
     folder, figures = tmp_path / "pool", tmp_path / "figures.json"
-    code = dartsim(monkeypatch, "collect", *arguments, "--out", str(folder), "--json", str(figures))
+    code = dartsim("collect", *arguments, "--out", str(folder), "--json", str(figures))
     return code, folder, json.loads(figures.read_text()) if figures.exists() else {}
 
 
@@ -53,8 +42,8 @@ def config(*changes: str):
     return load(preset_name="tiny", overrides=[*settings, *FEW, *changes])
 
 
-def test_the_oracle_solves_every_task(monkeypatch, tmp_path, capsys):
-    code, folder, figures = collected(monkeypatch, tmp_path, "--oracle", "2", *TASKS)
+def test_the_oracle_solves_every_task(dartsim, tmp_path, capsys):
+    code, folder, figures = collected(dartsim, tmp_path, "--oracle", "2", *TASKS)
     assert code == 0
     assert (figures["successes"], figures["tasks"], figures["tasks_solved"], figures["attempts"]) == (24, 12, 12, 24)
     assert figures["source"] == {"kind": "oracle", "per_task": 2}
@@ -64,8 +53,8 @@ def test_the_oracle_solves_every_task(monkeypatch, tmp_path, capsys):
     assert all(turn.reply.logprobs is None for success in found.successes for turn in success.turns)
 
 
-def test_a_run_begins_with_the_oracle_s_successes_scored_by_its_first_weights(monkeypatch, tmp_path):
-    _, folder, _ = collected(monkeypatch, tmp_path, "--oracle", "1", *TASKS)
+def test_a_run_begins_with_the_oracle_s_successes_scored_by_its_first_weights(dartsim, tmp_path):
+    _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
     pools = []
     for changes in ([f"curation.pool.file={folder}"], ["curation.pool.collected_per_task=1"]):
         found = models(config(*changes))
@@ -79,8 +68,8 @@ def test_a_run_begins_with_the_oracle_s_successes_scored_by_its_first_weights(mo
             assert np.array_equal(one.observation.screenshot, other.observation.screenshot)
 
 
-def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(monkeypatch, tmp_path, run):
-    code, folder, figures = collected(monkeypatch, tmp_path, "--model", str(run), "--attempts", "6")
+def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim, tmp_path, run):
+    code, folder, figures = collected(dartsim, tmp_path, "--model", str(run), "--attempts", "6")
     assert code == 0
     assert figures["attempts"] == 72
     assert figures["source"]["version"] == 2
@@ -102,9 +91,9 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(monkeypa
         )
 
 
-def test_a_pool_of_a_file_rescues_groups_and_is_counted(monkeypatch, tmp_path):
+def test_a_pool_of_a_file_rescues_groups_and_is_counted(dartsim, tmp_path):
     """At chance most groups of two fail whole: each gets a success of the file."""
-    _, folder, _ = collected(monkeypatch, tmp_path, "--oracle", "1", *TASKS)
+    _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
     found = models(config(f"curation.pool.file={folder}", "curation.attempts.rule=fixed", "curation.attempts.most=2"))
     learned = learning(found)
     result = run_simulation(found, learning=learned)
@@ -115,9 +104,9 @@ def test_a_pool_of_a_file_rescues_groups_and_is_counted(monkeypatch, tmp_path):
     assert result.figures["total_updates"] == 2
 
 
-def test_what_a_run_kept_is_collected(monkeypatch, tmp_path, run):
+def test_what_a_run_kept_is_collected(dartsim, tmp_path, run):
     assert (run / "successes" / "pool.json").is_file()
-    code, folder, figures = collected(monkeypatch, tmp_path, "--run", str(run))
+    code, folder, figures = collected(dartsim, tmp_path, "--run", str(run))
     assert code == 0
     assert figures["attempts"] is None
     assert figures["source"]["kind"] == "run"
@@ -127,15 +116,15 @@ def test_what_a_run_kept_is_collected(monkeypatch, tmp_path, run):
     assert json.loads((run / "summary.json").read_text())["pool"]["stored_online"] > 0
 
 
-def test_unknown_tasks_are_reported(monkeypatch, tmp_path, run, capsys, caplog):
-    _, folder, _ = collected(monkeypatch, tmp_path, "--oracle", "1", *TASKS)
+def test_unknown_tasks_are_reported(dartsim, tmp_path, run, capsys, caplog):
+    _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
     found = models(config(f"curation.pool.file={folder}", "tasks.count=5"))
     learned = learning(found)
     learned.fill(SuccessPool())
     assert "successes of 7 tasks that this run has not were left out" in caplog.text
     assert len(learned.figures()["pool"]["file"]["unknown_tasks"]) == 7
     (tmp_path / "b").mkdir()
-    code, _, figures = collected(monkeypatch, tmp_path / "b", "--run", str(run), "--set", "tasks.count=1")
+    code, _, figures = collected(dartsim, tmp_path / "b", "--run", str(run), "--set", "tasks.count=1")
     if code == 0:  # the run may have kept nothing of the one task
         assert len(figures["unknown_tasks"]) > 0
         assert "left out" in " ".join(capsys.readouterr().err.split())
@@ -154,57 +143,57 @@ def test_unknown_tasks_are_reported(monkeypatch, tmp_path, run, capsys, caplog):
     ],
     ids=["none", "two", "surrogate", "absent", "used"],
 )
-def test_a_wrong_request_is_refused(monkeypatch, tmp_path, capsys, arguments, message):
+def test_a_wrong_request_is_refused(dartsim, monkeypatch, tmp_path, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    assert dartsim(monkeypatch, "collect", *arguments) == 2
+    assert dartsim("collect", *arguments) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_cannot_be_written_is_not_a_success(monkeypatch, tmp_path, capsys):
+def test_what_cannot_be_written_is_not_a_success(dartsim, tmp_path, capsys):
     """Typing is not a click on a cell: nothing is collected, and nothing written."""
-    code, folder, _ = collected(monkeypatch, tmp_path, "--oracle", "1", *TASKS, "--set", "tasks.mock=type_text")
+    code, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS, "--set", "tasks.mock=type_text")
     assert code == 1
     assert "the oracle made no success at 12 tasks" in " ".join(capsys.readouterr().err.split())
     assert not folder.exists()
 
 
-def test_another_model_s_successes_are_refused_before_the_run_starts(monkeypatch, tmp_path, capsys):
-    _, folder, _ = collected(monkeypatch, tmp_path, "--oracle", "1", *TASKS)
+def test_another_model_s_successes_are_refused_before_the_run_starts(dartsim, tmp_path, capsys):
+    _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
     out = tmp_path / "run"
     changes = ("--set", "policy.grid=4", "--set", f"curation.pool.file={folder}")
-    assert dartsim(monkeypatch, "run", *SHORT, *changes, "--out", str(out)) == 2
+    assert dartsim("run", *SHORT, *changes, "--out", str(out)) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "written in the tokens of another model" in said
     assert "num_actions is 9 there and 16 here" in said
     assert not out.exists()
 
 
-def test_a_file_of_other_tasks_is_refused(monkeypatch, tmp_path, capsys):
-    _, folder, _ = collected(monkeypatch, tmp_path, "--oracle", "1", *TASKS)
+def test_a_file_of_other_tasks_is_refused(dartsim, tmp_path, capsys):
+    _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
     changes = ("--set", "run.seed=5", "--set", f"curation.pool.file={folder}")
-    assert dartsim(monkeypatch, "run", *SHORT, *changes, "--out", str(tmp_path / "run")) == 2
+    assert dartsim("run", *SHORT, *changes, "--out", str(tmp_path / "run")) == 2
     assert "holds no success of this run's tasks: 12 others" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_file_that_no_pool_would_use_is_refused(monkeypatch, tmp_path, capsys):
+def test_a_file_that_no_pool_would_use_is_refused(dartsim, tmp_path, capsys):
     changes = ("--set", "curation.pool.file=x", "--set", "curation.pool.enabled=false")
-    assert dartsim(monkeypatch, "run", *changes, "--out", str(tmp_path / "run")) == 2
+    assert dartsim("run", *changes, "--out", str(tmp_path / "run")) == 2
     assert "would never be used" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_that_kept_nothing_says_what_it_takes(monkeypatch, tmp_path, capsys, run):
+def test_a_run_that_kept_nothing_says_what_it_takes(dartsim, tmp_path, capsys, run):
     bare = tmp_path / "bare"
     bare.mkdir()
     for file in run.iterdir():
         if file.is_file():
             (bare / file.name).write_bytes(file.read_bytes())
-    assert dartsim(monkeypatch, "collect", "--run", str(bare), "--out", str(tmp_path / "pool")) == 2
+    assert dartsim("collect", "--run", str(bare), "--out", str(tmp_path / "pool")) == 2
     assert "kept no successes" in " ".join(capsys.readouterr().err.split())
 
 
-def test_best_weights_that_were_never_promoted_are_not_there(monkeypatch, tmp_path, capsys, run):
+def test_best_weights_that_were_never_promoted_are_not_there(dartsim, tmp_path, capsys, run):
     for arguments in (("eval", str(run), "--best"), ("collect", "--model", str(run), "--best")):
-        assert dartsim(monkeypatch, *arguments) == 2
+        assert dartsim(*arguments) == 2
         assert "promoted no weights" in " ".join(capsys.readouterr().err.split())

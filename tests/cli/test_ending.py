@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli import app, compare, console
+from dartsim.cli import compare, console
 from dartsim.config import load, to_toml
 from dartsim.errors import ConfigError
 from dartsim.run.execute import refuse_used
@@ -28,13 +28,6 @@ COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-
-
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
 
 
 def interrupt(*_: object, **__: object) -> None:
@@ -66,24 +59,24 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_pat
 
 
 @pytest.mark.parametrize(("ended", "code"), [(interrupt, 130), (terminate, 143)])
-def test_what_is_interrupted_says_so_and_what_to_do(monkeypatch, capsys, ended, code):
+def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys, ended, code):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("dartsim.cli.ending._terminated", False)
     monkeypatch.setattr("dartsim.run.execute.execute", ended)
-    assert dartsim(monkeypatch, "run", "--preset", "dart", "--out", "new") == code
+    assert dartsim("run", "--preset", "dart", "--out", "new") == code
     assert "interrupted before the run began" in capsys.readouterr().err
     Path("begun").mkdir()
     (Path("begun") / CONFIG).write_text("")
-    assert dartsim(monkeypatch, "run", "--preset", "dart", "--out", "begun") == code
+    assert dartsim("run", "--preset", "dart", "--out", "begun") == code
     assert "to go on: dartsim resume begun" in capsys.readouterr().err
     monkeypatch.setattr(compare, "run_jobs", ended)
-    assert dartsim(monkeypatch, "compare", "dart", "coupled", "--out", "both") == code
+    assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.cli.fuzz._search", ended)
-    assert dartsim(monkeypatch, "fuzz", "--processes", "1") == code
+    assert dartsim("fuzz", "--processes", "1") == code
     assert "interrupted: nothing was written" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.config.presets", ended)
-    assert dartsim(monkeypatch, "presets") == code
+    assert dartsim("presets") == code
     assert "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -114,45 +107,45 @@ def test_off_a_terminal_nothing_is_wrapped_unless_columns_says_so(monkeypatch):
     assert max(map(len, written.getvalue().splitlines())) <= 40
 
 
-def test_names_to_be_typed_are_whole_in_narrow_tables(monkeypatch, capsys):
+def test_names_to_be_typed_are_whole_in_narrow_tables(dartsim, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    assert dartsim(monkeypatch, "profiles") == 0
+    assert dartsim("profiles") == 0
     assert "desktop-small" in capsys.readouterr().out
-    assert dartsim(monkeypatch, "presets") == 0
+    assert dartsim("presets") == 0
     first = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines()]
     assert {"areal-eta0", "dart-measured", "osworld-16gpu"} <= set(first)
 
 
-def test_choices_and_flags_are_told_in_the_users_words(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", "--faults", "hostil") == 2
+def test_choices_and_flags_are_told_in_the_users_words(dartsim, capsys):
+    assert dartsim("run", "--faults", "hostil") == 2
     said = capsys.readouterr().err
     assert "'hostil' is not one of 'none'" in said
     assert "Value error" not in said
-    assert dartsim(monkeypatch, "run", "--help") == 0
+    assert dartsim("run", "--help") == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "--dry-run" in line and "Only" in line]
     assert "bool" not in line
 
 
-def test_a_file_for_json_is_tried_before_anything_runs(monkeypatch, capsys):
+def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch, capsys):
     monkeypatch.setattr("dartsim.run.execute.execute", interrupt)
     kept = Path("kept.json")
     kept.write_text("{}")
-    assert dartsim(monkeypatch, "run", "--preset", "dart", "--json", "/proc/x.json") == 2
+    assert dartsim("run", "--preset", "dart", "--json", "/proc/x.json") == 2
     assert "--json /proc/x.json cannot be written" in capsys.readouterr().err
-    assert dartsim(monkeypatch, "run", "--preset", "dart", "--json", "kept.json") == 130
-    assert dartsim(monkeypatch, "run", "--preset", "dart", "--json", "new.json") == 130
+    assert dartsim("run", "--preset", "dart", "--json", "kept.json") == 130
+    assert dartsim("run", "--preset", "dart", "--json", "new.json") == 130
     assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)
 
 
-def test_status_of_a_run_of_which_nothing_has_happened(monkeypatch, capsys, tmp_path):
+def test_status_of_a_run_of_which_nothing_has_happened(dartsim, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("dartsim.cli.console.out._width", 500)  # nothing is wrapped
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
     with held(tmp_path):
-        assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
+        assert dartsim("status", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         with pytest.raises(ConfigError, match="is held by a process that runs it now"):
             refuse_used(tmp_path)
-    assert dartsim(monkeypatch, "status", str(tmp_path)) == 0
+    assert dartsim("status", str(tmp_path)) == 0
     assert f"`dartsim resume {tmp_path}` begins it" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="did not come to its end"):
         refuse_used(tmp_path)

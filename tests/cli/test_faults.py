@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from dartsim.cli import app
 from dartsim.sim.faults import KINDS
 
 SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -19,41 +17,34 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
 
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
-
-
-def test_every_kind_is_listed_with_its_rates(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "faults") == 0
+def test_every_kind_is_listed_with_its_rates(dartsim, capsys):
+    assert dartsim("faults") == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in KINDS)
     assert "worker-hours" in shown
 
 
-def test_sources_are_told_on_request(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "faults", "--sources") == 0
+def test_sources_are_told_on_request(dartsim, capsys):
+    assert dartsim("faults", "--sources") == 0
     shown = capsys.readouterr().out.replace("\n", " ")
     assert "OSWorld issues 147, 168, 199, 205" in shown
     assert "host_lost (host, per host)" in shown
 
 
-def test_the_table_is_to_be_had_as_json(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "faults", "--json", "-") == 0
+def test_the_table_is_to_be_had_as_json(dartsim, capsys):
+    assert dartsim("faults", "--json", "-") == 0
     table = json.loads(capsys.readouterr().out)
     assert table["profiles"] == ["none", "calm", "osworld", "hostile"]
     assert [kind["name"] for kind in table["kinds"]] == list(KINDS)
 
 
-def test_a_profile_strikes_a_run(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", *SMALL, "--faults", "hostile", "--out", "run") == 0
+def test_a_profile_strikes_a_run(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--faults", "hostile", "--out", "run") == 0
     summary = json.loads(Path("run/summary.json").read_text())
     assert set(summary["faults"]) & set(KINDS)
     assert 'profile = "hostile"' in Path("run/config.toml").read_text()
 
 
-def test_a_kind_that_does_not_exist_is_refused_before_anything_starts(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", *SMALL, "--set", "cluster.faults.kinds.worker_crsh.per_hour=1") == 2
+def test_a_kind_that_does_not_exist_is_refused_before_anything_starts(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--set", "cluster.faults.kinds.worker_crsh.per_hour=1") == 2
     assert "did you mean 'worker_crash'?" in " ".join(capsys.readouterr().err.split())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from dartsim.cli import app, parallel
+from dartsim.cli import parallel
 from dartsim.config import load
 from dartsim.run.lab import Job, as_virtual, run_job
 
@@ -31,22 +30,14 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
 
 
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
-
-
-def tune(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+def tune(dartsim, *arguments: str) -> int:
     space = "rollout.num_envs=2..6,rollout.sync.mode=drain|keep"
-    return dartsim(monkeypatch, "tune", "--space", space, *SMALL, "--hours", "0.3", "--processes", "1", *arguments)
+    return dartsim("tune", "--space", space, *SMALL, "--hours", "0.3", "--processes", "1", *arguments)
 
 
-def test_tune_ends_with_a_file_that_run_loads(monkeypatch, capsys):
+def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     pytest.importorskip("optuna")
-    assert tune(monkeypatch, "--budget", "3", "--out", "study", "--json", "tuned.json") == 0
+    assert tune(dartsim, "--budget", "3", "--out", "study", "--json", "tuned.json") == 0
     found = json.loads(Path("tuned.json").read_text())
     assert found["num_trials"] == 3
     assert {row["key"] for row in found["sensitivity"]} == {"rollout.num_envs", "rollout.sync.mode"}
@@ -57,17 +48,17 @@ def test_tune_ends_with_a_file_that_run_loads(monkeypatch, capsys):
     assert "best.toml" in capsys.readouterr().out
     assert "Best settings" in Path("study/study.html").read_text()
     # A larger budget goes on with the same study.
-    assert tune(monkeypatch, "--budget", "4", "--out", "study", "--json", "-") == 0
+    assert tune(dartsim, "--budget", "4", "--out", "study", "--json", "-") == 0
     again = json.loads(capsys.readouterr().out)
     assert again["trials"][:3] == found["trials"]
     assert again["num_trials"] == 4
 
 
 @pytest.mark.soak
-def test_tune_of_two_objectives_writes_the_front(monkeypatch):
+def test_tune_of_two_objectives_writes_the_front(dartsim):
     pytest.importorskip("optuna")
     wanted = ("--objective", "trained_turns_per_minute", "--objective", "staleness_mean")
-    assert tune(monkeypatch, *wanted, "--budget", "4", "--sampler", "random", "--out", "study", "--json", "-") == 0
+    assert tune(dartsim, *wanted, "--budget", "4", "--sampler", "random", "--out", "study", "--json", "-") == 0
     files = sorted(path.name for path in Path("study").glob("*.toml"))
     assert files[0] == "best.toml"
     assert "front-0.toml" in files
@@ -85,28 +76,28 @@ def test_tune_of_two_objectives_writes_the_front(monkeypatch):
         (("explain", "nowhere"), "nowhere is not a folder"),
     ],
 )
-def test_wrong_requests_are_refused(monkeypatch, capsys, arguments, message):
+def test_wrong_requests_are_refused(dartsim, capsys, arguments, message):
     pytest.importorskip("optuna")
-    assert dartsim(monkeypatch, *arguments) == 2
+    assert dartsim(*arguments) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_no_trial_within_the_bounds_is_said(monkeypatch, capsys):
+def test_no_trial_within_the_bounds_is_said(dartsim, capsys):
     pytest.importorskip("optuna")
-    assert tune(monkeypatch, "--budget", "1", "--max-staleness", "-1", "--out", "study") == 1
+    assert tune(dartsim, "--budget", "1", "--max-staleness", "-1", "--out", "study") == 1
     assert "no trial kept the bounds" in capsys.readouterr().err
     assert not Path("study/best.toml").exists()
 
 
-def test_explain_says_why_and_what_removing_it_brings(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", "--preset", "dart-measured", *SMALL, "--hours", "0.5", "--out", "run") == 0
+def test_explain_says_why_and_what_removing_it_brings(dartsim, capsys):
+    assert dartsim("run", "--preset", "dart-measured", *SMALL, "--hours", "0.5", "--out", "run") == 0
     capsys.readouterr()
-    assert dartsim(monkeypatch, "explain", "run") == 0
+    assert dartsim("explain", "run") == 0
     said = capsys.readouterr().out
     assert "Desktops: acting" in said
     assert "tasks are being set up" in said
     options = ("--gain", "--hours", "0.3", "--seeds", "1", "--processes", "1", "--json", "-")
-    assert dartsim(monkeypatch, "explain", "run", *options) == 0
+    assert dartsim("explain", "run", *options) == 0
     found = json.loads(capsys.readouterr().out)
     for name in ("desktops", "workers", "trainer"):
         idle = sum(row["share"] for row in found["causes"] if row["population"] == name)
@@ -116,17 +107,17 @@ def test_explain_says_why_and_what_removing_it_brings(monkeypatch, capsys):
     assert "Why idle" in Path("run/report.html").read_text()
 
 
-def test_explain_needs_segments(monkeypatch, capsys):
+def test_explain_needs_segments(dartsim, capsys):
     settings = (*SMALL, "--set", "trace.max_segments=0", "--hours", "0.1", "--out", "run")
-    assert dartsim(monkeypatch, "run", "--preset", "dart-measured", *settings) == 0
-    assert dartsim(monkeypatch, "explain", "run") == 2
+    assert dartsim("run", "--preset", "dart-measured", *settings) == 0
+    assert dartsim("explain", "run") == 2
     assert "trace.max_segments above 0" in " ".join(capsys.readouterr().err.split())
 
 
-def test_plan_writes_a_file_that_run_loads(monkeypatch, capsys):
+def test_plan_writes_a_file_that_run_loads(dartsim, capsys):
     there = ("--gpus", "3", "--hosts", "1x8GiBx8cores", "--profile", "dart")
     options = ("--preset", "dart-measured", "--hours", "0.5", "--seeds", "1", "--processes", "1")
-    assert dartsim(monkeypatch, "plan", *there, *options, *SMALL, "--out", "planned", "--json", "plan.json") == 0
+    assert dartsim("plan", *there, *options, *SMALL, "--out", "planned", "--json", "plan.json") == 0
     found = json.loads(Path("plan.json").read_text())
     made = load(Path("planned/plan.toml"))
     assert made.rollout.num_envs == found["plan"]["num_envs"] <= 4

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="the main job trains a real model: needs the extra `train`")
 
-from dartsim.cli import app
 
 SHORT = (
     "--set",
@@ -24,21 +22,11 @@ SHORT = (
 )
 
 
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
-
-
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(dartsim, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run's folder."""
     folder = tmp_path_factory.mktemp("main") / "run"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        arguments = ("run", *SHORT, "--out", str(folder), "--json", str(folder.with_suffix(".json")))
-        assert dartsim(monkeypatch, *arguments) == 0
+    assert dartsim("run", *SHORT, "--out", str(folder), "--json", str(folder.with_suffix(".json"))) == 0
     return folder
 
 
@@ -69,37 +57,37 @@ def test_its_model_is_loaded_by_transformers(finished: Path):
     assert AutoConfig.from_pretrained(finished / "model").model_type == "qwen3_vl"
 
 
-def test_a_finished_run_is_evaluated(finished: Path, monkeypatch, tmp_path):
+def test_a_finished_run_is_evaluated(finished: Path, dartsim, tmp_path):
     target = tmp_path / "figures.json"
-    assert dartsim(monkeypatch, "eval", str(finished), "--tasks", "16", "--json", str(target)) == 0
+    assert dartsim("eval", str(finished), "--tasks", "16", "--json", str(target)) == 0
     figures = json.loads(target.read_text())
     assert figures["version"] == 3
     assert figures["num_tasks"] == 16
 
 
-def test_an_evaluation_repeats_the_run_s_last_one(finished: Path, monkeypatch, tmp_path):
+def test_an_evaluation_repeats_the_run_s_last_one(finished: Path, dartsim, tmp_path):
     target = tmp_path / "figures.json"
-    dartsim(monkeypatch, "eval", str(finished), "--json", str(target))
+    dartsim("eval", str(finished), "--json", str(target))
     summary = json.loads((finished / "summary.json").read_text())
     assert json.loads(target.read_text())["success_rate"] == pytest.approx(summary["success_rate_final"])
 
 
-def test_an_episode_is_watched(finished: Path, monkeypatch, tmp_path, capsys):
-    assert dartsim(monkeypatch, "watch", str(finished), "--task", "1", "--out", str(tmp_path / "e.gif")) == 0
+def test_an_episode_is_watched(finished: Path, dartsim, tmp_path, capsys):
+    assert dartsim("watch", str(finished), "--task", "1", "--out", str(tmp_path / "e.gif")) == 0
     assert (tmp_path / "e.gif").read_bytes().startswith(b"GIF8")
     assert "reward" in capsys.readouterr().out
 
 
-def test_the_main_job_is_repeated_by_its_seed(finished: Path, monkeypatch, tmp_path):
+def test_the_main_job_is_repeated_by_its_seed(finished: Path, dartsim, tmp_path):
     target = tmp_path / "again.json"
-    dartsim(monkeypatch, "run", *SHORT, "--out", str(tmp_path / "again"), "--json", str(target))
+    dartsim("run", *SHORT, "--out", str(tmp_path / "again"), "--json", str(target))
     first, again = (json.loads(path.read_text()) for path in (finished.with_suffix(".json"), target))
     assert again["event_hash"] == first["event_hash"]
     assert again["success_rate_final"] == first["success_rate_final"]
 
 
-def test_a_surrogate_run_has_no_model_to_evaluate(monkeypatch, tmp_path, capsys):
+def test_a_surrogate_run_has_no_model_to_evaluate(dartsim, tmp_path, capsys):
     folder = str(tmp_path / "run")
-    dartsim(monkeypatch, "run", "--preset", "dart", "--hours", "0.2", "--out", folder)
-    assert dartsim(monkeypatch, "eval", folder) == 2
+    dartsim("run", "--preset", "dart", "--hours", "0.2", "--out", folder)
+    assert dartsim("eval", folder) == 2
     assert "surrogate policy" in " ".join(capsys.readouterr().err.split())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from dartsim.cli import app, console, plan
+from dartsim.cli import console, plan
 from dartsim.cli.profiles import load_with_profile
 from dartsim.config import load, to_toml
 from dartsim.errors import ConfigError
@@ -22,14 +21,6 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("text\n")
-
-
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
 
 
 def said(capsys) -> str:
@@ -51,8 +42,8 @@ def said(capsys) -> str:
         ("fuzz",),
     ],
 )
-def test_a_json_file_that_cannot_be_is_refused_first(monkeypatch, capsys, command, target):
-    assert dartsim(monkeypatch, *command, "--json", target) == 2
+def test_a_json_file_that_cannot_be_is_refused_first(dartsim, capsys, command, target):
+    assert dartsim(*command, "--json", target) == 2
     assert "--json" in said(capsys)
     assert not Path("runs").exists()
 
@@ -86,50 +77,50 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("run", *SMALL, "--profile", "nope"), "there is no profile, run or file 'nope'"),
     ],
 )
-def test_a_wrong_request_is_one_message(monkeypatch, capsys, arguments, message):
-    assert dartsim(monkeypatch, *arguments) == 2
+def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
+    assert dartsim(*arguments) == 2
     told = said(capsys)
     assert message in told
     assert "Traceback" not in told
     assert not Path("runs").exists()
 
 
-def test_desktops_without_a_preset_are_those_of_the_preset_desktop(monkeypatch, capsys):
+def test_desktops_without_a_preset_are_those_of_the_preset_desktop(dartsim, capsys):
     pytest.importorskip("httpx")
-    assert dartsim(monkeypatch, "run", "--backend", "desktop", "--dry-run", "--json", "-") == 0
+    assert dartsim("run", "--backend", "desktop", "--dry-run", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["preset"] == "desktop"
 
 
-def test_what_is_missing_of_osworld_does_not_keep_a_dry_run_from_answering(monkeypatch, capsys):
+def test_what_is_missing_of_osworld_does_not_keep_a_dry_run_from_answering(dartsim, capsys):
     pytest.importorskip("torch")
-    assert dartsim(monkeypatch, "run", "--preset", "osworld-8gpu", "--dry-run", "--json", "-") == 0
+    assert dartsim("run", "--preset", "osworld-8gpu", "--dry-run", "--json", "-") == 0
     assert "tasks" in {one["what"] for one in json.loads(capsys.readouterr().out)["missing"]}
 
 
-def test_a_run_s_own_file_is_not_another_preset(monkeypatch, capsys):
+def test_a_run_s_own_file_is_not_another_preset(dartsim, capsys):
     Path("config.toml").write_text(to_toml(load(preset_name="dart")))
-    assert dartsim(monkeypatch, "run", "config.toml", "--preset", "coupled") == 2
+    assert dartsim("run", "config.toml", "--preset", "coupled") == 2
     assert "builds on preset 'dart', and 'coupled' was asked for" in said(capsys)
 
 
-def test_the_report_of_a_run_without_figures_says_so(monkeypatch, capsys):
-    assert dartsim(monkeypatch, "run", *SMALL, "--out", "a-run") == 0
+def test_the_report_of_a_run_without_figures_says_so(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--out", "a-run") == 0
     Path("a-run/summary.json").write_text('{"preset": "dart"}')
     capsys.readouterr()
-    assert dartsim(monkeypatch, "report", "a-run") == 2
+    assert dartsim("report", "a-run") == 2
     assert "a-run/summary.json has no simulated_hours" in said(capsys)
 
 
-def test_a_plan_without_an_update_is_none(monkeypatch, capsys):
+def test_a_plan_without_an_update_is_none(dartsim, capsys):
     there = ("--gpus", "2", "--hosts", "1x16GiB", "--hours", "0.5", "--seeds", "1", "--processes", "1")
-    assert dartsim(monkeypatch, "plan", *there, "--out", "planned") == 1
+    assert dartsim("plan", *there, "--out", "planned") == 1
     assert "no update was finished; raise --hours" in said(capsys)
     assert not Path("planned", plan.FILE).exists()
 
 
 @pytest.mark.parametrize("command", ["run", "config show", "config schema", "presets", "profiles", "report", "desktop"])
-def test_help_has_a_short_form_and_examples(monkeypatch, capsys, command):
-    assert dartsim(monkeypatch, *command.split(), "-h") == 0
+def test_help_has_a_short_form_and_examples(dartsim, capsys, command):
+    assert dartsim(*command.split(), "-h") == 0
     shown = capsys.readouterr().out
     assert "Usage" in shown
     assert command == "desktop" or "Examples" in shown
@@ -149,9 +140,9 @@ def test_a_profile_is_a_name_a_file_or_a_run():
     assert load_with_profile(default="dart", profile="folder").cluster.learner.fixed_seconds == 7.0
 
 
-def test_a_configuration_is_shown_with_all_that_a_run_takes(monkeypatch, capsys):
+def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
     given = ("--preset", "areal-eta4", "--workload", "osworld", "--profile", "dart", "--faults", "calm")
-    assert dartsim(monkeypatch, "config", "show", *given) == 0
+    assert dartsim("config", "show", *given) == 0
     Path("shown.toml").write_text(capsys.readouterr().out)
     config = load(Path("shown.toml"))
     assert (config.workload, config.cluster.env.profile, config.cluster.faults.profile) == ("osworld", "dart", "calm")

@@ -3,64 +3,53 @@
 from __future__ import annotations
 
 import json
-import sys
 
-import pytest
-
-from dartsim.cli import app
 from dartsim.config import load
 from dartsim.run.watch import STATUS, Watch
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
 
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
-
-
-def test_status_of_a_finished_run(monkeypatch, capsys, tmp_path):
+def test_status_of_a_finished_run(dartsim, capsys, tmp_path):
     folder = tmp_path / "run"
-    assert dartsim(monkeypatch, "run", *SMALL, "--out", str(folder)) == 0
+    assert dartsim("run", *SMALL, "--out", str(folder)) == 0
     capsys.readouterr()
-    assert dartsim(monkeypatch, "status", str(folder), "--json", "-") == 0
+    assert dartsim("status", str(folder), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["state"] == "finished"
     assert {part["part"] for part in found["parts"]} >= {"slot 7", "worker 1", "trainer", "data manager", "store"}
-    assert dartsim(monkeypatch, "status", str(folder)) == 0
+    assert dartsim("status", str(folder)) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "dart, seed 0: finished at" in text
-    assert dartsim(monkeypatch, "status", str(folder), "--each", "--watch") == 0, "a run that ended is shown once"
+    assert dartsim("status", str(folder), "--each", "--watch") == 0, "a run that ended is shown once"
     assert "slot 7" in capsys.readouterr().out
 
 
-def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(monkeypatch, capsys, tmp_path):
+def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, capsys, tmp_path):
     watch = Watch(load(preset_name="dart"), tmp_path)
     with watch:
-        assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
+        assert dartsim("status", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         unfinished = (tmp_path / STATUS).read_bytes()
     (tmp_path / STATUS).write_bytes(unfinished)
-    assert dartsim(monkeypatch, "status", str(tmp_path), "--json", "-") == 0
+    assert dartsim("status", str(tmp_path), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["state"], found["error"]) == ("crashed", "its process is gone and has not written its end")
 
 
-def test_what_is_no_run_is_refused(monkeypatch, capsys, tmp_path):
-    assert dartsim(monkeypatch, "status", str(tmp_path)) == 2
+def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
+    assert dartsim("status", str(tmp_path)) == 2
     assert "has no status.json" in " ".join(capsys.readouterr().err.split())
     (tmp_path / STATUS).write_text("{")
-    assert dartsim(monkeypatch, "status", str(tmp_path)) == 2
+    assert dartsim("status", str(tmp_path)) == 2
     (tmp_path / STATUS).write_text("[]")
-    assert dartsim(monkeypatch, "status", str(tmp_path)) == 2
+    assert dartsim("status", str(tmp_path)) == 2
 
 
-def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(monkeypatch, capsys, tmp_path):
+def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_path):
     starved = ("--set", "curation.batch.max_groups=500", "--set", "curation.batch.min_groups=500")
     arguments = ("run", *SMALL, *starved, "--set", "alarms.starved_seconds=300", "--out")
-    assert dartsim(monkeypatch, *arguments, str(tmp_path / "strict"), "--strict-alarms") == 10
+    assert dartsim(*arguments, str(tmp_path / "strict"), "--strict-alarms") == 10
     assert "alarm: trainer_starved since" in capsys.readouterr().err
-    assert dartsim(monkeypatch, *arguments, str(tmp_path / "lax")) == 0
+    assert dartsim(*arguments, str(tmp_path / "lax")) == 0
     assert "alarm: trainer_starved since" in capsys.readouterr().err

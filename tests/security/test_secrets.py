@@ -5,11 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import sys
 
 import pytest
 
-from dartsim.cli import app
 from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
 from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, secret_settings
@@ -33,13 +31,6 @@ def _secrets(monkeypatch, tmp_path):
     before = logging.lastResort
     yield
     logging.lastResort = before
-
-
-def dartsim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["dartsim", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return int(ended.value.code or 0)
 
 
 def leaks(text):
@@ -110,12 +101,12 @@ def test_trees_lose_their_secrets_and_nothing_else():
         'trainer.fsdp.folder="hf_AbCdEfGhIjKlMnOpQrSt"',
     ],
 )
-def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(monkeypatch, capsys, setting):
+def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(dartsim, capsys, setting):
     with pytest.raises(ConfigError, match="holds a password or a token") as caught:
         load(preset_name="dart", overrides=[setting])
     assert "hunter22" not in str(caught.value)
     assert "hf_Ab" not in str(caught.value)
-    assert dartsim(monkeypatch, "run", "--preset", "dart", "--set", setting) == 2
+    assert dartsim("run", "--preset", "dart", "--set", setting) == 2
     said = "".join(capsys.readouterr())
     assert "hunter22" not in said
 
@@ -126,10 +117,10 @@ def test_places_of_secrets_in_a_configuration_are_named():
     assert not has_secret("http://127.0.0.1:8000")
 
 
-def test_nothing_that_a_run_writes_or_says_holds_a_secret(monkeypatch, capsys, tmp_path):
+def test_nothing_that_a_run_writes_or_says_holds_a_secret(dartsim, capsys, tmp_path):
     folder = tmp_path / "run"
-    assert dartsim(monkeypatch, "run", *SMALL, "--out", str(folder), "--json", str(tmp_path / "figures.json")) == 0
-    assert dartsim(monkeypatch, "status", str(folder), "--json", "-") == 0
+    assert dartsim("run", *SMALL, "--out", str(folder), "--json", str(tmp_path / "figures.json")) == 0
+    assert dartsim("status", str(folder), "--json", "-") == 0
     said = "".join(capsys.readouterr())
     assert leaks(said) == []
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -142,7 +133,7 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(monkeypatch, capsys, t
         assert leaks(data.decode("latin-1")) == [], path.name
 
 
-def test_a_dry_run_names_no_secret(monkeypatch, capsys, tmp_path):
+def test_a_dry_run_names_no_secret(dartsim, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(
         "dartsim.cli.dry_run.plan",
         lambda config, *more, **options: {
@@ -151,14 +142,14 @@ def test_a_dry_run_names_no_secret(monkeypatch, capsys, tmp_path):
         },
     )
     monkeypatch.setattr("dartsim.cli.dry_run.show", lambda found, console, *more, **options: console.print(str(found)))
-    assert dartsim(monkeypatch, "run", *SMALL, "--dry-run", "--json", "plan.json") == 0
+    assert dartsim("run", *SMALL, "--dry-run", "--json", "plan.json") == 0
     said = "".join(capsys.readouterr()) + (tmp_path / "plan.json").read_text()
     assert leaks(said) == []
     assert "abc123secret" not in said
     assert json.loads((tmp_path / "plan.json").read_text())["environment"] == {"HF_TOKEN": HIDDEN}
 
 
-def test_logs_and_crashes_quote_no_secret(monkeypatch, capsys):
+def test_logs_and_crashes_quote_no_secret(dartsim, monkeypatch, capsys):
     def crash(*arguments, **options):
         logging.getLogger("real.somewhere").warning("refused: %s", SECRETS["HF_TOKEN"])
         raise RuntimeError(f"postgresql://dart:{SECRETS['PGPASSWORD']}@db refused")
@@ -169,7 +160,7 @@ def test_logs_and_crashes_quote_no_secret(monkeypatch, capsys):
     try:
         monkeypatch.setattr("dartsim.config.load", crash)
         assert propagate.propagate
-        assert dartsim(monkeypatch, "run", *SMALL) == 1
+        assert dartsim("run", *SMALL) == 1
     finally:
         for handler in handlers:
             logging.getLogger().addHandler(handler)
