@@ -315,7 +315,7 @@ class StorageConfig(Section):
     durability: Literal["auto", "each", "batched"] = Field(
         "auto",
         description="When it is written: after each attempt and through to the disk, or at the latest with each batch; "
-        "auto: batched in virtual time, each in real time.",
+        "auto: each where desktops are booted, batched where they are computed.",
     )
     keep: Literal["all", "live", "none"] = Field(
         "live", description="Whose turns are kept: all, those of trajectories that may still be trained, or none."
@@ -603,6 +603,11 @@ class BackendConfig(Section):
     def virtual(self) -> bool:
         """Whether the run's time is virtual: nothing in it takes real time."""
         return not self.real_time and {self.desktops, self.workers, self.learner} == {"sim"}
+
+    @property
+    def boots(self) -> bool:
+        """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
+        return self.desktops in ("desktop", "osworld")
 
 
 class VllmConfig(Section):

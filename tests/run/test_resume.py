@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.errors import ConfigError
-from dartsim.run.execute import execute, stored
+from dartsim.run.execute import closing_store, execute, stored
 from dartsim.run.lock import held
 from dartsim.run.origin import read_origin
 from dartsim.run.resume import resumable, resume
@@ -184,6 +184,14 @@ def test_an_alarm_that_is_over_when_the_run_goes_on_says_so(tmp_path):
     run, _ = resume(tmp_path / "run")
     (alarm,) = run.summary["alarms"]
     assert alarm["raised_seconds"] < 700.0 <= alarm["cleared_seconds"]
+
+
+@pytest.mark.parametrize(("desktops", "synchronous"), [("sim", 1), ("mock", 1), ("desktop", 2)])
+def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, desktops, synchronous):
+    tasks = "mock" if desktops == "sim" else desktops
+    config = load(preset_name="tiny", overrides=[f"backend.desktops={desktops}", f"tasks.source={tasks}"])
+    with closing_store(store := stored(config, tmp_path)), store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
 
 
 # ---- a model

@@ -175,6 +175,9 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "nccl"}'
     assert "--enforce-eager" not in command
     cpu = EngineOptions(python="py", model="m", environment={"OMP_NUM_THREADS": "3"})
+    # One process an engine: the two of "mp" spin on memory they share, which on two cores is most of the time.
+    assert cpu.command(1)[cpu.command(1).index("--distributed-executor-backend") + 1] == "uni"
+    assert cpu.variables()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert cpu.variables(Path("site"))["PYTHONPATH"] == "site"
     assert cpu.variables()["OMP_NUM_THREADS"] == "3"
     assert cpu.command(1, "other")[cpu.command(1).index("--model") + 1] == "other"
