@@ -1,6 +1,6 @@
 """The whole loop for real: vLLM engines, the mock desktop by the clock, a learner beside them; then its virtual twin.
 
-python -m experiments.real_loop                two engines on CPU, 10 minutes; needs DARTSIM_VLLM_PYTHON
+python -m experiments.real_loop                two engines on CPU, 5 minutes; needs DARTSIM_VLLM_PYTHON
 python -m experiments.real_loop --engines 1    one engine
 python -m experiments.real_loop --quick        one engine, a few updates: the same keys in a minute
 
@@ -35,7 +35,7 @@ from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
 from experiments.common import Figures, Options, run_experiment
 from experiments.real_profile import show as show_comparison
 
-MINUTES = 10.0
+MINUTES = 5.0
 QUICK_MINUTES = 0.2
 ENGINES = 2
 AVERAGED = ("success_rate_first", "success_rate_last", "sync_seconds_p50")

@@ -186,10 +186,31 @@ def test_an_alarm_that_is_over_when_the_run_goes_on_says_so(tmp_path):
     assert alarm["raised_seconds"] < 700.0 <= alarm["cleared_seconds"]
 
 
+@pytest.mark.parametrize("mended", [True, False])
+def test_an_alarm_of_an_earlier_life_ends_a_strict_run_only_if_it_still_holds(tmp_path, mended):
+    """Its disk was nearly full; somebody made room, or nobody did."""
+    strict = {"run": {"fail_on_alarm": True}}
+    run, result = execute(small(alarms={"disk_free_gib": 1e9}, **strict), tmp_path / "run")
+    assert result.alarm == run.summary["ended_by_alarm"] == "disk_near_full"
+    ended = run.summary["simulated_hours"]
+    assert ended < 0.1
+    if mended:
+        (tmp_path / "run" / "config.toml").write_text(to_toml(small(alarms={"disk_free_gib": 0.0}, **strict)))
+    run, result = resume(tmp_path / "run")
+    assert [alarm["name"] for alarm in run.summary["alarms"]] == ["disk_near_full"], "what was raised stays"
+    if mended:
+        assert result.alarm is run.summary["ended_by_alarm"] is None
+        assert run.summary["simulated_hours"] == pytest.approx(0.4, rel=0.05)
+    else:
+        assert result.alarm == "disk_near_full"
+        assert run.summary["simulated_hours"] < ended + 0.1
+
+
 @pytest.mark.parametrize(("desktops", "synchronous"), [("sim", 1), ("mock", 1), ("desktop", 2)])
 def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, desktops, synchronous):
     tasks = "mock" if desktops == "sim" else desktops
-    config = load(preset_name="tiny", overrides=[f"backend.desktops={desktops}", f"tasks.source={tasks}"])
+    wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}", "trainer.promotion.enabled=false"]
+    config = load(preset_name="tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
     with closing_store(store := stored(config, tmp_path)), store.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
 
