@@ -2,6 +2,7 @@
 
 python -m experiments.real_loop                two engines on CPU, 5 minutes; needs DARTSIM_VLLM_PYTHON
 python -m experiments.real_loop --engines 1    one engine
+python -m experiments.real_loop --out FOLDER   keep the folders of the run and of its twin
 python -m experiments.real_loop --quick        one engine, a few updates: the same keys in a minute
 
 Weights are pushed to one engine at a time while it serves (mode ``keep``), the learner works in a thread of its own,
@@ -65,16 +66,22 @@ def config(engines: int, minutes: float, seed: int, quick: bool) -> Config:
     return load(preset_name="tiny", overrides=changes)
 
 
-def run_seed(real: Config) -> Figures:
-    """Run for real, measure, run the twin; return both runs' figures and what was measured."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "real"
+def run_seed(real: Config, out: Path | None = None) -> Figures:
+    """Run for real, measure, run the twin; return both runs' figures and what was measured.
+
+    Args:
+        real: The configuration.
+        out: Where the folders of both runs stay; None: nowhere.
+    """
+    with TemporaryDirectory() as temporary:
+        folder = out or Path(temporary)
+        path = folder / "real"
         done, result = execute(real, path)
         if result.interrupted:  # half a run says nothing
             raise KeyboardInterrupt
         entries = read_timings(path)
         measured = measured_by(real, entries)
-        predicted, _ = execute(twin(real, measured, done.summary, path / TIMINGS), Path(folder) / "twin")
+        predicted, _ = execute(twin(real, measured, done.summary, path / TIMINGS), folder / "twin")
         loads = [row for row in measured.rows if row.what == "worker/load"]
         return {
             "seed": real.run.seed,
@@ -101,11 +108,12 @@ def requests(summary: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def measure(options: Options, *, engines: int, minutes: float) -> Figures:
+def measure(options: Options, *, engines: int, minutes: float, out: Path | None) -> Figures:
     """Run all seeds, one after the other: a real run needs the machine for itself."""
     runs: list[Figures] = []
     for seed in range(options.seeds):
-        runs.append(run_seed(config(engines, minutes, seed, options.quick)))
+        kept = None if out is None else out / f"seed-{seed}"
+        runs.append(run_seed(config(engines, minutes, seed, options.quick), kept))
         options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
     checks = [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
     return {
@@ -152,6 +160,7 @@ def main(argv: Sequence[str] | None = None) -> Figures:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--engines", type=int, choices=range(1, 9), metavar="N")
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
     own, rest = parser.parse_known_args(argv)
     quick = "--quick" in rest
     if not {"-h", "--help"} & set(rest):
@@ -160,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> Figures:
     minutes = own.minutes or (QUICK_MINUTES if quick else MINUTES)
     return run_experiment(
         "real_loop",
-        partial(measure, engines=engines, minutes=minutes),
+        partial(measure, engines=engines, minutes=minutes, out=own.out),
         show,
         about=str(__doc__),
         seeds=1,

@@ -6,6 +6,7 @@ when a configuration asks for a model, because it needs torch and transformers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,17 +66,19 @@ _FIRST = "first.safetensors"
 
 
 class HeldOut:
-    """Evaluates versions on tasks that are never trained on, without a cluster and outside of time.
+    """Evaluates versions on tasks that are never trained on, without a cluster.
+
+    With a model of its own: it may be asked in a thread, while another one serves the run.
 
     Attributes:
         evaluations: All of them, oldest first.
     """
 
-    def __init__(self, found: Models, model: VlmPolicy) -> None:
+    def __init__(self, found: Models, vlm: Vlm) -> None:
         self._tasks = found.held_out
         self._attempts = found.config.trainer.evaluation.attempts_per_task
         self._turn_limit = found.config.rollout.max_turns
-        self._model = model
+        self._model = VlmPolicy(vlm.twin(), keep_versions=2)
         maker = desktop_maker(found.config)
         self._desktops = [maker() for _ in range(min(64, len(self._tasks) * self._attempts))]
         self.evaluations: list[Evaluation] = []
@@ -122,7 +125,8 @@ class EvaluatedLearner:
         with self._once.then(batch, "its evaluation"):
             if self._every is None or batch.update % self._every:
                 return result
-            evaluation = self._held_out.evaluate(result.weights)
+            # In a thread: in real time, desktops and engines go on meanwhile.
+            evaluation = await asyncio.to_thread(self._held_out.evaluate, result.weights)
             if evaluation is None:
                 return result
             return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.success_rate})
@@ -273,7 +277,7 @@ def learning(
         if isinstance(trainer, FsdpLearner | RayLearner):
             vlm = _with(vlm, trainer.weights())
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
-    held_out = HeldOut(found, model)
+    held_out = HeldOut(found, vlm)
     promoted = promoting(found, vlm, trainer, best)
     saved = Saved(trainer, promoted)
     if restore is not None:
