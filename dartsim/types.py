@@ -54,6 +54,8 @@ class Drop(StrEnum):
     """A failure of a group in which all failed, whose place a stored success took."""
     STALE = "stale"
     """Older than the staleness bound allows when a batch was chosen, or of a group that was withdrawn for that."""
+    CROWDED = "crowded"
+    """Of a group that was given up because the engines' caches were too full."""
     UNUSED = "unused"
     """Eligible, but the run ended before a batch took it."""
     LOST = "lost"

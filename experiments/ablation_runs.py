@@ -14,7 +14,9 @@ import numpy as np
 from dartsim.config import Config
 from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.run.backend import desktop_maker
-from dartsim.run.learning import EvaluatedLearner, Learning, learner_config, learning, vlm_config
+from dartsim.run.held_out import EvaluatedLearner
+from dartsim.run.learning import Learning, learning
+from dartsim.run.model_plan import learner_config, vlm_config
 from dartsim.run.models import Models, models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns

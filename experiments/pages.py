@@ -26,7 +26,15 @@ from experiments.fuzz_tables import bug_rows, preset_rows
 from experiments.fuzz_tables import provenance as fuzz_provenance
 from experiments.history_images import HEAD as HISTORY_HEAD
 from experiments.history_images import rows as history_rows
-from experiments.scheduler_tables import best_rows, bound_rows, idea_rows, trained_rows, workload_rows
+from experiments.scheduler_tables import (
+    best_rows,
+    bound_rows,
+    idea_rows,
+    trained_rows,
+    verl_provenance,
+    verl_rows,
+    workload_rows,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -418,6 +426,38 @@ def router(figures: dict[str, Any]) -> str:
     return table(head, rows) + "\n" + about
 
 
+def sync_cost(figures: dict[str, Any]) -> str:
+    """What a change of weights costs by engine and mode."""
+    engines = {"standin": "stand-in", "vllm": "vLLM"}
+    modes = {
+        "rolling_keep": "one at a time, `keep`",
+        "global_pause": "all at once, `keep`",
+        "restart": "`restart`, as DART released it",
+    }
+    seconds = ("away_seconds_per_change", "stopped_seconds_per_publication", "turn_seconds_longest")
+    rows = [
+        [
+            f"{engines[engine]}, {modes[mode]}",
+            *(f"{row[name]:.2f}" for name in seconds),
+            str(row["killed_requests"]),
+            str(row["failed_requests"]),
+            str(row["lost_requests"]),
+            f"{row['turns']:,}",
+        ]
+        for engine, found in figures["engines"].items()
+        for mode, row in found.items()
+    ]
+    config = figures["config"]
+    head = ["", "an engine is away, s a change", "no engine serves, s a publication", "longest turn, s"]
+    head += ["killed", "failed", "lost", "turns"]
+    about = (
+        f"{config['num_engines']} engines, {config['num_desktops']} desktops; the stand-in starts in "
+        f"{config['standin_start_seconds']:g} s. {'vLLM was not measured. ' if figures['missing'] else ''}"
+        f"Recorded at commit `{(figures['commit']['id'] or 'none')[:12]}`, load {figures['load_average']:.1f}.\n"
+    )
+    return table(head, rows) + "\n" + about
+
+
 def twin_table(figures: dict[str, Any]) -> str:
     """A real run, measured and predicted."""
     rows = []
@@ -498,6 +538,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "schedulers-osworld": lambda: table(*workload_rows(recorded("schedulers"), "osworld")),
     "schedulers-ideas": lambda: table(*idea_rows(recorded("schedulers"))),
     "schedulers-provenance": schedulers_provenance,
+    "verl-table": lambda: table(*verl_rows(recorded("verl_table"))) + "\n" + verl_provenance(recorded("verl_table")),
     "provenance": provenance,
     "main-job": main_job,
     "lab-speed": lab_speed,
@@ -523,6 +564,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fuzz-provenance": lambda: fuzz_provenance(recorded("fuzz_power")),
     "ray-overhead": ray_overhead,
     "router": lambda: router(recorded("router")),
+    "sync-cost": lambda: sync_cost(recorded("sync_cost")),
     "real-loop": lambda: real_loop(recorded("real_loop")),
     "learner-speed": learner_speed,
     "mock-speed": mock_speed,

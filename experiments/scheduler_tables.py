@@ -121,6 +121,32 @@ def workload_rows(recorded: Mapping[str, Any], workload: str) -> Rows:
     return [f"`{workload}`", *WORKLOAD_COLUMNS], rows
 
 
+def verl_rows(recorded: Mapping[str, Any]) -> Rows:
+    """The table of verl: the two rows that were fitted, with the published step, and the predicted ones."""
+    names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
+    rows = []
+    for found in (*recorded["fitted_rows"], recorded, *recorded["predicted_rows"]):
+        row = found["row"]
+        trainer, rollout = row["train_gpus"], row["rollout_gpus"]
+        split = f"{trainer} : {rollout}" if trainer else f"{rollout} for both"
+        published = found.get("published_step_seconds")
+        cells = [split, f"{row['theta']:g}", str(row["require_batches"]), "yes" if row["partial"] else "no"]
+        figures = (f"{found[name]:.1f}" for name in names)
+        rows.append([*cells, "–" if published is None else f"{published:.1f} (fitted)", *figures])
+    head = ["trainer : rollout GPUs", "theta", "mini-batches an update", "partial", "step, published, s"]
+    return [*head, "step, s", "generation wait, s", "update, s", "100 steps, h", "400 steps, h"], rows
+
+
+def verl_provenance(recorded: Mapping[str, Any]) -> str:
+    """Return what was fitted, and where the figures were recorded, as a line of Markdown."""
+    fit = recorded["fit"]
+    return (
+        f"Fitted: {fit['longest_seconds']:.0f} s for the longest reply alone, {fit['beside_seconds']:.2f} s for each "
+        f"other one beside it. Recorded with {len(recorded['seeds'])} seeds at commit "
+        f"`{(recorded['commit']['id'] or 'none')[:12]}`.\n"
+    )
+
+
 def idea_rows(recorded: Mapping[str, Any]) -> Rows:
     """Ours with one idea taken out: trained turns against all ideas, and what else changes."""
     whole = {row["workload"]: row for row in recorded["ideas"] if row["idea"] == "all ideas"}

@@ -208,21 +208,25 @@ def measure(options: Options) -> Figures:
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Print one line a mode."""
-    columns = [
-        "away_seconds_per_change",
-        "stopped_seconds_per_publication",
-        "settled_seconds_mean",
-        "turns_per_second",
-        "turn_seconds_longest",
-        "killed_requests",
-        "failed_requests",
-        "lost_requests",
-    ]
-    table = Table("engine", "mode", *(name.replace("_", " ") for name in columns), show_edge=False)
+    columns = {
+        "away": "away_seconds_per_change",
+        "stopped": "stopped_seconds_per_publication",
+        "settled": "settled_seconds_mean",
+        "turns/s": "turns_per_second",
+        "longest": "turn_seconds_longest",
+        "killed": "killed_requests",
+        "failed": "failed_requests",
+        "lost": "lost_requests",
+    }
+    table = Table("", *columns, box=None, pad_edge=False)
     for engine, modes in figures["engines"].items():
         for mode, row in modes.items():
-            table.add_row(engine, mode.replace("_", " "), *(f"{row[name]:g}" for name in columns))
+            table.add_row(f"{engine}, {mode.replace('_', ' ')}", *(f"{row[name]:.4g}" for name in columns.values()))
     console.print(table)
+    console.print(
+        "seconds: an engine is away for a change, none serves for a publication, until all engines have it, of the "
+        "longest turn; requests killed and asked again, failed, never answered"
+    )
     if figures["missing"]:
         console.print(f"vLLM itself was not measured: it takes {VARIABLE} and a full run")
 

@@ -46,6 +46,16 @@ SYNC = {
 }
 ASYNC = {"train_gpus": 64, "rollout_gpus": 64, "theta": 0.0, "step_seconds": 231.3, "gen_wait_seconds": 128.5}
 ASYNC_UPDATE_SECONDS = 98.8
+OTHERS = (
+    (64, 64, 0.1, 4, True),
+    (64, 64, 0.5, 4, False),
+    (64, 64, 0.5, 4, True),
+    (64, 64, 0.5, 1, True),
+    (32, 32, 0.5, 1, True),
+    (96, 32, 0.5, 4, True),
+    (32, 96, 0.5, 4, True),
+)
+"""Rows that a full run predicts beside the one that is asked for: modes, updates of other sizes, other splits."""
 SOURCE = "verl, docs/advance/fully_async.md: H20, Qwen2.5-Math-7B, DAPO 28K, n = 16, mini-batch 32, T = 4"
 
 
@@ -186,9 +196,10 @@ def measure(options: Options, row: Row) -> Figures:
     """Fit both rows, and predict the one that was asked for."""
     steps = 8 if options.quick else 16
     fit = fit_rows(steps=steps, rounds=3 if options.quick else 6)
-    seeds = [predict(row, fit, steps=steps, seed=seed) for seed in range(options.seeds)]
+    others = [Row(*other) for other in (OTHERS[:1] if options.quick else OTHERS) if Row(*other) != row]
     return {
-        **{name: sum(run[name] for run in seeds) / len(seeds) for name in seeds[0]},
+        **over_seeds(row, fit, steps, options.seeds),
+        "predicted_rows": [{"row": asdict(one), **over_seeds(one, fit, steps, options.seeds)} for one in others],
         "row": asdict(row),
         "fit": asdict(fit),
         "fitted_rows": [
@@ -203,8 +214,14 @@ def measure(options: Options, row: Row) -> Figures:
     }
 
 
+def over_seeds(row: Row, fit: Fit, steps: int, num_seeds: int) -> Figures:
+    """Return the mean over seeds of what is predicted for a row."""
+    seeds = [predict(row, fit, steps=steps, seed=seed) for seed in range(num_seeds)]
+    return {name: sum(run[name] for run in seeds) / num_seeds for name in seeds[0]}
+
+
 def show(figures: Figures, console: Console) -> None:
-    """Print the fitted rows and the predicted one."""
+    """Print the fitted rows and the predicted ones, that which was asked for first."""
     names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
     table = Table("train:rollout GPUs", "theta", "published step", *names, show_edge=False)
     for known in figures["fitted_rows"]:
@@ -212,9 +229,10 @@ def show(figures: Figures, console: Console) -> None:
         cells = (f"{known[name]:.1f}" for name in names)
         table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']} (fitted)", f"{row['theta']:g}",
                       f"{known['published_step_seconds']:.1f}", *cells)  # fmt: skip
-    row = figures["row"]
-    cells = (f"{figures[name]:.1f}" for name in names)
-    table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']}", f"{row['theta']:g}", "–", *cells)
+    for predicted in (figures, *figures["predicted_rows"]):
+        row = predicted["row"]
+        cells = (f"{predicted[name]:.1f}" for name in names)
+        table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']}", f"{row['theta']:g}", "–", *cells)
     console.print(table)
 
 

@@ -6,8 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -21,6 +26,11 @@ settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True
 settings.register_profile("ci", max_examples=50, deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# A shell ignores Ctrl-C for what it starts in the background (`python -m pytest &`), and so would everything below:
+# tests that send it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +47,23 @@ def dartsim():
         return int(ended.value.code or 0)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def module_of() -> Callable[[Path], ModuleType]:
+    """Return a function that gives a file of the tests as a module, as tests are no packages that import each other."""
+
+    def load(file: Path) -> ModuleType:
+        name = "_".join(("tests", *file.relative_to(Path(__file__).parent).with_suffix("").parts))
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, file)
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[name] = module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        return sys.modules[name]
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, Overrides, new_folder
+from dartsim.cli.options import Json, Out, Overrides, new_folder
 from dartsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def collect(
     best: Annotated[bool, typer.Option("--best", help="With --model: its promoted weights, not its last.")] = False,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
     overrides: Overrides = None,
-    out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write; default: a new one in runs/.")
-    ] = None,
+    out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
     """Collect successes into a folder, which a run begins with if `curation.pool.file` names it.

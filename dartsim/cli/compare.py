@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,13 +12,11 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.jobs import Job, run_jobs
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
-from dartsim.cli.progress import bars
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config
 from dartsim.errors import ConfigError
-from real.machine import usable_cores
-from real.processes import process_pool
 
 if TYPE_CHECKING:
     from dartsim.trace.rundir import RunDir
@@ -33,7 +27,7 @@ EXAMPLES = (
     "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
     "dartsim compare coupled dart --faults hostile\n\n"
     "dartsim compare dart-measured areal-eta4 dartsim --workload osworld --seeds 5\n\n"
-    "dartsim compare dart dart-released --set cluster.hosts.count=8 --set rollout.num_envs=80"
+    "dartsim compare dart dart-released \\\n  --set cluster.hosts.count=8 --set rollout.num_envs=80"
 )
 
 PUBLISHED = {
@@ -61,20 +55,6 @@ ROWS: dict[str, tuple[str, float]] = {
     "GPU h/1000 turns": ("gpu_hours_per_1000_turns", 1.0),
 }
 """Rows of the table: the figure (``dartsim.run.compared``), and what it is multiplied by."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a comparison."""
-
-    index: int
-    config: Config
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """How its bar is called."""
-        return f"{self.config.preset} seed {self.config.run.seed}"
 
 
 def compare(
@@ -189,46 +169,6 @@ def _refuse_without_engine(config: Config) -> None:
     engine = check_engine()
     if engine.state is not State.OK:
         raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.type}")
-
-
-def run_jobs(jobs: Sequence[Job]) -> None:
-    """Run all jobs on all cores, one process each, with one progress bar each."""
-    hours = multiprocessing.get_context("spawn").Array("d", len(jobs), lock=False)
-    num_processes = min(len(jobs), usable_cores())
-    with (
-        bars() as progress,
-        process_pool(num_processes, _prepare, (hours,)) as pool,
-    ):
-        tasks = [progress.add_task(job.name, total=job.config.run.hours, live="") for job in jobs]
-        futures: list[Future[None]] = [pool.submit(_run_job, job) for job in jobs]
-        while not all(future.done() for future in futures):
-            for job, task in zip(jobs, tasks, strict=True):
-                progress.update(task, completed=hours[job.index])
-            for future in futures:
-                if future.done():
-                    future.result()
-            time.sleep(0.1)
-        for future, job, task in zip(futures, jobs, tasks, strict=True):
-            future.result()
-            progress.update(task, completed=job.config.run.hours)
-
-
-_progress: Any = None
-"""In a worker process: the simulated hours of every job, shared with the parent."""
-
-
-def _prepare(hours: Any) -> None:
-    global _progress  # a worker process has one parent to report to
-    _progress = hours
-
-
-def _run_job(job: Job) -> None:
-    from dartsim.run.execute import execute
-
-    def advance(now: float) -> None:
-        _progress[job.index] = now / 3600.0
-
-    execute(job.config, job.path, on_advance=advance)
 
 
 def _mean(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:

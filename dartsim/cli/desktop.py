@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json
+from dartsim.cli.help import Group
+from dartsim.cli.options import Json, file_target
 from dartsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from real.containers import HostSettings
 
-desktop_app = typer.Typer(name="desktop", help="Real desktops in containers.", no_args_is_help=True)
+desktop_app = typer.Typer(name="desktop", cls=Group, help="Real desktops in containers.", no_args_is_help=True)
 
 
 class Variant(StrEnum):
@@ -69,7 +70,9 @@ def start(
     app: Annotated[str, typer.Option(help="A program to start with it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1920,
     height: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1080,
-    show: Annotated[Path | None, typer.Option(metavar="PNG", help="Write a screenshot to this file.")] = None,
+    show: Annotated[
+        Path | None, typer.Option(metavar="PNG", callback=file_target, help="Write a screenshot to this file.")
+    ] = None,
     vnc: Annotated[bool, typer.Option("--vnc", help="Serve a viewer for the browser.")] = False,
     seconds: Annotated[float | None, typer.Option(min=0.0, help="Remove it after so long; default: at Ctrl-C.")] = None,
     host: Host = None,

@@ -24,14 +24,14 @@ from dartsim.cli.options import JsonInstead
 
 EXAMPLES = (
     "Examples:\n\ndartsim doctor\n\ndartsim doctor --json - | jq .works\n\n"
-    "dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000 --store postgresql://me@db/runs"
+    "dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000 \\\n  --store postgresql://me@db/runs"
 )
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
 BASICS = ("gymnasium", "numpy", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
 TRAIN = ("torch", "transformers", "peft", "pillow", "safetensors")
-REAL = ("anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "pillow")
+REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "pillow")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from dartsim.cli.console import drop_output, errors
+from dartsim.cli.help import Group
 
 INTERRUPTED, TERMINATED = 130, 143
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -89,16 +89,8 @@ def is_of_output(error: OSError) -> bool:
     return error.errno in NO_ROOM and error.filename is None
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """All commands: what was interrupted always says so."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command whose flags are shown as what is typed, without a type behind them."""
-        command = super().get_command(ctx, cmd_name)
-        for option in getattr(command, "params", ()):
-            if getattr(option, "is_bool_flag", False) and option.metavar is None:
-                option.metavar = ""
-        return command
 
     def invoke(self, context: Any) -> Any:
         """Run a command.

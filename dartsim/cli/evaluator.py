@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.help import Group
 from dartsim.cli.options import Json
 from dartsim.errors import ConfigError
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --full --python python3.11"
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
 
-evaluator_app = typer.Typer(help="OSWorld's own metrics: install them, see what can be scored.", no_args_is_help=True)
+evaluator_app = typer.Typer(
+    cls=Group, help="OSWorld's own metrics: install them, see what can be scored.", no_args_is_help=True
+)
 
 Home = Annotated[
     Path | None,

@@ -14,8 +14,8 @@ EXAMPLES = (
     "Examples:\n\n"
     "dartsim faults\n\n"
     "dartsim faults --json - | jq '.kinds[] | select(.place == \"worker\")'\n\n"
-    "dartsim run --preset dart --faults osworld --set cluster.faults.kinds.worker_crash.per_hour=1\n\n"
-    "dartsim run --preset dart --set 'cluster.faults.schedule=[{kind=\"host_lost\", at_seconds=3600}]'"
+    "dartsim run --preset dart --faults osworld \\\n  --set cluster.faults.kinds.worker_crash.per_hour=1\n\n"
+    "dartsim run --preset dart \\\n  --set 'cluster.faults.schedule=[{kind=\"host_lost\", at_seconds=3600}]'"
 )
 
 

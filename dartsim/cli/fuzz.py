@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, Out, new_folder, refuse_file
+from dartsim.cli.options import Json, Out, folder_target, new_folder
 from dartsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def fuzz(
     from real.machine import usable_cores
 
     presets = _presets(preset, faults)
-    refuse_file(out_folder)
     workers = processes or usable_cores()
     share = PLANTED_SHARE if planted else 0.0
     began = time.monotonic()
@@ -89,7 +88,14 @@ def fuzz(
 
 def replay(
     token: Annotated[str, typer.Argument(help="What `dartsim fuzz` printed.", metavar="TOKEN")],
-    out_folder: Out = None,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            callback=folder_target,
+            help="Folder for what is written; default: runs/replay-HASH, the same at each replay.",
+        ),
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Play a case of `dartsim fuzz` again, to the byte, and write its folder.
@@ -100,10 +106,11 @@ def replay(
     from dartsim.fuzz.folder import write_folder
 
     case = from_token(token)
-    refuse_file(out_folder)
+    folder_target(out_folder or Path("runs"))
     with _hushed():
         outcome = play_case(case, keep=True)
-    folder = write_folder(out_folder or new_folder(f"replay-{outcome.event_hash}"), outcome)
+    # The hash names what was played: again, it is the same bytes in the same place.
+    folder = write_folder(out_folder or Path("runs") / f"replay-{outcome.event_hash}", outcome)
     if json_file != "-":
         out.print(_verdict(outcome), soft_wrap=True, markup=False)
         out.print(f"event hash {outcome.event_hash}, {outcome.seconds:g} virtual seconds")

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import out, write_json
+from dartsim.cli.help import Group
 from dartsim.cli.options import (
     FaultsOption,
     JsonInstead,
@@ -19,7 +20,9 @@ from dartsim.cli.options import (
     settings,
 )
 
-config_app = typer.Typer(help="Show a resolved configuration, or every setting there is.", no_args_is_help=True)
+config_app = typer.Typer(
+    cls=Group, help="Show a resolved configuration, or every setting there is.", no_args_is_help=True
+)
 
 REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
 PRESETS_EXAMPLES = "Examples:\n\ndartsim presets\n\ndartsim presets --json - | jq 'keys'"

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, new_folder
+from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.cli.progress import Live, bars
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ PROFILE, TWIN = "profile.toml", "twin.toml"
 def measure(
     run: Annotated[Path, typer.Argument(help="Folder of a run by the machine's clock.", metavar="RUN")],
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="Where the profile is written; default: RUN/profile.toml.")
+        Path | None,
+        typer.Option("--out", callback=file_target, help="Where the profile is written; default: RUN/profile.toml."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Run the twin, and compare its figures with RUN's.")] = False,
     json_file: Json = None,

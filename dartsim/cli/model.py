@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dartsim.cli.console import out, write_json
-from dartsim.cli.options import Json
+from dartsim.cli.options import Json, file_target
 from dartsim.errors import ConfigError
 
 EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
@@ -49,7 +49,9 @@ def watch(
     folder: Folder,
     task: Annotated[int, typer.Option(min=0, help="Number of the held-out task.")] = 0,
     best: Best = False,
-    out_file: Annotated[Path | None, typer.Option("--out", help="GIF to write; default: in the run's folder.")] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", callback=file_target, help="GIF to write; default: in the run's folder.")
+    ] = None,
 ) -> None:
     """Let a run's last weights try a held-out task, and write the episode as a GIF."""
     from dartsim.run.resuming import resumed

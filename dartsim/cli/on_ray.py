@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dartsim.cli.jobs import Job
 from dartsim.cli.progress import bars
 
 if TYPE_CHECKING:
-    from dartsim.cli.compare import Job
     from real.ray_cluster.sweep import Tell
 
 
@@ -44,9 +43,10 @@ def run_jobs_on_ray(jobs: Sequence[Job], address: str, *, cpus: float = 1.0) -> 
 def packed(job: Job, tell: Tell) -> bytes:
     """Run a job wherever this is called, and return its folder as an archive."""
     from dartsim.run.execute import execute
+    from real.scratch import scratch_folder
 
-    with tempfile.TemporaryDirectory(prefix="dartsim-run-") as folder:
-        path = Path(folder) / job.path.name
+    with scratch_folder("run") as folder:
+        path = folder / job.path.name
         execute(job.config, path, on_advance=lambda now: tell(now / 3600.0))
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:

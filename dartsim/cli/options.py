@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +47,12 @@ Overrides = Annotated[
 Hours = Annotated[float | None, typer.Option("--hours", help="Hours of the run's time; default: the configuration's.")]
 FaultsOption = Annotated[
     FaultProfile | None,
-    typer.Option("--faults", help="What goes wrong on the modelled cluster, and how often; see `dartsim faults`."),
+    typer.Option(
+        "--faults",
+        metavar="RATES",
+        help="What goes wrong on the modelled cluster, and how often: none, calm, osworld, hostile; see "
+        "`dartsim faults`.",
+    ),
 ]
 WorkloadOption = Annotated[
     str | None,
@@ -88,6 +94,43 @@ def json_target(target: str | None) -> str | None:
     return target
 
 
+def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
+    """Return the file that an option names, if it can be written.
+
+    Raises:
+        ConfigError: If it is a folder, or in a folder that is not there or cannot be written to.
+    """
+    if target is None:
+        return None
+    name = f"{option.opts[-1]} {target}"
+    if target.is_dir():
+        raise ConfigError(f"{name} is a folder; name a file in it")
+    if not target.parent.is_dir():
+        raise ConfigError(f"{name}: there is no folder {target.parent}; make it, or name another file")
+    _refuse_locked(name, target.parent)
+    return target
+
+
+def folder_target(folder: Path | None) -> Path | None:
+    """Return the folder that is to be written, if it can be one.
+
+    Raises:
+        ConfigError: If it, or a folder that it would lie in, is something else or cannot be written to.
+    """
+    if folder is None:
+        return None
+    place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise ConfigError(f"--out {folder}: {place} is not a folder; name one, which is made if it is not there")
+    _refuse_locked(f"--out {folder}", place)
+    return folder
+
+
+def _refuse_locked(name: str, folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{name}: {folder} cannot be written to; name another place")
+
+
 Json = Annotated[
     str | None,
     typer.Option(
@@ -100,18 +143,23 @@ JsonInstead = Annotated[
         "--json", metavar="FILE", callback=json_target, help="Write JSON instead of a table; - for standard output."
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for what is written; default: a new one in runs/.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", callback=folder_target, help="Folder for what is written; default: a new one in runs/."),
+]
 
 
 Backend = Annotated[
     Desktops | None,
     typer.Option(
+        metavar="KIND",
         help="Which desktops: sim (modelled, virtual time), mock (the mock desktop in real time), desktop (containers "
-        "of our image), osworld (OSWorld's image). With any but sim, workers and learner are real too."
+        "of our image), osworld (OSWorld's image). With any but sim, workers and learner are real too.",
     ),
 ]
 Workers = Annotated[
-    Engines | None, typer.Option(help="Which workers: sim (modelled), local (in this process), vllm (servers).")
+    Engines | None,
+    typer.Option(metavar="KIND", help="Which workers: sim (modelled), local (in this process), vllm (servers)."),
 ]
 RealTime = Annotated[bool, typer.Option("--real-time", help="By the machine's clock, also if every part is modelled.")]
 Ray = Annotated[
@@ -156,20 +204,14 @@ def settings(
     return found
 
 
-def refuse_file(folder: Path | None) -> None:
-    """Refuse what cannot be a folder to write, before any work is done.
+def new_folder(name: str, base: Path = Path("runs")) -> Path:
+    """Return the first unused folder of runs/NAME, runs/NAME-2 and so on.
 
     Raises:
-        ConfigError: If it, or a folder that it would lie in, is something else.
+        ConfigError: If no folder can be made there.
     """
-    for place in () if folder is None else (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise ConfigError(f"--out {folder}: {place} is not a folder; name one, which is made if it is not there")
-
-
-def new_folder(name: str, base: Path = Path("runs")) -> Path:
-    """Return the first unused folder of runs/NAME, runs/NAME-2 and so on."""
     number = 1
     while (path := base / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
+    folder_target(path)
     return path

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, Overrides, ProfileOption, new_folder
+from dartsim.cli.options import Json, Out, Overrides, ProfileOption, folder_target, new_folder
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim plan --gpus 8 --hosts 4x64GiB --profile osworld\n\n"
-    "dartsim plan --gpus 16 --hosts 8x128GiBx32cores --profile runs/real --price-gpu-hour 2.5 --price-host-hour 0.8"
+    "dartsim plan --gpus 16 --hosts 8x128GiBx32cores --profile runs/real \\\n"
+    "  --price-gpu-hour 2.5 --price-host-hour 0.8"
 )
 
 FILE = "plan.toml"
@@ -44,7 +45,7 @@ def plan(
     overrides: Overrides = None,
     processes: Processes = None,
     ray: RayAddress = None,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Folder of plan.toml; default: a new one.")] = None,
+    out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
     """Say how many desktops, rollout and trainer GPUs and which weight sync suit given machines, and what they give.
@@ -64,6 +65,7 @@ def plan(
         load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
     )
     prices = Prices(price_gpu_hour, price_host_hour)
+    folder_target(out_folder or new_folder("plan"))  # told before the work, not after it
     try:
         with runner_for(processes, ray) as runner, job_bars() as progress:
             counted = Counted(runner, progress, "runs")

@@ -16,11 +16,25 @@ from dartsim.trace.figures import figures
 from dartsim.trace.trace import HELD_OUT
 
 
+class TimeColumn(ProgressColumn):
+    """How far a run's time has come: simulated hours; of a real run hours, or minutes if it is short."""
+
+    def render(self, task: Task) -> Text:
+        """Return it beside what it shall be."""
+        total = task.total or 0.0
+        if task.fields.get("simulated", True):
+            return Text(f"{task.completed:5.1f} of {total:g} simulated h")
+        scale, unit = (1.0, "h") if total >= 2.0 else (60.0, "min")
+        return Text(f"{scale * task.completed:5.1f} of {scale * total:g} {unit}")
+
+
 class SpeedColumn(ProgressColumn):
-    """Simulated time a second of real time."""
+    """Simulated time a second of real time; nothing for a real run."""
 
     def render(self, task: Task) -> Text:
         """Return it as a multiple."""
+        if not task.fields.get("simulated", True):
+            return Text()
         elapsed = task.finished_time if task.finished else task.elapsed
         if not elapsed or not task.completed:
             return Text("–", style="dim")
@@ -33,7 +47,7 @@ def bars(console: Console = errors) -> Iterator[Progress]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
-        TextColumn("{task.completed:5.1f} of {task.total:g} simulated h"),
+        TimeColumn(),
         SpeedColumn(),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[live]}"),
@@ -43,11 +57,18 @@ def bars(console: Console = errors) -> Iterator[Progress]:
 
 
 class Live:
-    """Feeds a bar from a running simulation: a callable for ``on_advance``."""
+    """Feeds a bar from a run: a callable for ``on_advance``.
 
-    def __init__(self, progress: Progress, name: str, hours: float) -> None:
+    Args:
+        progress: Shows it.
+        name: Of the run.
+        hours: Of its time in all.
+        simulated: Whether its time is virtual.
+    """
+
+    def __init__(self, progress: Progress, name: str, hours: float, *, simulated: bool = True) -> None:
         self._progress = progress
-        self._task = progress.add_task(name, total=hours, live="")
+        self._task = progress.add_task(name, total=hours, live="starting its parts", simulated=simulated)
         self._trace: Trace | None = None
         self._shown = 0.0
         self._alarms = 0
@@ -63,7 +84,8 @@ class Live:
         if real - self._shown < 0.2:
             return
         self._shown = real
-        self._progress.update(self._task, completed=now / 3600.0, live=self._figures())
+        begun = 0.0 if self._trace is None else self._trace.started  # engines may have taken minutes to start
+        self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
 
     def _tell_alarms(self) -> None:
         """Print the alarms that are new, above the bar."""

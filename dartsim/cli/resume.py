@@ -44,7 +44,7 @@ def resume(
     config = resumable(folder, hours=hours, updates=updates)
     cpu, wall = time.process_time(), time.perf_counter()
     with resumable_after_ctrl_c(folder), bars() as progress:
-        live = Live(progress, config.preset, config.run.hours)
+        live = Live(progress, config.preset, config.run.hours, simulated=config.backend.virtual)
         run_dir, result = go_on(
             folder,
             hours=hours,
@@ -58,7 +58,7 @@ def resume(
         if not result.interrupted:
             live.done()
     seconds = (time.process_time() - cpu, time.perf_counter() - wall)
-    tell(run_dir, result, seconds, json_file, fail_on_alarm=config.run.fail_on_alarm)
+    tell(run_dir, result, seconds, json_file)
 
 
 def _tell(config: Config, origin: Origin | None) -> None:

@@ -34,13 +34,15 @@ from dartsim.cli.tables import figure_table
 
 if TYPE_CHECKING:
     from dartsim.run.finished import Finished
+    from dartsim.trace import Trace
     from dartsim.trace.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim run\n\n"
     "dartsim run --preset dart --hours 8\n\n"
-    "dartsim run my.toml --set rollout.num_envs=80 --set cluster.engine.reload_seconds=20 --seed 3\n\n"
+    "dartsim config show --preset dart > my.toml\n\n"
+    "dartsim run my.toml --set rollout.num_envs=80 \\\n  --set cluster.engine.reload_seconds=20 --seed 3\n\n"
     "dartsim run --preset dart --faults osworld\n\n"
     "dartsim run --backend mock --hours 0.1\n\n"
     "dartsim run --preset osworld-8gpu --dry-run\n\n"
@@ -114,14 +116,19 @@ def run(
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     cpu, wall = time.process_time(), time.perf_counter()
     with resumable_after_ctrl_c(path), bars() as progress:
-        live = Live(progress, resolved.preset, resolved.run.hours)
+        live = Live(progress, resolved.preset, resolved.run.hours, simulated=resolved.backend.virtual)
+
+        def begin(trace: Trace) -> None:
+            live.watch(trace)
+            errors.print(f"run: {path} (while it runs: dartsim status {path})", soft_wrap=True, highlight=False)
+
         run_dir, result = execute(
-            resolved, path, on_start=live.watch, on_advance=live, on_step=live.step, every_seconds=10.0
+            resolved, path, on_start=begin, on_advance=live, on_step=live.step, every_seconds=10.0
         )
         if not result.interrupted:
             live.done()
     seconds = (time.process_time() - cpu, time.perf_counter() - wall)
-    tell(run_dir, result, seconds, json_file, fail_on_alarm=resolved.run.fail_on_alarm)
+    tell(run_dir, result, seconds, json_file)
 
 
 @contextmanager
@@ -140,9 +147,7 @@ def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def tell(
-    run_dir: RunDir, result: Finished, seconds: tuple[float, float], json_file: str | None, *, fail_on_alarm: bool
-) -> None:
+def tell(run_dir: RunDir, result: Finished, seconds: tuple[float, float], json_file: str | None) -> None:
     """Show the figures of a run that has ended, and end the command as it did.
 
     Args:
@@ -150,8 +155,9 @@ def tell(
         result: How it ended.
         seconds: What it took: of CPU, and by the clock.
         json_file: Where figures are written, - for standard output; None for nowhere.
-        fail_on_alarm: Whether an alarm ended it.
     """
+    from dartsim.trace.alarm import KINDS
+
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         out.print(_learned(run_dir.summary))
@@ -160,15 +166,14 @@ def tell(
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         write_json(_figures(run_dir.summary, run_dir.path, *seconds), json_file)
-    alarms = run_dir.summary["alarms"]
-    for alarm in alarms:
+    for alarm in run_dir.summary["alarms"]:
         errors.print(f"alarm: {shown(alarm)}", highlight=False, markup=False, soft_wrap=True)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
         errors.print(f"to go on: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
         raise typer.Exit(130)
-    if alarms and fail_on_alarm:
-        raise typer.Exit(alarms[0]["exit_code"])
+    if result.alarm is not None:
+        raise typer.Exit(KINDS[result.alarm].code)
 
 
 def _learned(summary: dict[str, Any]) -> str:

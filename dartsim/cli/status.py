@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +23,11 @@ EXAMPLES = (
     "Examples:\n\n"
     "dartsim status runs/dart-seed0\n\n"
     "dartsim status runs/dart-seed0 --watch\n\n"
-    "dartsim status runs/dart-seed0 --json - | jq '.parts[] | select(.part == \"trainer\")'"
+    "dartsim status runs/dart-seed0 --json - \\\n  | jq '.parts[] | select(.part == \"trainer\")'"
 )
 BETWEEN_SECONDS = 1.0
+SILENT_SECONDS = 60.0
+"""After which a run in real time, which writes its status every few seconds, is said to write none."""
 SLOTS_SHOWN = 6
 ENDED = ("finished", "interrupted", "failed", "crashed")
 
@@ -86,7 +89,17 @@ def read_status(folder: Path) -> dict[str, Any]:
     if found["state"] not in ENDED and not running:
         found["state"] = "crashed"
         found["error"] = "its process is gone and has not written its end"
+    elif found["state"] == "running" and found.get("clock") == "real":
+        found["silent_since"] = _silent_since(path)
     return found
+
+
+def _silent_since(path: Path) -> str | None:
+    """Return when a status was written that should have been written again since, by the machine's clock."""
+    written = path.stat().st_mtime
+    if time.time() - written < SILENT_SECONDS:
+        return None
+    return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")
 
 
 def _begun(folder: Path) -> dict[str, Any]:
@@ -144,6 +157,13 @@ def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
     ]
     if found.get("error"):
         lines.append(str(found["error"]))
+    if found.get("silent_since"):
+        lines.append(
+            f"silent: its process lives, and has written nothing since {found['silent_since']}: it is inside one call "
+            "that does not return. Likely: the database (curation.store) or the disk of the run's folder does not "
+            "answer, or the process or its machine was paused. It goes on by itself once that does; if not, kill it "
+            "and `dartsim resume` the run"
+        )
     lines += [f"alarm: {shown(alarm)}" for alarm in found["alarms"]]
     counts = ", ".join(f"{name} {number:,}" for name, number in found["counts"].items())
     return Group(Text(printable("\n".join(lines))), Text(printable(counts), style="dim"), _table(found, each=each))

@@ -12,7 +12,16 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Hours, Json, Overrides, ProfileOption, WorkloadOption, new_folder, settings
+from dartsim.cli.options import (
+    Hours,
+    Json,
+    Overrides,
+    ProfileOption,
+    WorkloadOption,
+    folder_target,
+    new_folder,
+    settings,
+)
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -22,10 +31,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples:\n\n"
-    'dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" --hours 6\n\n'
-    "dartsim tune my.toml --space space.toml --max-staleness 1 --budget 400 --out studies/mine\n\n"
-    'dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" '
-    "--objective trained_turns_per_minute --objective cost_per_hour --sampler nsga2"
+    'dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \\\n  --hours 6\n\n'
+    "dartsim tune my.toml --space space.toml --max-staleness 1 \\\n  --budget 400 --out studies/mine\n\n"
+    'dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" \\\n  '
+    "--objective trained_turns_per_minute --objective cost_per_hour \\\n  --sampler nsga2"
 )
 
 DATABASE, BEST, PAGE = "study.db", "best.toml", "study.html"
@@ -76,14 +85,15 @@ def tune(
     processes: Processes = None,
     ray: RayAddress = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the study; one that is there is gone on with.")
+        Path | None,
+        typer.Option("--out", callback=folder_target, help="Folder of the study; one that is there is gone on with."),
     ] = None,
     json_file: Json = None,
 ) -> None:
     """Find better settings by simulation; ends with a TOML file for the real run.
 
-    The study is kept in FOLDER/study.db: the same command goes on with it after Ctrl-C, or with a larger --budget.
-    Trials do not depend on the number of cores. Needs the extra `lab`.
+    The study is kept in FOLDER/study.db: the same command with --out FOLDER goes on with it after Ctrl-C, or with a
+    larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
     """
     from dartsim.cli.profiles import load_with_profile
     from dartsim.errors import ConfigError
@@ -117,6 +127,7 @@ def tune(
     )
     folder = out_folder or new_folder("tune")
     study = Study(asked, folder / DATABASE)
+    errors.print(f"study: {folder} (with --out {folder} it is gone on with)", soft_wrap=True, highlight=False)
     try:
         knobs = _search(study, asked, budget, processes, ray)
     except KeyboardInterrupt:

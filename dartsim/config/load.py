@@ -247,8 +247,9 @@ def _read(file: Path) -> Tree:
     try:
         tree = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
-        hint = f"; for a preset: --preset {file}" if str(file) in _names("presets") else ""
-        raise ConfigError(f"there is no configuration file {file}{hint}") from None
+        preset = str(file) in _names("presets")
+        hint = f"for a preset: --preset {file}" if preset else "`dartsim config show > my.toml` writes one to be edited"
+        raise ConfigError(f"there is no configuration file {file}; {hint}") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

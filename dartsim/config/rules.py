@@ -42,11 +42,12 @@ def broken_rules(config: Config) -> Iterator[str]:
     yield from publication_rules(config)
     bound = curation.staleness.bound
     if bound is not None and curation.max_ahead is not None:
-        admits = (bound + 1) * batch.max_groups * attempts.most
+        largest = largest_group(config)
+        admits = (bound + 1) * batch.max_groups * largest
         if curation.max_ahead > admits:
             yield (
                 f"curation.max_ahead = {curation.max_ahead} attempts is more than the staleness bound "
-                f"{bound} can use: {bound} + 1 batches of {batch.max_groups} x {attempts.most} are {admits}; "
+                f"{bound} can use: {bound} + 1 batches of {batch.max_groups} x {largest} are {admits}; "
                 f"the rest would be dropped as stale. Set curation.max_ahead to at most {admits}, or raise "
                 "curation.staleness.bound."
             )
@@ -79,7 +80,8 @@ def publication_rules(config: Config) -> Iterator[str]:
     curation, trainer = config.curation, config.trainer
     updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.bound
     groups = groups_of_publication(config)
-    wanted = groups * curation.attempts.most
+    largest, more = largest_group(config), curation.attempts.further
+    wanted = groups * largest
     if ahead is not None and trainer.publish_wait != "nothing":
         yield (
             f'trainer.publish_wait = "{trainer.publish_wait}" waits for groups that were begun, and curation.max_ahead '
@@ -88,8 +90,9 @@ def publication_rules(config: Config) -> Iterator[str]:
         )
     elif ahead is not None and ahead < wanted:
         yield (
-            f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of "
-            f"{curation.attempts.most}, by curation.batch and trainer.publish_every = {updates}), but "
+            f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of {largest}"
+            f"{f', {more} of them curation.attempts.further' if more else ''}, by curation.batch and "
+            f"trainer.publish_every = {updates}), but "
             f"curation.max_ahead = {ahead} admits fewer before the next version: the trainer would wait for ever. Set "
             f"curation.max_ahead to at least {wanted}."
         )
@@ -108,6 +111,12 @@ def groups_of_publication(config: Config) -> int:
     All updates but the last may take large batches; then the last one still needs a small one.
     """
     return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
+
+
+def largest_group(config: Config) -> int:
+    """Return how many attempts a group may have, those that slots without work add included."""
+    attempts = config.curation.attempts
+    return attempts.most + attempts.further
 
 
 def largest_batch(config: Config) -> int:
@@ -142,10 +151,28 @@ def scheduler_rules(config: Config) -> Iterator[str]:
             'trainer.publish_wait = "batch" waits until the next batch is whole and nothing runs: it needs '
             f"curation.admission.waiting_batches, and curation.staleness.bound of at least {least} or none."
         )
+    age = curation.batch.wait_age
+    if age is not None and age < trainer.publish_every:
+        yield (
+            f"curation.batch.wait_age = {age} waits for groups begun {age} versions ago, and before the last update of "
+            f"a publication (trainer.publish_every = {trainer.publish_every}) every group that begins is "
+            f"{trainer.publish_every - 1} versions old: the trainer would wait for ever. Set the first to at least "
+            f"{trainer.publish_every}."
+        )
     if curation.staleness.cancel_running and (bound is None or curation.staleness.measured_by != "start"):
         yield (
             "curation.staleness.cancel_running knows only by their start which attempts are too old: set "
             'curation.staleness.measured_by = "start" and a curation.staleness.bound.'
+        )
+    if curation.concurrency.rule == "cache_use" and not config.backend.virtual:
+        yield (
+            'curation.concurrency.rule = "cache_use" reads how full the caches of engines are, and only those of '
+            'modelled engines in virtual time can be read. Set curation.concurrency.rule = "none".'
+        )
+    if curation.concurrency.least > curation.concurrency.most:
+        yield (
+            f"curation.concurrency.least = {curation.concurrency.least} is more than curation.concurrency.most = "
+            f"{curation.concurrency.most}. Lower the first."
         )
     if sync.cache == "lost" and (sync.mode != "keep" or config.backend.workers != "sim"):
         yield (

@@ -3,6 +3,7 @@
 from dartsim.curation.admission import AdmissionRule, Places
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
 from dartsim.curation.batches import BatchRule, Begun
+from dartsim.curation.concurrency import Caches, CacheUse, CacheUseRule, Pressure
 from dartsim.curation.further import FurtherRule
 from dartsim.curation.groups import GroupRule
 from dartsim.curation.held_out import FilteredOrder, Order, TaskFilter, split_tasks
@@ -22,6 +23,9 @@ __all__ = [
     "AttemptsRule",
     "BatchRule",
     "Begun",
+    "CacheUse",
+    "CacheUseRule",
+    "Caches",
     "DataManager",
     "FilteredOrder",
     "FixedAttempts",
@@ -32,6 +36,7 @@ __all__ = [
     "MemoryStore",
     "Order",
     "Places",
+    "Pressure",
     "StalenessRule",
     "SuccessPool",
     "TaskFilter",

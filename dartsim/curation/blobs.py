@@ -13,14 +13,14 @@ import errno
 import os
 import shutil
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import ref
+from weakref import finalize, ref
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
 
 
 class BlobStore:
-    """Keeps arrays and texts as files. ``put`` and ``put_text`` may be called from any thread.
+    """Keeps arrays and texts as files: by one caller at a time, apart from ``prepare``.
 
     Args:
         folder: Where; made if it is missing.
@@ -62,6 +62,10 @@ class BlobStore:
         self._reserve_bytes = reserve_bytes
         self._numbers = count()
         self._names: dict[int, tuple[ref[Any], str]] = {}
+        self._prepared: dict[str, object] = {}
+        """Files that nobody has put yet, with what tells one preparation of a name from the next."""
+        self._given_up: deque[tuple[str, object]] = deque()
+        """Likewise, of pictures that are gone."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, picture: Any) -> Kept:
@@ -76,8 +80,27 @@ class BlobStore:
 
     def put_text(self, text: str) -> Kept:
         """Keep a text; errors as ``put``."""
-        data = text.encode("utf-8", "surrogatepass")
-        return self._put(f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6))
+        return self._put(*_packed(text))
+
+    def prepare(self, picture: Any, text: str | None = None) -> None:
+        """Write the files of a picture and its text ahead of ``put``, which then finds them; from any thread.
+
+        If nobody has put them by the time nobody holds the picture any more, they are removed, with the next ``put``.
+        Errors as ``put``.
+        """
+        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: encode(picture))]
+        if text is not None:
+            files.append(_packed(text))
+        for name, data in files:
+            mine = object()
+            # Said before it is looked for: a ``put`` in between takes it over, and it stays whatever comes.
+            if self._prepared.setdefault(name, mine) is not mine:
+                continue  # another thread is at it
+            finalize(picture, self._given_up.append, (name, mine)).atexit = False
+            if self._there(name) is None:
+                self._new(name, data())
+            elif self._prepared.get(name) is mine:
+                del self._prepared[name]  # rows may name it
 
     def get(self, name: str) -> Any:
         """Return the array of a name.
@@ -133,12 +156,32 @@ class BlobStore:
         return name
 
     def _put(self, name: str, data: Callable[[], bytes]) -> Kept:
-        path = self._path(name)
-        with suppress(OSError):
-            size = path.stat().st_size
+        self._prepared.pop(name, None)
+        self._remove_given_up()
+        kept = self._there(name)
+        if kept is None:
+            kept = self._new(name, data())
+        else:
             self.counts["known"] += 1
-            return Kept(name, size)
-        content = data()
+        self._prepared.pop(name, None)  # what was begun meanwhile is this file, and stays, too
+        return kept
+
+    def _remove_given_up(self) -> None:
+        while self._given_up:
+            name, mine = self._given_up.popleft()
+            if self._prepared.get(name) is mine:
+                del self._prepared[name]
+                self.remove((name,))
+
+    def _there(self, name: str) -> Kept | None:
+        """Return a file that is there already; None if it is not."""
+        with suppress(OSError):
+            return Kept(name, self._path(name).stat().st_size)
+        return None
+
+    def _new(self, name: str, content: bytes) -> Kept:
+        """Write a file."""
+        path = self._path(name)
         try:
             free = shutil.disk_usage(self.folder).free
             if free < self._reserve_bytes + len(content):
@@ -180,6 +223,12 @@ class BlobStore:
 
     def _path(self, name: str) -> Path:
         return self.folder / name[:2] / name
+
+
+def _packed(text: str) -> tuple[str, Callable[[], bytes]]:
+    """Return the name of a text's file, and what makes its content."""
+    data = text.encode("utf-8", "surrogatepass")
+    return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)
 
 
 def picture_digest(picture: Any) -> str:

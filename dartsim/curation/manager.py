@@ -18,10 +18,12 @@ from typing import Any, Literal
 from dartsim.curation.admission import AdmissionRule, Places
 from dartsim.curation.attempts import AttemptsRule
 from dartsim.curation.batches import BatchRule, Begun
+from dartsim.curation.concurrency import Caches, CacheUseRule
 from dartsim.curation.faults import StoreFault
 from dartsim.curation.further import FurtherRule
 from dartsim.curation.groups import GroupRule, OpenGroup
 from dartsim.curation.held_out import Order, TaskFilter
+from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.pool import Stored, SuccessPool, own, own_batch, pooled
 from dartsim.curation.saved import (
     SCHEDULER,
@@ -29,11 +31,9 @@ from dartsim.curation.saved import (
     Restored,
     read_attempt,
     read_group,
-    read_open,
     rebuilt,
     save_attempt,
     save_group,
-    save_open,
 )
 from dartsim.curation.staleness import StalenessRule
 from dartsim.curation.turn_limit import TurnLimitRule
@@ -45,8 +45,6 @@ from dartsim.trace import DesktopState, Trace
 from dartsim.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory, UpdateResult, Version
 
 logger = logging.getLogger(__name__)
-
-_MIX = 0x9E3779B97F4A7C15
 
 INTERRUPTED = "interrupted"
 """Cause of attempts that ran when the run crashed."""
@@ -74,6 +72,8 @@ class DataManager:
         task_filter: Learns which tasks teach nothing; the order leaves them out.
         max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
         admission: Bounds on groups, asked before a group is begun; one that was begun goes on.
+        concurrency: Bound on attempts that run, moved by how full ``caches`` are; None for none.
+        caches: Those of the engines.
         requeue_stale: Whether the task of a group that got stale is offered again, before others.
         cancel_stale: Whether running attempts end whose group is certain to be stale.
         publish_wait: What ``before_publication`` waits for: nothing; the groups that run, with no new one begun
@@ -99,6 +99,8 @@ class DataManager:
         task_filter: TaskFilter | None = None,
         max_ahead: int | None = None,
         admission: AdmissionRule | None = None,
+        concurrency: CacheUseRule | None = None,
+        caches: Caches | None = None,
         requeue_stale: bool = False,
         cancel_stale: bool = False,
         publish_wait: Literal["nothing", "running", "batch"] = "nothing",
@@ -106,6 +108,7 @@ class DataManager:
         further: FurtherRule | None = None,
         seed: int = 0,
     ) -> None:
+        self._open = OpenGroups(order, attempts, turn_limits, seed=seed)
         self._order = order
         self._attempts = attempts
         self._group_rule = group_rule
@@ -119,12 +122,13 @@ class DataManager:
         self._task_filter = task_filter
         self._max_ahead = max_ahead
         self._admission = admission or AdmissionRule()
+        self._concurrency = concurrency
+        self._caches = caches
         self._requeue_stale = requeue_stale
         self._cancel_stale = cancel_stale
         self._publish_wait = publish_wait
         self._max_replacements = max_replacements
         self._further = further or FurtherRule()
-        self._seed = seed
 
         self._ready: deque[int] = deque()
         """Slots whose gang is open and that wait for room, longest first."""
@@ -132,11 +136,8 @@ class DataManager:
         self._busy: set[int] = set()
         self._running: dict[int, Attempt] = {}
         """Attempts that were admitted and are not handed over yet."""
-        self._withdrawn: set[int] = set()
-        """Those of them whose group was given up."""
-        self._filling: OpenGroup | None = None
-        self._replace: deque[OpenGroup] = deque()
-        self._open: dict[int, OpenGroup] = {}
+        self._withdrawn: dict[int, Drop] = {}
+        """Those of them whose group was given up, and why it was."""
         self._eligible: list[Group] = []
         self._leases: dict[int, Batch] = {}
         """Batches by the update that they are leased to."""
@@ -145,8 +146,6 @@ class DataManager:
         self._trainer: asyncio.Future[None] | None = None
         self._ending = False
         self._closed = False
-        self._again: deque[Task] = deque()
-        """Tasks of groups that got stale, to be offered again."""
         self._holding = False
         """Whether no group may be begun, because new weights wait for those that run."""
         self._quiet: asyncio.Future[None] | None = None
@@ -155,19 +154,18 @@ class DataManager:
         """Groups trained into weights that are not published."""
         self.withdraw: Callable[[int], None] = _nothing_to_withdraw
         """Ends a running attempt, which is handed over as cancelled soon after; set by whoever plays them."""
+        self.failure: BaseException | None = None
+        """Why an attempt could not be handed over. Whoever did it may be cancelled before it tells."""
 
         self.version: Version = 0
         """Newest published version."""
         self.trainer_version: Version = 0
         """Version that the trainer holds."""
         self.admitted = 0
-        self._drawn = 0
-        """Attempts with a seed of their own: all but those that are made again after a crash."""
         self.leased = 0
         self.trained_count = 0
         self.dropped = 0
         self._published_count = 0
-        self._groups = 0
         self.changed = trace.clock()
         """When a group became eligible last, or a batch was taken; loop time."""
 
@@ -233,13 +231,22 @@ class DataManager:
         return Waits(
             eligible=len(self._eligible),
             min_groups=self._batch_rule.min_groups,
-            open_groups=tuple((group.id, group.finished, group.planned) for group in self._open.values()),
+            open_groups=tuple((group.id, group.finished, group.planned) for group in self._open.groups.values()),
             ahead=self.ahead,
             max_ahead=self._max_ahead,
             running=self.running,
             leased=self.leased,
-            lacks="new weights wait for those that run" if self._holding else self._admission.lacks(self._places()),
+            publish_wait=self._publish_wait,
+            lacks=self._lacks(),
         )
+
+    def _lacks(self) -> str | None:
+        """Return why no group may be begun, in words; None if one may, or only ``max_ahead`` forbids it."""
+        if self._holding:
+            return "new weights wait for those that run"
+        if self._crowded():
+            return f"{self.running} attempts run, at most {self._bound} may by what the engines' caches hold"
+        return self._admission.lacks(self._places())
 
     def unit_running(self, slot: int) -> int:
         """Return how many attempts of a slot's sampling unit run."""
@@ -272,55 +279,42 @@ class DataManager:
 
     def _has_room(self) -> bool:
         """Return whether another attempt may start: one that its group lacks, or the first of a new one."""
-        if self._max_ahead is not None and self.ahead >= self._max_ahead:
+        if self._crowded() or (self._max_ahead is not None and self.ahead >= self._max_ahead):
             return False
         if self._admission.unbounded and not self._holding:
             return True
-        if self._replace or (self._filling is not None and self._filling.admitted < self._filling.planned):
+        if self._open.lacking:
             return True
         return not self._holding and self._admission.room(self._places())
 
+    @property
+    def _bound(self) -> int | None:
+        """Most attempts that may run; None: as many as there are slots."""
+        return None if self._concurrency is None else self._concurrency.bound
+
+    def _crowded(self) -> bool:
+        return self._bound is not None and self.running >= self._bound
+
+    def _look_at_caches(self) -> None:
+        """Let the bound on attempts follow the engines' caches, and give the youngest groups up if they overflow."""
+        rule = self._concurrency
+        if rule is None or self._caches is None:
+            return
+        if rule.look(asyncio.get_running_loop().time(), self.running, self._caches.read()):
+            groups = self._open.groups
+            while groups and self.running - len(self._withdrawn) > rule.bound:
+                self._withdraw_group(groups[max(groups)], Drop.CROWDED)
+
     def _places(self) -> Places:
         leased = sum(len(batch.groups) for batch in self._leases.values())
-        return Places(len(self._open), len(self._eligible), leased, self._unpublished)
+        return Places(len(self._open.groups), len(self._eligible), leased, self._unpublished)
 
     def _next_attempt(self) -> Attempt:
-        """Return an attempt of a group that lacks one, or the first one of a new group."""
-        if self._replace:
-            group = self._replace.popleft()
-        else:
-            if self._filling is None or self._filling.admitted >= self._filling.planned:
-                self._filling = self._new_group()
-            group = self._filling
-        if group.again:
-            index, seed = group.again.pop(0)
-            group.repeated += 1
-        else:
-            index = group.admitted - group.repeated
-            seed = (self._seed * _MIX + self._drawn * 0xBF58476D1CE4E5B9) % 2**63
-            self._drawn += 1
-        attempt = Attempt(
-            id=self.admitted,
-            task=group.task,
-            group=group.id,
-            index=index,
-            seed=seed,
-            turn_limit=group.turn_limit,
-            version=self.version,
-        )
-        group.admitted += 1
+        attempt = self._open.next_attempt(self.admitted, self.version)
         self.admitted += 1
         self._running[attempt.id] = attempt
         self._trace.attempt_started()
         return attempt
-
-    def _new_group(self) -> OpenGroup:
-        task = self._again.popleft() if self._again else self._order.next()
-        attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
-        group = OpenGroup(self._groups, task, attempts, turn_limit=turn_limit)
-        self._groups += 1
-        self._open[group.id] = group
-        return group
 
     # -- results ----------------------------------------------------------------------------------
 
@@ -333,9 +327,10 @@ class DataManager:
         try:
             self._finish(trajectory)
             self._settle()
-        except BaseException:
+        except BaseException as error:
             # Before anything else is told: the attempt may be nowhere now, and must not be kept so.
             self._store.suspend()
+            self.failure = error
             raise
 
     def _finish(self, trajectory: Trajectory) -> None:
@@ -346,32 +341,34 @@ class DataManager:
                 f"attempt {trajectory.attempt.id} was handed over, but it is not running: every admitted "
                 "attempt is handed over exactly once"
             ) from None
-        withdrawn = trajectory.attempt.id in self._withdrawn
-        self._withdrawn.discard(trajectory.attempt.id)
+        withdrawn = self._withdrawn.pop(trajectory.attempt.id, None)
+        if self._concurrency is not None:
+            self._concurrency.ended()
         self._store.record(trajectory)
         self._trace.attempt_finished(trajectory)
         self._turn_limits.learn((trajectory,))
         if self._pool is not None:
             self._pool.learn((trajectory,), now=asyncio.get_running_loop().time())
-        group = self._open.get(trajectory.attempt.group)
+        group = self._open.groups.get(trajectory.attempt.group)
         if group is None:
-            unmasked = Drop.STALE if withdrawn else Drop.UNUSED
-            self._drop((trajectory,), Drop.MASKED if trajectory.masked else unmasked)
+            self._drop((trajectory,), Drop.MASKED if trajectory.masked else withdrawn or Drop.UNUSED)
+            self._look_at_caches()
             self._start_what_may()
             return
         group.finished += 1
         if trajectory.masked:
             self._drop((trajectory,), Drop.MASKED)
+            if self._batch_rule.looks_at_running:
+                self._wake_trainer()  # its group may be younger without it
             # What a crash ended is made again anyway, and is none of those.
             failed = group.replaced - group.repeated - len(group.again)
             if failed < self._max_replacements or trajectory.ending is Ending.CANCELLED:
-                group.replaced += 1
-                if group is not self._filling:
-                    self._replace.append(group)
+                self._open.replace(group)
         else:
             group.usable.append(trajectory)
         if group.complete and not self._goes_on(group):
             self._complete(group)
+        self._look_at_caches()
         self._start_what_may()
         self._tell_quiet()
 
@@ -382,25 +379,20 @@ class DataManager:
         rewards = [t.reward for t in group.usable if t.reward is not None]
         number = self._further.attempts(rewards, given=group.further, slots=self._slots_to_spare())
         if number:
-            if group is self._filling:
-                self._filling = None
-            group.further += number
-            self._replace.extend([group] * number)
+            self._open.extend(group, number)
             self._trace.counts["further"] += number
         return number > 0
 
     def _slots_to_spare(self) -> int:
         """Return how many slots could start an attempt at once that no group may be begun for."""
-        if self._ending or self._holding or self._has_room():
+        if self._ending or self._holding or self._crowded() or self._has_room():
             return 0
         waiting = sum(self._units.gang(slot).open for slot in self._ready)
         return waiting if self._max_ahead is None else min(waiting, self._max_ahead - self.ahead)
 
     def _complete(self, group: OpenGroup) -> None:
         """Judge a group that has all its attempts."""
-        del self._open[group.id]
-        if group is self._filling:
-            self._filling = None
+        self._open.remove(group)
         usable = tuple(group.usable)
         rewards = [t.reward for t in usable if t.reward is not None]
         self._attempts.learn(group.task.id, rewards)
@@ -485,7 +477,7 @@ class DataManager:
         if self._cancel_stale:
             for begun in list(self._begun()):
                 if self._staleness.hopeless(begun.version, self.version):
-                    self._withdraw_group(self._open[begun.id])
+                    self._withdraw_group(self._open.groups[begun.id], Drop.STALE)
         self._drop_stale()
         self._start_what_may()
         self._settle()
@@ -530,27 +522,26 @@ class DataManager:
             else:
                 self._drop(own(group), Drop.STALE)
                 if self._requeue_stale:
-                    self._again.append(group.task)
+                    self._open.offer_again(group.task)
         self._num_fresh = len(kept)
         self._start_what_may()
 
-    def _withdraw_group(self, group: OpenGroup) -> None:
+    def _withdraw_group(self, group: OpenGroup, reason: Drop) -> None:
         """Give a group up that still runs: end its attempts and drop what it has."""
-        del self._open[group.id]
-        if group is self._filling:
-            self._filling = None
-        self._replace = deque(other for other in self._replace if other is not group)
-        self._drop(tuple(group.usable), Drop.STALE)
-        if self._requeue_stale:
-            self._again.append(group.task)
+        self._open.remove(group)
+        self._drop(tuple(group.usable), reason)
+        if reason is Drop.STALE and self._requeue_stale:
+            self._open.offer_again(group.task)
         running = [attempt.id for attempt in self._running.values() if attempt.group == group.id]
-        self._withdrawn.update(running)
+        self._withdrawn.update(dict.fromkeys(running, reason))
         for attempt in running:
             self.withdraw(attempt)
+        if self._batch_rule.looks_at_running:
+            self._wake_trainer()  # it need not wait for this one any more
 
     def _begun(self) -> Iterator[Begun]:
         """Yield the groups that still run, for rules that look at them."""
-        begun = {group.id: [t.attempt.version for t in group.usable] for group in self._open.values()}
+        begun = {group.id: [t.attempt.version for t in group.usable] for group in self._open.groups.values()}
         for attempt in self._running.values():
             if attempt.group in begun:
                 begun[attempt.group].append(attempt.version)
@@ -564,11 +555,16 @@ class DataManager:
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 
+    @property
+    def holds_publication(self) -> bool:
+        """Whether a publication waits for what is not there yet: for attempts that run, or for the next batch."""
+        return self._quiet is not None and not self._quiet.done() and not self._is_quiet()
+
     def _is_quiet(self) -> bool:
         if self._publish_wait == "nothing":
             return True
         enough = self._publish_wait == "running" or len(self._eligible) >= self._batch_rule.min_groups
-        return not self._open and enough
+        return not self._open.groups and enough
 
     def _tell_quiet(self) -> None:
         if self._quiet is not None and not self._quiet.done() and self._is_quiet():
@@ -589,17 +585,12 @@ class DataManager:
         scheduler = {
             "update": self.trainer_version,
             "admitted": self.admitted,
-            "drawn": self._drawn,
-            "groups": self._groups,
             "trained": self.trained_count,
             "dropped": self.dropped,
             "running": [save_attempt(attempt) for attempt in self._running.values()],
-            "filling": None if self._filling is None else self._filling.id,
-            "replace": [group.id for group in self._replace],
-            "open": [save_open(group) for group in self._open.values()],
+            **self._open.state(),
             "eligible": [save_group(group) for group in self._eligible],
             "leased": [save_group(group) for batch in self._leases.values() for group in batch.groups],
-            "again": [task.id for task in self._again],
             "order": self._order.state(),
             "attempts": self._attempts.state(),
             "turn_limits": self._turn_limits.state(),
@@ -624,16 +615,12 @@ class DataManager:
             found: What the store gave back.
             tasks: The run's tasks, by id.
         """
-        self.admitted, self._drawn, self._groups = saved["admitted"], saved["drawn"], saved["groups"]
-        self.dropped = saved["dropped"]
+        self.admitted, self.dropped = saved["admitted"], saved["dropped"]
         self.trained_count = self._published_count = saved["trained"] - len(found.untrained)
         self.version = self.trainer_version = found.version
         self._restore_rules(saved, found)
         known = found.trajectories
-        self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
-        self._open = {group["id"]: read_open(group, tasks[group["task"]], known) for group in saved["open"]}
-        self._filling = self._open.get(saved["filling"])
-        self._replace = deque(self._open[number] for number in saved["replace"] if number in self._open)
+        self._open.restore(saved, tasks, known)
         again = [known[number] for number in found.untrained if number in known]
         self._eligible = [
             *rebuilt(again, asyncio.get_running_loop().time()),
@@ -657,7 +644,7 @@ class DataManager:
 
     def _lose(self, found: Restored, saved: Mapping[str, Any]) -> None:
         """Drop what the store has and cannot give back, or of which no document knows."""
-        here = {t.attempt.id for group in self._open.values() for t in group.usable}
+        here = {t.attempt.id for group in self._open.groups.values() for t in group.usable}
         here |= {t.attempt.id for group in self._eligible for t in group.trajectories}
         lost = sorted(found.live - here)
         if lost:
@@ -678,7 +665,7 @@ class DataManager:
                 self._eligible.append(kept)
             else:
                 self._drop(own(kept), reason or Drop.UNDONE)
-        for opened in self._open.values():
+        for opened in self._open.groups.values():
             gone = tuple(t for t in opened.usable if t.newest_version > self.version)
             self._drop(gone, Drop.UNDONE)
             opened.usable = [t for t in opened.usable if t not in gone]
@@ -686,8 +673,8 @@ class DataManager:
     def _interrupt(self, attempt: Attempt) -> None:
         """End an attempt that a crash ended, and let its group make it again."""
         self._running[attempt.id] = attempt
-        if attempt.group in self._open:  # else it was being withdrawn
-            self._open[attempt.group].again.append((attempt.index, attempt.seed))
+        if attempt.group in self._open.groups:  # else it was being withdrawn
+            self._open.groups[attempt.group].again.append((attempt.index, attempt.seed))
         now = asyncio.get_running_loop().time()
         self._finish(Trajectory(attempt, (), Ending.CANCELLED, None, INTERRUPTED, now, now))
 
@@ -718,9 +705,9 @@ class DataManager:
         """End the run: admit nothing more, and drop as unused what is neither leased nor trained."""
         self.end_admission()
         self._closed = True
-        for group in self._open.values():
+        for group in self._open.groups.values():
             self._drop(tuple(group.usable), Drop.UNUSED)
-        self._open.clear()
+        self._open.groups.clear()
         for eligible in self._eligible:
             self._drop(own(eligible), Drop.UNUSED)
         self._eligible = []
@@ -735,7 +722,7 @@ class DataManager:
         Raises:
             InvariantViolated: If the counts do not add up, or a group lacks an attempt that nobody will start.
         """
-        collected = sum(len(group.usable) for group in self._open.values())
+        collected = sum(len(group.usable) for group in self._open.groups.values())
         eligible = sum(len(own(group)) for group in self._eligible)
         places = {
             "running": self.running,
@@ -749,19 +736,7 @@ class DataManager:
             raise InvariantViolated(
                 f"{self.admitted} attempts were admitted, but they are found in these places: {places}"
             )
-        running = Counter(attempt.group for attempt in self._running.values())
-        for group in self._open.values():
-            if group.admitted - group.finished != running[group.id]:
-                raise InvariantViolated(
-                    f"group {group.id} waits for {group.admitted - group.finished} attempts, and {running[group.id]} "
-                    "of it run: it would never be complete"
-                )
-            lacking = group.planned - group.admitted
-            if group is not self._filling and lacking != self._replace.count(group):
-                raise InvariantViolated(
-                    f"group {group.id} lacks {lacking} attempts and {self._replace.count(group)} of them are to be "
-                    "started: it would never be complete"
-                )
+        self._open.check(Counter(attempt.group for attempt in self._running.values()))
 
     def idle_without_reason(self) -> str | None:
         """Return who waits although nothing keeps it waiting, in words; None if nobody does.

@@ -20,6 +20,7 @@ class Waits:
         max_ahead: Their bound; None for none.
         running: Attempts that run.
         leased: Trajectories of the update that runs.
+        publish_wait: What a publication has to wait for (``trainer.publish_wait``).
         lacks: Why no group may be begun, in words; None if one may, or only ``max_ahead`` forbids it.
     """
 
@@ -30,6 +31,7 @@ class Waits:
     max_ahead: int | None
     running: int
     leased: int
+    publish_wait: str = "nothing"
     lacks: str | None = None
 
     def batch(self) -> str:
@@ -43,6 +45,11 @@ class Waits:
             text += f"; group {group} lacks {planned - ended} of {planned} attempts"
         more = len(self.open_groups) - len(nearest)
         return text + (f"; {more} more groups are open" if more else "")
+
+    def publication(self) -> str:
+        """Say what new weights wait for before they are published."""
+        running = f"{self.running} attempt{'s' if self.running != 1 else ''} that new weights wait for"
+        return f"{running}; {self.batch()}" if self.publish_wait == "batch" else running
 
     def room(self) -> str:
         """Say why a free slot gets no attempt."""

@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 
 from dartsim.errors import ConfigError
 
-FORMAT = 2
-"""Newest format of tokens; a newer one is refused. In format 1 the process and its store have no faults."""
+FORMAT = 3
+"""Newest format of tokens; a newer one is refused. In format 1 the process and its store have no faults; before format
+3, slots that wait add no attempts, and drawn schedulers have DART's rules alone."""
 
 SINCE: Mapping[int, frozenset[str]] = {
     2: frozenset(("killed", "killed_before_commit", "killed_after_commit", "store_error", "store_full", "store_stall")),
+    3: frozenset(("admission", "further", "in_turn", "order", "wait_age"))
+    | frozenset(("publish_every", "publish_wait", "requeue", "cancel_stale")),
 }
-"""Kinds of faults by the first format that has them."""
+"""Kinds of faults and names of choices by the first format that has them."""
 
 Choice = str | int | float | bool | None
 
@@ -65,9 +68,9 @@ class Case:
 
     def token(self) -> str:
         """Return it as one word that ``from_token`` reads, in the oldest format that can say it."""
-        kinds = {fault.kind for fault in self.faults}
+        names = {fault.kind for fault in self.faults} | self.choices.keys()
         tree = {
-            "format": max((number for number, since in SINCE.items() if kinds & since), default=1),
+            "format": max((number for number, since in SINCE.items() if names & since), default=1),
             "preset": self.preset,
             "seed": self.seed,
             "choices": dict(self.choices),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -15,6 +16,7 @@ from dartsim.errors import EnvBroken, EnvStartFailed, LearnerFault, ScoreUnavail
 from dartsim.fuzz.cases import Fault
 from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.sim import Node
+from dartsim.sim.faults.desktops import GIVE_UP_SECONDS
 from dartsim.sim.nodes import NODE
 from dartsim.sim.worker import SimWorker
 from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Weights
@@ -287,7 +289,9 @@ class FaultyProvider:
             try:
                 await part.after("start")
             except BaseException:
-                await env.close()
+                with suppress(TimeoutError):  # what is cancelled gives everything back at once
+                    async with asyncio.timeout(GIVE_UP_SECONDS):
+                        await env.close()
                 raise
             return FaultyEnv(env, part)
         finally:

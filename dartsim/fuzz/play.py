@@ -25,7 +25,7 @@ from dartsim.fuzz.stored import WatchedStore
 from dartsim.fuzz.watch import Violated, Watch
 from dartsim.fuzz.watched import WatchedLearner, WatchedProvider, WatchedWorker
 from dartsim.rng import Streams
-from dartsim.run.backend import desktop_maker, learner, way, workers
+from dartsim.run.backend import caches, desktop_maker, learner, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.models import Models, hosts, models
 from dartsim.run.origin import LIVES, Origin, read_origin
@@ -272,6 +272,7 @@ class _Play:
             successes=success_pool(config),
             weights=Weights(version),
             origin=origin,
+            caches=caches(found, made),
         )
         watch.ending = lambda: system.data.ending
         self.look = Look(watch, system, store, engines, machines, healed=self.healed, patience=self.patience)

@@ -72,13 +72,31 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
 }
 """The rules, drawn unless a preset gives them."""
 
+SPARE: Mapping[str, Sequence[Choice]] = {
+    "admission": (None, "open", "ready", "waiting", "ahead"),
+    "further": (0, 1, 3),
+}
+"""A bound on groups, as tight as it may be, which leaves slots to spare; and the attempts that they add to groups in
+which all failed. A preset has its own bounds."""
+
+RULES: Mapping[str, Sequence[Choice]] = {
+    "in_turn": (None, "in_turn", "group_in_turn"),
+    "order": ("ready", "started", "weights", "in_order"),
+    "wait_age": (None, 1, 2),
+    "publish_every": (1, 2),
+    "publish_wait": ("nothing", "running"),
+    "requeue": (False, True),
+    "cancel_stale": (False, True),
+}
+"""Rules of other systems than DART: routing, order of a batch, publication, and what becomes of stale groups."""
+
 STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each"), "keep": ("all", "live")}
 """When the store writes, and whose turns it keeps, where there is one that outlives the process."""
 
 LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
 """How long everything goes wrong, in place of ``fault_seconds``; see ``long_case``."""
 
-SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **STORAGE, **LENGTH}
+SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **SPARE, **RULES, **STORAGE, **LENGTH}
 
 MOST_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
 """Largest number of faults of a case, by how hostile the search is."""
@@ -96,6 +114,12 @@ STORED_SHARE = 0.1
 
 MOST_STORED = 4
 """Largest number of such faults."""
+
+SPARE_SHARE = 0.25
+"""Of the cases: slots that would wait add attempts to groups in which all failed."""
+
+RULES_SHARE = 0.25
+"""Of the drawn schedulers: some rules are those of other systems."""
 
 RATES_SHARE = 0.15
 """Of the cases: faults at the rates of a profile, instead of single ones at set times."""
@@ -164,6 +188,7 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
         case = Case(preset, seed, choices, profile=faults)
     else:
         case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults))
+    case = _draw_rules(_draw_spare(case))
     return _draw_stored(case, horizon) if faults == "hostile" else case
 
 
@@ -195,6 +220,25 @@ def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[F
         target = int(rng.integers(REACH + 1))
         drawn.append(Fault(kind, start, seconds, None if target == REACH else target))
     return tuple(sorted(drawn, key=lambda fault: (fault.start, fault.kind)))
+
+
+def _draw_spare(case: Case) -> Case:
+    """Let slots that wait add attempts in a share of the cases; chance comes from the case's own seed."""
+    rng = np.random.Generator(np.random.PCG64([case.seed, 2]))
+    if rng.random() >= SPARE_SHARE:
+        return case
+    names = SPARE if case.preset == DRAWN else ("further",)
+    spare = {name: SPARE[name][1 + int(rng.integers(len(SPARE[name]) - 1))] for name in names}
+    return replace(case, choices={**case.choices, **spare})
+
+
+def _draw_rules(case: Case) -> Case:
+    """Let a share of the drawn schedulers have rules of other systems; chance comes from the case's own seed."""
+    rng = np.random.Generator(np.random.PCG64([case.seed, 3]))
+    if case.preset != DRAWN or rng.random() >= RULES_SHARE:
+        return case
+    rules = {name: values[int(rng.integers(len(values)))] for name, values in RULES.items()}
+    return replace(case, choices={**case.choices, **{n: value for n, value in rules.items() if value != RULES[n][0]}})
 
 
 def _draw_stored(case: Case, horizon: int) -> Case:
@@ -268,7 +312,7 @@ def _cluster(shaped: Shaped) -> dict[str, Any]:
             },
         },
         "curation": {
-            "attempts": {"most": shaped["attempts"], "least": 1},
+            "attempts": {"most": shaped["attempts"], "least": 1, "further": shaped["further"]},
             "groups": {"min_size": 1},
             "batch": {"min_groups": groups, "max_groups": groups + shaped["more_groups"]},
             "store": "memory",
@@ -311,24 +355,52 @@ def _scheduler(shaped: Shaped) -> dict[str, Any]:
     """Return the settings of a drawn scheduler."""
     lock_step = shaped["lock_step"]
     filters = shaped["filters"]
+    bound, every = shaped["bound"], shaped["publish_every"]
+    if bound is not None:
+        bound = max(bound, every - 1)  # the trainer is so far ahead of all workers
+    cancels = shaped["cancel_stale"] and bound is not None
+    age = shaped["wait_age"]
+    waits = shaped["publish_wait"] != "nothing"
     return {
         "rollout": {
             "unit": shaped["unit"],
             "lock_step": lock_step,
             "sync": {"mode": shaped["sync"], "workers_at_a_time": "all" if lock_step else shaped["at_a_time"]},
-            "routing": {"rule": shaped["routing"], "max_excess": 1},
+            "routing": {"rule": shaped["in_turn"] or shaped["routing"], "max_excess": 1},
         },
         "curation": {
             "attempts": {"rule": shaped["attempts_rule"], "max_replacements": shaped["replacements"]},
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
-            "staleness": {"bound": shaped["bound"], "measured_by": shaped["measured_by"]},
-            "max_ahead": _max_ahead(shaped, shaped["bound"], shaped["ahead"]),
+            "batch": {"order": shaped["order"], "wait_age": None if age is None else max(age, every)},
+            "staleness": {
+                "bound": bound,
+                "measured_by": "start" if cancels else shaped["measured_by"],
+                "cancel_running": cancels,
+                "requeue": shaped["requeue"],
+            },
+            "max_ahead": None if waits else _max_ahead(shaped, bound, shaped["ahead"]),
+            "admission": _admission(shaped),
             "turn_limit": {"rule": shaped["turn_limit"]},
             "pool": {"enabled": shaped["pool"]},
             "task_filter": {"max_mean": shaped["task_filter"], "window": 2},
         },
-        "trainer": {"wait_for_sync": shaped["wait_for_sync"]},
+        "trainer": {
+            "wait_for_sync": shaped["wait_for_sync"],
+            "publish_every": every,
+            "publish_wait": shaped["publish_wait"],
+        },
     }
+
+
+def _admission(shaped: Shaped) -> dict[str, float]:
+    """Return the bound on groups: one that runs, or as many as a batch needs."""
+    kind = shaped["admission"]
+    if kind is None:
+        return {}
+    most, needed = shaped["groups"] + shaped["more_groups"], shaped["groups"]
+    if kind == "ahead":  # until there is a publication
+        needed += (shaped["publish_every"] - 1) * most
+    return {f"{kind}_batches": (1 if kind == "open" else needed) / most}
 
 
 def _rates(shaped: Shaped, profile: str) -> dict[str, Any]:
@@ -359,10 +431,10 @@ def _max_ahead(shaped: Shaped, bound: int | None, more: int | None) -> int | Non
     """Return a batch's worth and ``more``, no more than the staleness bound can use."""
     if more is None:
         return None
-    ahead = int(shaped["groups"] * shaped["attempts"]) + more
-    if bound is None:
-        return ahead
-    return min(ahead, (bound + 1) * int((shaped["groups"] + shaped["more_groups"]) * shaped["attempts"]))
+    attempts = int(shaped["attempts"] + shaped["further"])
+    largest, every = int(shaped["groups"] + shaped["more_groups"]), int(shaped["publish_every"])
+    ahead = (int(shaped["groups"]) + (every - 1) * largest) * attempts + more
+    return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)
 
 
 @lru_cache(maxsize=1)

@@ -180,7 +180,8 @@ class WatchedStore:
             for t in group.trajectories:
                 if t.attempt.group != group.id:
                     continue  # a stored success: the pool's rule, not this one
-                made = t.oldest_version if rule.measured_by == "oldest" else t.newest_version
+                versions = {"oldest": t.oldest_version, "newest": t.newest_version, "start": t.attempt.version}
+                made = versions[rule.measured_by]
                 if batch.version - made > rule.bound:
                     self._watch.fail(
                         "I5", f"attempt {t.attempt.id}, made by version {made}, is in a batch of {batch.version}"

@@ -126,6 +126,11 @@ class Alarms:
                 new.append(alarm)
         return new
 
+    @property
+    def standing(self) -> list[Alarm]:
+        """Those that held at the last look, whichever life of the run raised them; the oldest first."""
+        return list(self._open.values())
+
     # -- what is remembered -----------------------------------------------------------------------
 
     def _on_end(self, trajectory: Trajectory) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dartsim.config import Config
+from dartsim.curation import Caches, Pressure
 from dartsim.ports import EnvProvider, Learner
 from dartsim.rng import Streams
 from dartsim.rollout import Service
@@ -123,6 +124,23 @@ def workers(
             made.append(SimWorker(index, inference, policy=surrogate, **options))
         made[-1].version = version
     return made
+
+
+def caches(found: Models, engines: Sequence[SimWorker]) -> Caches:
+    """Return the caches of modelled engines; those of measured engines, which are not modelled, are always empty."""
+    gpu, longest = found.gpu, found.prompts.cold[found.config.rollout.max_turns - 1].tokens
+    engine = found.config.cluster.engine
+    longest += ReplyModel().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
+    inside = [worker.engine for worker in engines if isinstance(worker.engine, FluidEngine)]
+
+    def read() -> Pressure:
+        return Pressure(
+            max((one.kv_tokens / gpu.kv_capacity_tokens for one in inside), default=0.0),
+            sum(one.num_waiting for one in inside),
+            sum(one.num_running for one in inside),
+        )
+
+    return Caches(max(1, len(engines) * gpu.kv_capacity_tokens // longest), read)
 
 
 def _always(seconds: float) -> Callable[[], float]:

@@ -7,19 +7,23 @@ short run the simulated figure may lie above the trainer's bound by up to one up
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from dartsim.run.models import Models
+from dartsim.run.models import Models, hosts
+from dartsim.sim import SimEnvironment
 from dartsim.sim.gpu import GpuProfile
+from dartsim.sim.host import place
+from dartsim.sim.latency import from_spec
 
 
 def bounds(found: Models, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bounds on trained turns per minute.
+    """Return the bounds on trained turns per minute; none of a run with parts that are real, which no profile binds.
 
     The mean turns of an update and of a trajectory are taken from the run.
 
@@ -28,7 +32,9 @@ def bounds(found: Models, figures: Mapping[str, Any]) -> dict[str, Any]:
         figures: The run's figures.
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
-    if not num_updates or not turns:
+    backend = found.config.backend
+    modelled = {backend.desktops, backend.workers, backend.learner} == {"sim"}
+    if not modelled or not num_updates or not turns:
         return {"bound_trained_turns_per_minute": None, "bound_by": None}
     by_part = {
         "trainer": trainer_bound(found, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),
@@ -53,25 +59,113 @@ def trainer_bound(found: Models, turns_per_update: float) -> float:
 def desktop_bound(found: Models, turns_per_trajectory: float) -> float:
     """Return the turns a minute of desktops whose every request is answered by an engine of its own.
 
-    The engine's part of a turn is a decode of the mean reply alone, or a batch of one; prefill, queues and syncs are
-    left out. With spare desktops a slot does not wait for a boot or a tear-down.
+    The engine's part of a turn is its least time alone (``alone_seconds``); queues and syncs are left out. With spare
+    desktops a slot does not wait for a boot or a tear-down. A host makes no more turns than its cores have seconds for.
     """
-    engine, rollout = found.config.cluster.engine, found.config.rollout
-    turn_seconds = found.timing.step.mean + engine.overhead_seconds + engine.control_seconds + alone_seconds(found)
-    cycle_seconds = found.timing.cycle_seconds
-    if rollout.warm_envs and found.timing.fresh_per_attempt:
-        timing = found.timing
-        cycle_seconds -= timing.start.mean + timing.boot.mean + timing.teardown.mean
-    attempt_seconds = cycle_seconds + turns_per_trajectory * turn_seconds
-    return 60.0 * rollout.num_envs * turns_per_trajectory / attempt_seconds if attempt_seconds > 0.0 else inf
+    answer = alone_seconds(found, turns_per_trajectory)
+    places = sites(found)
+    rate = desktop_rate(found, places, turns_per_trajectory, answer)
+    fastest = slot_seconds(found, turns_per_trajectory, answer, max(cores for cores, _, _ in places))
+    return 60.0 * min(rate, found.config.rollout.num_envs / fastest) if fastest > 0.0 else inf
 
 
-def alone_seconds(found: Models) -> float:
-    """Return how long an engine needs at least for the mean reply to one request alone, seconds."""
+def desktop_rate(found: Models, places: Sequence[Site], turns: float, answer_seconds: float) -> float:
+    """Return the turns a second of all desktops, none of them waiting for anything but its replies.
+
+    Args:
+        found: The configuration and what it names.
+        places: Where its desktops are, as ``sites`` says.
+        turns: Of a trajectory.
+        answer_seconds: Until an engine has answered.
+    """
+    seconds, rate = core_seconds(found, turns), 0.0
+    for cores, num_hosts, num_desktops in places:
+        slot = slot_seconds(found, turns, answer_seconds, cores)
+        most = num_hosts * cores / seconds if seconds > 0.0 else inf
+        rate += min(num_desktops / slot if slot > 0.0 else inf, most)
+    return rate
+
+
+def slot_seconds(found: Models, turns: float, answer_seconds: float, cores: float) -> float:
+    """Return the seconds of a slot for each turn, everything around its attempts included.
+
+    Args:
+        found: The configuration and what it names.
+        turns: Of a trajectory.
+        answer_seconds: Until an engine has answered, without the way there and back.
+        cores: Of the desktop's host; what wants more of them than there are takes longer.
+    """
+    config, timing = found.config, found.timing
+    slow_boot, slow_step = (max(1.0, wanted / cores) for wanted in (timing.boot_cores, timing.step_cores))
+    boots = timing.start.mean + timing.boot.mean
+    around = around_seconds(found) + (slow_boot - 1.0) * (boots + timing.setup.mean)
+    if config.rollout.warm_envs:
+        around -= slow_boot * boots + timing.teardown.mean
+    around += (slow_step - 1.0) * timing.evaluate.mean
+    way = config.cluster.engine.overhead_seconds + config.cluster.engine.control_seconds
+    return slow_step * timing.step.mean + way + answer_seconds + around / turns
+
+
+def around_seconds(found: Models) -> float:
+    """Return the mean seconds of an attempt apart from its turns; each has a desktop of its own, freshly booted."""
+    timing = found.timing
+    boots = timing.start.mean + timing.boot.mean + timing.teardown.mean
+    return boots + timing.setup.mean + timing.settle_seconds + timing.evaluate_settle_seconds + timing.evaluate.mean
+
+
+def core_seconds(found: Models, turns: float) -> float:
+    """Return what a turn asks of its host's cores, with its part of what is around its attempt, core-seconds."""
+    timing = found.timing
+    boots = timing.start.mean + timing.boot.mean
+    around = timing.boot_cores * (boots + timing.setup.mean) + timing.step_cores * timing.evaluate.mean
+    return timing.step_cores * timing.step.mean + around / turns
+
+
+class Site(NamedTuple):
+    """Hosts of one kind."""
+
+    cores: float
+    """Of each."""
+    num_hosts: int
+    """How many of them have desktops."""
+    num_desktops: int
+    """On all of them, spares included."""
+
+
+def sites(found: Models) -> list[Site]:
+    """Return where the desktops are, by their hosts' cores."""
+    placed = place(found.config.rollout.num_desktops, hosts(found.config, SimEnvironment()), found.timing.memory_gib)
+    desktops = Counter(host.cores.cores for host in placed)
+    machines = Counter(host.cores.cores for host in {host.name: host for host in placed}.values())
+    return [Site(cores, machines[cores], number) for cores, number in desktops.items()]
+
+
+def reply_tokens(found: Models) -> float:
+    """Return the mean length of a reply, tokens."""
     engine = found.config.cluster.engine
+    if engine.reply_tokens is None:
+        return float(found.prompts.reply_tokens)
+    return max(1.0, from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens))
+
+
+def alone_seconds(found: Models, turns_per_trajectory: float) -> float:
+    """Return how long an engine needs at least for the mean turn alone, seconds.
+
+    Of a GPU's model: one prefill on an engine that holds the turn before, which says the first token, and the others.
+    """
+    engine, gpu = found.config.cluster.engine, found.gpu
     if engine.model != "fluid":
         return engine.batch_seconds + engine.request_seconds
-    return found.prompts.reply_tokens * found.gpu.iteration_seconds(1)
+    load = turn_load(found, turns_per_trajectory, warm=engine.prefix_cache)
+    prefill = (
+        max(a + b * load.prefill for a, b in _lines_below(gpu))
+        + gpu.head_seconds
+        + gpu.fixed_seconds
+        + gpu.sequence_seconds
+        + load.pairs * gpu.prefill_pair_seconds
+        + load.images * gpu.image_seconds
+    )
+    return prefill + (load.reply - 1.0) * gpu.iteration_seconds(1, kv_tokens=load.context)
 
 
 def engine_bound(found: Models, turns_per_trajectory: float) -> float:
@@ -119,7 +213,7 @@ def turn_load(found: Models, turns_per_trajectory: float, *, warm: bool) -> Turn
     table = found.prompts.warm if warm else found.prompts.cold
     prompts = table[: max(1, min(round(turns_per_trajectory), len(table)))]
     new = [prompt.tokens - prompt.cached_tokens for prompt in prompts]
-    reply = float(found.prompts.reply_tokens)
+    reply = reply_tokens(found)
     return TurnLoad(
         prefill=fmean(new),
         images=fmean(prompt.images for prompt in prompts),

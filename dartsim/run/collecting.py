@@ -11,7 +11,7 @@ from dartsim.config import Config
 from dartsim.errors import ConfigError, NothingCollected
 from dartsim.run.backend import desktop_maker
 from dartsim.run.execute import SUCCESSES
-from dartsim.run.learning import vlm_config
+from dartsim.run.model_plan import vlm_config
 from dartsim.run.models import Models, models
 from dartsim.run.resuming import resumed
 from dartsim.run.successes import demonstrate

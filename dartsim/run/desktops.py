@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -116,3 +117,11 @@ def _usage(
         scorer=scorer,
         on_call=on_call,
     )
+
+
+def cache_folder() -> Path:
+    """Return where downloads are kept between runs: DARTSIM_CACHE, or the user's cache folder."""
+    given = os.environ.get("DARTSIM_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dartsim"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dartsim.config import Config
 from dartsim.config.schema import VllmConfig
 from dartsim.errors import ConfigError
-from real.inference.options import EngineOptions, one_engine_a_gpu
+
+if TYPE_CHECKING:
+    from real.inference.options import EngineOptions
 
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 """Names the interpreter of the environment that has vLLM, where the configuration does not."""
@@ -20,6 +23,8 @@ def engine_options(config: Config, model: Path) -> list[EngineOptions]:
     Raises:
         ConfigError: If no interpreter with vLLM is named.
     """
+    from real.inference.options import EngineOptions, one_engine_a_gpu  # `real` brings numpy, `dartsim doctor` asks us
+
     vllm = config.vllm
     python = vllm.python or os.environ.get(VARIABLE)
     if python is None:

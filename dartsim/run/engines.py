@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from dartsim.config import Config
@@ -28,6 +27,7 @@ try:
     from real.inference.starting import started
     from real.inference.weights import Spool, transfer_for
     from real.inference.worker import VllmWorker
+    from real.scratch import scratch_folder
     from real.vlm.export import export
 except ModuleNotFoundError as missing:
     raise ConfigError(f"vLLM workers need {missing.name}: pip install torch 'dartsim[train,real]'") from None
@@ -51,19 +51,19 @@ async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[
     shared = config.trainer.fsdp.folder if config.backend.learner == "fsdp" else None
     if placed(config, "workers"):
         shared = config.ray.folder or shared
-    with TemporaryDirectory(prefix="dartsim-engines-", dir=shared) as folder:
-        model = export(learning.vlm, Path(folder) / "model")
+    with scratch_folder("engines", shared) as folder:
+        model = export(learning.vlm, folder / "model")
         weights = Weights(learning.trainer.updates, model)
         asker = Asker(learning.vlm, top_logprobs=_top_logprobs(config))
-        ledger, spool = Ledger(), Spool(Path(folder) / "versions", like=model)
+        ledger, spool = Ledger(), Spool(folder / "versions", like=model)
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
             if placed(config, "workers"):
                 options = engine_options(config, model)
                 refuse_other_numbers(config, len(options))
-                engines = await stack.enter_async_context(ray_engines(config, options, Path(folder)))
+                engines = await stack.enter_async_context(ray_engines(config, options, folder))
             else:
-                engines = _engines(config, model, Path(folder))
+                engines = _engines(config, model, folder)
             workers = [
                 VllmWorker(
                     index,

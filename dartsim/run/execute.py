@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -166,6 +166,7 @@ def run_parts(
         else:
             result = run_realtime(found, **options, folder=path)
         watch.interrupted = result.interrupted
+        result = replace(result, alarm=watch.ended_by)
     return write_results(parts, result, samples), result
 
 
@@ -324,6 +325,7 @@ def meta(config: Config, result: Finished) -> dict[str, Any]:
         "event_hash": result.event_hash,
         "num_events": result.num_events,
         "interrupted": result.interrupted,
+        "ended_by_alarm": result.alarm,
         "virtual": config.backend.virtual,
         "surrogate": config.policy.kind == "surrogate",
         "versions": {

@@ -22,6 +22,7 @@ class Finished:
         interrupted: Whether it was stopped before its time.
         event_hash: Of everything that happened, in order; None in real time, which is never the same twice.
         num_events: How much that was; None in real time.
+        alarm: Name of the alarm that ended it (``run.fail_on_alarm``); None if none did.
     """
 
     trace: Trace
@@ -30,6 +31,7 @@ class Finished:
     interrupted: bool
     event_hash: str | None
     num_events: int | None
+    alarm: str | None = None
 
 
 def finished(

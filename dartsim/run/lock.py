@@ -57,7 +57,9 @@ def held(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("ab")
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made a run's folder: {error.strerror}") from None
+        raise ConfigError(
+            f"{folder} cannot be made a run's folder: {error.strerror}; name a folder that can be written to with --out"
+        ) from None
     with lock:
         if fcntl is not None:
             try:

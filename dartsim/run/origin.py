@@ -49,6 +49,7 @@ class Origin:
         segments: What the parts of each population did, likewise; none if that was not kept.
         lives: What each life before left behind.
         first: Success rate of the first weights on held-out tasks; None if it was not measured.
+        longer: Whether it goes on although it had reached what it was to reach.
     """
 
     life: int
@@ -62,6 +63,7 @@ class Origin:
     segments: Sequence[Sequence[Segment]] = ()
     lives: Sequence[Mapping[str, Any]] = field(default=())
     first: float | None = None
+    longer: bool = False
 
     def take_up(self, data: DataManager, trace: Trace, tasks: Sequence[Task]) -> None:
         """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
@@ -88,10 +90,25 @@ class Origin:
             "from_hours": self.seconds / 3600.0,
             "from_update": self.recovered.update,
             "interrupted_attempts": len(self.scheduler["running"]),
-            "returned": len(self.recovered.returned),
+            "returned": len(self._returned()),
             "undone_updates": len(self.recovered.undone),
             "torn_checkpoints": list(self.recovered.torn),
         }
+
+    def _returned(self) -> set[int]:
+        """Return the attempts that are given back.
+
+        By what the documents had leased: the store gave them back at once, perhaps to a life that was killed before
+        it went on.
+        """
+        found, live = self.restored.trajectories, self.restored.live
+        leased = {
+            number
+            for group in self.scheduler["leased"]
+            for number in group["attempts"]
+            if number in live and (number not in found or found[number].attempt.group == group["id"])
+        }
+        return leased | self.restored.untrained.keys()
 
 
 def read_origin(store: SqlStore, folder: Path | None) -> Origin | None:

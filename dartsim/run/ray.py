@@ -12,9 +12,9 @@ from dartsim.config import Config
 from dartsim.config.schema import RayPart
 from dartsim.ports import EnvProvider
 from dartsim.run.models import Models
+from dartsim.types import Weights
 
 if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
     from real.inference.launcher import Engine
     from real.inference.options import EngineOptions
     from real.local import Policy
@@ -126,8 +126,7 @@ async def open_desktops(found: Models) -> AsyncIterator[EnvProvider]:
 
         yield DirectProvider(desktop_maker(config))
         return
-    from dartsim.run.desktops import desktops
-    from dartsim.run.realtime import cache_folder
+    from dartsim.run.desktops import cache_folder, desktops
 
     async with desktops(found, cache=cache_folder()) as provider:
         yield provider
@@ -137,8 +136,12 @@ async def open_desktops(found: Models) -> AsyncIterator[EnvProvider]:
 
 
 @asynccontextmanager
-async def ray_workers(found: Models, learning: Learning) -> AsyncIterator[list[RayWorker]]:
+async def ray_workers(found: Models, weights: Weights) -> AsyncIterator[list[RayWorker]]:
     """Place workers that compute the model themselves, and give them its weights.
+
+    Args:
+        found: The configuration, and what it names.
+        weights: What they serve first.
 
     Raises:
         ConfigError: If the cluster has no room for them.
@@ -147,7 +150,7 @@ async def ray_workers(found: Models, learning: Learning) -> AsyncIterator[list[R
     from real.ray_cluster.workers import RayWorker, Shared, WorkerHost
 
     ray = found.config.ray
-    weights, shared = learning.trainer.weights(), Shared()
+    shared = Shared()
     made: list[RayWorker] = []
     async with AsyncExitStack() as stack:
         for index in range(found.config.rollout.num_workers):
@@ -163,7 +166,7 @@ async def ray_workers(found: Models, learning: Learning) -> AsyncIterator[list[R
 
 def make_policy(config: Config) -> Policy:
     """Make the configured model, with weights that are never served; called where a worker is placed."""
-    from dartsim.run.learning import vlm_config
+    from dartsim.run.model_plan import vlm_config
     from real.vlm import VlmPolicy, build
     from real.vlm.model import one_thread
 

@@ -6,9 +6,8 @@ What is modelled here lives in a SimPy world that keeps pace with the loop's clo
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from contextvars import Context
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVarTuple, Unpack
 
 from dartsim.config import Config
 from dartsim.curation import MemoryStore
+from dartsim.curation.sql import SqlStore
 from dartsim.errors import ConfigError
 from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store
 from dartsim.rng import Streams
@@ -31,6 +31,7 @@ from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.trace import Trace
 from dartsim.types import Weights
 from real.idle import IdleSelector
+from real.keeping import KeepingDesktops
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -117,8 +118,11 @@ def run_realtime(
             except asyncio.CancelledError:
                 interrupted = True
 
-    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=partial(RunLoop, start)) as runner:
-        runner.run(main())
+    try:
+        with asyncio.Runner(loop_factory=partial(RunLoop, start)) as runner:
+            runner.run(main())
+    except KeyboardInterrupt:  # a second one, or one that came where none is taken
+        interrupted = True
     if not traces:
         raise KeyboardInterrupt  # before anything ran
     return finished(found, traces[0], interrupted=interrupted, event_hash=None, num_events=None)
@@ -129,14 +133,6 @@ async def _tick(on_advance: Callable[[float], None], every_seconds: float) -> No
     while True:
         on_advance(loop.time())
         await asyncio.sleep(every_seconds)
-
-
-def cache_folder() -> Path:
-    """Return where downloads are kept between runs: DARTSIM_CACHE, or the user's cache folder."""
-    given = os.environ.get("DARTSIM_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dartsim"
 
 
 class RealParts:
@@ -168,7 +164,7 @@ class RealParts:
         successes = success_pool(self._config)
         if successes is not None and self._learning is not None:
             self._learning.fill(successes, begun=self._origin is not None)
-        provider, workers = await self._provider(), await self._workers()
+        provider, workers = await self._provider(store), await self._workers()
         return System(
             self._config,
             tasks=self._found.tasks,
@@ -196,8 +192,11 @@ class RealParts:
             first_spacing_seconds=min(5.0, 36.0 * config.run.hours),
         )
 
-    async def _provider(self) -> EnvProvider:
+    async def _provider(self, store: Store) -> EnvProvider:
         provider = await self._desktops()
+        blobs = store.contents.blobs if isinstance(store, SqlStore) else None
+        if blobs is not None and self._config.backend.desktops not in ("sim", "mock"):
+            provider = KeepingDesktops(provider, blobs.prepare)
         return provider if self._timings is None else TimedDesktops(provider, self._timings)
 
     async def _desktops(self) -> EnvProvider:
@@ -210,7 +209,7 @@ class RealParts:
             from envs.direct import DirectProvider
 
             return DirectProvider(backend.desktop_maker(self._config))
-        from dartsim.run.desktops import desktops
+        from dartsim.run.desktops import cache_folder, desktops
 
         on_call = self._timings.desktop if self._timings else None
         return await self._stack.enter_async_context(desktops(self._found, cache=cache_folder(), on_call=on_call))
@@ -229,7 +228,7 @@ class RealParts:
         if learning is None:
             raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
         if kind == "local" and placed(self._config, "workers"):
-            return await self._stack.enter_async_context(ray_workers(self._found, learning))
+            return await self._stack.enter_async_context(ray_workers(self._found, learning.trainer.weights()))
         if kind == "local":
             local = learning.local_workers(self._config.rollout.num_workers)
             for worker in local:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from dartsim.run.execute import Parts, begin, closing_store, learned, run_parts,
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held
 from dartsim.run.models import models
-from dartsim.run.origin import LIVES, Origin, read_origin
+from dartsim.run.origin import LIVES, METRICS, Origin, read_origin
 from dartsim.run.ray import in_session
 from dartsim.trace import Trace
+from dartsim.trace.metrics import read_updates
 from dartsim.trace.rundir import CONFIG, SUMMARY, RunDir, write_text
+from dartsim.trace.trace import HELD_OUT
 
 
 def resume(
@@ -56,6 +59,7 @@ def resume(
         config,
         path,
         hours=hours,
+        longer=hours is not None or updates is not None,
         on_origin=on_origin,
         on_start=on_start,
         on_advance=on_advance,
@@ -70,6 +74,7 @@ def _resume(
     path: Path,
     *,
     hours: float | None,
+    longer: bool,
     on_origin: Callable[[Config, Origin | None], None] | None,
     on_start: Callable[[Trace], None] | None,
     on_advance: Callable[[float], None] | None,
@@ -88,6 +93,7 @@ def _resume(
             if on_origin is not None:
                 on_origin(config, origin)
             if origin is not None:
+                origin = replace(origin, longer=longer)
                 write_text(path / CONFIG, to_toml(config))
                 trained = learned(found, path, on_step, restore=origin.recovered.checkpoint)
                 store.save({LIVES: [*origin.lives, origin.told()]})
@@ -131,7 +137,19 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
             f"--updates {2 * finished}"
         )
+    target = config.run.target_success
+    if hours is updates is None and target is not None and _last_rate(path, finished) >= target:
+        raise ConfigError(
+            f"{path} has reached {target:.0%} success on held-out tasks (run.target_success); to go on until it is "
+            f"found there again, say how many updates or hours it shall have at most in all: --updates {2 * finished}"
+        )
     return config
+
+
+def _last_rate(path: Path, finished: int) -> float:
+    """Return the success rate on held-out tasks after the last update; 0 if that was not evaluated."""
+    records = read_updates(path / METRICS, last=finished)
+    return records[-1].metrics.get(HELD_OUT, 0.0) if records else 0.0
 
 
 def _refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:

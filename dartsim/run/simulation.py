@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dartsim.curation import MemoryStore
 from dartsim.ports import Store
 from dartsim.rng import Streams
-from dartsim.run.backend import control_loop, learner, provider, way, workers
+from dartsim.run.backend import caches, control_loop, learner, provider, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
@@ -69,16 +69,21 @@ def run_simulation(
         except asyncio.CancelledError:
             interrupted = True
 
-    # A model that learns in this process may leave cycles that hold large tensors.
-    with suppress(KeyboardInterrupt), _rare_collections() if learning is None else nullcontext():
-        simulate(
-            main(),
-            seed=config.run.seed,
-            start=start,
-            on_advance=on_advance,
-            every_seconds=every_seconds,
-            on_end=reports.append,
-        )
+    try:
+        # A model that learns in this process may leave cycles that hold large tensors.
+        with _rare_collections() if learning is None else nullcontext():
+            simulate(
+                main(),
+                seed=config.run.seed,
+                start=start,
+                on_advance=on_advance,
+                every_seconds=every_seconds,
+                on_end=reports.append,
+            )
+    except (
+        KeyboardInterrupt
+    ):  # a second one, or one that came where none is taken: what ran so far is told all the same
+        interrupted = True
     if not traces or not reports:
         raise KeyboardInterrupt  # before anything ran
     report = reports[0]
@@ -127,11 +132,13 @@ def build(found: Models, store: Store, learning: Learning | None = None, origin:
         learning.fill(successes, begun=origin is not None)
     harm = faulted(found, loop.env, streams, trace)
     model, control = learning.model if learning else None, control_loop(config, loop.env)
+    engines = workers(found, loop.env, streams, model, version=version, control=control)
     return System(
         config,
         tasks=found.tasks,
         provider=harm.desktops(provider(found, loop.env, streams)),
-        engines=harm.workers(workers(found, loop.env, streams, model, version=version, control=control)),
+        engines=harm.workers(engines),
+        caches=caches(found, engines),
         learner=harm.learner(learner(config, streams, learning.learner if learning else None, control)),
         store=harm.store(store),
         trace=trace,

@@ -14,6 +14,9 @@ from dartsim.curation import (
     AttemptsBySuccess,
     AttemptsRule,
     BatchRule,
+    Caches,
+    CacheUse,
+    CacheUseRule,
     DataManager,
     FilteredOrder,
     FixedAttempts,
@@ -71,6 +74,7 @@ class System:
         successes: Stored successes for groups in which all failed; None for none.
         weights: What the engines serve.
         origin: Where the run goes on; None: it begins.
+        caches: Those of the engines, where somebody asks how full they are.
     """
 
     def __init__(
@@ -88,11 +92,14 @@ class System:
         successes: SuccessPool | None = None,
         weights: Weights | None = None,
         origin: Origin | None = None,
+        caches: Caches | None = None,
     ) -> None:
         self.trace = trace
         self._num_updates = config.run.updates
         self._target_success = inf if config.run.target_success is None else config.run.target_success
-        self.data = _data_manager(config, tasks, store, trace, streams, successes)
+        last = origin.updates[-1] if origin is not None and not origin.longer and origin.updates else None
+        self._reached_before = last is not None and self._reaches(last)
+        self.data = _data_manager(config, tasks, store, trace, streams, successes, caches)
         self.pool = RolloutService(
             engines,
             weights=weights or Weights(0),
@@ -132,7 +139,7 @@ class System:
                 max_failures=config.trainer.max_failures,
             ),
         )
-        SystemWords(self, store)
+        SystemWords(trace, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store)
         if origin is not None:
             origin.take_up(self.data, trace, tasks)
 
@@ -150,6 +157,8 @@ class System:
         finally:
             self.data.close()
             self.trace.close()
+        if self.data.failure is not None:  # of a slot that was sent home while it gave its desktop back
+            raise self.data.failure
         self.data.check()
 
     async def _run_parts(self, seconds: float) -> None:
@@ -183,17 +192,21 @@ class System:
         enough = asyncio.Event()
 
         def judge(record: UpdateRecord) -> None:
-            reached = record.metrics.get(HELD_OUT, 0.0) >= self._target_success
-            if record.update == self._num_updates or reached:
+            if record.update == self._num_updates or self._reaches(record):
                 enough.set()
 
         self.trace.sinks.append(judge)
         self.trace.end = enough.set
-        if self._num_updates is not None and self.data.trainer_version >= self._num_updates:
+        done = self._num_updates is not None and self.data.trainer_version >= self._num_updates
+        if done or self._reached_before:
             enough.set()  # it crashed between its last update and its end
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await enough.wait()
+
+    def _reaches(self, record: UpdateRecord) -> bool:
+        """Say whether an update's weights were evaluated, and are good enough."""
+        return record.metrics.get(HELD_OUT, 0.0) >= self._target_success
 
 
 def _failed(task: asyncio.Task[None]) -> bool:
@@ -217,7 +230,13 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _data_manager(
-    config: Config, tasks: Sequence[Task], store: Store, trace: Trace, streams: Streams, successes: SuccessPool | None
+    config: Config,
+    tasks: Sequence[Task],
+    store: Store,
+    trace: Trace,
+    streams: Streams,
+    successes: SuccessPool | None,
+    caches: Caches | None,
 ) -> DataManager:
     curation, rollout = config.curation, config.rollout
     groups, staleness = curation.groups, curation.staleness
@@ -250,6 +269,8 @@ def _data_manager(
         turn_limits=_turn_limits(config),
         max_ahead=curation.max_ahead,
         admission=_admission(config),
+        concurrency=None if caches is None else _concurrency(config, caches),
+        caches=caches,
         requeue_stale=staleness.requeue,
         cancel_stale=staleness.cancel_running,
         publish_wait=config.trainer.publish_wait,
@@ -271,6 +292,14 @@ def _admission(config: Config) -> AdmissionRule:
         max_ready=groups(bounds.ready_batches),
         max_waiting=groups(bounds.waiting_batches),
     )
+
+
+def _concurrency(config: Config, caches: Caches) -> CacheUseRule | None:
+    settings, attempts = config.curation.concurrency, config.curation.attempts.most
+    if settings.rule == "none":
+        return None
+    numbers = CacheUse(least=settings.least, most=settings.most)
+    return CacheUseRule(numbers, first=caches.first, group_size=attempts)
 
 
 def _attempts_rule(config: Config) -> AttemptsRule:

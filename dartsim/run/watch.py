@@ -61,8 +61,11 @@ class Watch:
         self._looked = self._written = float("-inf")
         self._lock: IO[bytes] | None = None
         self._parts: dict[str, Any] = {"as_of_seconds": 0.0, "parts": []}
+        self._begun = False
         self.interrupted = False
         """Whether the run was stopped by hand."""
+        self.ended_by: str | None = None
+        """The alarm that ended the run, with ``run.fail_on_alarm``: one that held in this life of it."""
 
     def __enter__(self) -> Self:
         if fcntl is not None:
@@ -85,7 +88,8 @@ class Watch:
             disk=self._disk,
         )
         trace.on_snapshot.append(self.look)
-        self.look()
+        self.look()  # clears what lives before suffered from, and is over
+        self._begun = True
 
     def advance(self, now: float) -> None:
         """Look, because time has passed, and nothing happens until ``now``; for ``on_advance``."""
@@ -112,7 +116,8 @@ class Watch:
             self._written = now
             self._parts = {"as_of_seconds": round(now, 3), "parts": [part.plain() for part in parts(trace)]}
             self._write("running")
-        if new and self._config.run.fail_on_alarm:
+        if self._begun and self._config.run.fail_on_alarm and (standing := alarms.standing):
+            self.ended_by = self.ended_by or standing[0].name
             trace.end()
 
     def __exit__(
@@ -138,6 +143,7 @@ class Watch:
             "run_seconds": 0.0 if trace is None else round(max(trace.now, self._looked), 3),
             "of_seconds": config.run.hours * 3600.0,
             "error": None if error is None else hidden(f"{type(error).__name__}: {error}"),
+            "ended_by_alarm": self.ended_by,
             "alarms": [] if trace is None else [alarm.plain() for alarm in trace.alarms],
             "counts": {} if trace is None else _counts(trace),
             **self._parts,

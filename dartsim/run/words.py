@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dartsim.trace import DesktopState, Part, TrainerState, WorkerState
-
-if TYPE_CHECKING:
-    from dartsim.ports import Store
-    from dartsim.run.system import System
+from dartsim.curation import DataManager
+from dartsim.ports import Store
+from dartsim.rollout import EnvCluster, RolloutService
+from dartsim.trace import DesktopState, Part, Trace, TrainerState, WorkerState
+from dartsim.trainer import Trainer
 
 LENT = frozenset(
     {
@@ -31,41 +31,56 @@ class SystemWords:
     """Tells a system's trace what its parts wait for. It is asked when somebody looks, and changes nothing.
 
     Args:
-        system: The system.
-        store: Its store.
+        trace: Given the words.
+        cluster: The desktops.
+        pool: The workers.
+        data: The data manager.
+        trainer: The trainer.
+        store: The data manager's store.
     """
 
-    def __init__(self, system: System, store: Store) -> None:
-        self._system = system
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        cluster: EnvCluster,
+        pool: RolloutService,
+        data: DataManager,
+        trainer: Trainer,
+        store: Store,
+    ) -> None:
+        self._trace = trace
+        self._cluster = cluster
+        self._pool = pool
+        self._data = data
+        self._trainer = trainer
         self._store = store
-        trace = system.trace
         trace.details |= {"desktops": self.slot, "workers": self.worker, "trainer": self.trainer}
         trace.tellers += [self.sync, self.data, self.store]
 
     def slot(self, index: int) -> str:
         """Say what a slot works on, or why it has no work."""
-        system = self._system
-        if index >= system.cluster.num_envs:
+        if index >= self._cluster.num_envs:
             return "a spare"
-        state = system.trace.desktops.tracks[index].state
+        state = self._trace.desktops.tracks[index].state
         if state == DesktopState.WAIT_ADMISSION:
-            return system.data.waits().room()
+            return self._data.waits().room()
         if state == DesktopState.WAIT_UNIT:
-            return f"{system.data.unit_running(index)} attempts of its unit run"
-        attempt = system.cluster.leases.get(index)
+            return f"{self._data.unit_running(index)} attempts of its unit run"
+        attempt = self._cluster.leases.get(index)
         if attempt is None or state not in LENT:
             return ""
         text = f"attempt {attempt.id} of task {attempt.task.id}, group {attempt.group}"
         asks = state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT)
-        return f"{text}; {self._pool()}" if asks and not system.pool.router.num_routable else text
+        return f"{text}; {self._workers()}" if asks and not self._pool.router.num_routable else text
 
-    def _pool(self) -> str:
-        states = [WorkerState(worker.track.state).name.lower() for worker in self._system.pool.workers]
+    def _workers(self) -> str:
+        states = [WorkerState(worker.track.state).name.lower() for worker in self._pool.workers]
         return "workers: " + ", ".join(f"{states.count(name)} {name}" for name in sorted(set(states)))
 
     def worker(self, index: int) -> str:
         """Say what a worker serves, and what it comes to."""
-        pool = self._system.pool
+        pool = self._pool
         worker = pool.workers[index]
         state = worker.track.state
         text = f"version {worker.version}"
@@ -77,18 +92,17 @@ class SystemWords:
 
     def trainer(self, index: int) -> str:
         """Say what the trainer does, or what its next batch lacks."""
-        system = self._system
-        state = system.trace.trainer.tracks[0].state
+        state = self._trace.trainer.tracks[0].state
         if state == TrainerState.WAIT_DATA:
-            return system.data.waits().batch()
+            return self._data.waits().batch()
         if state == TrainerState.DOWN:
-            return f"{system.trainer.failures} failed in a row; {system.trainer.doing} goes back"
+            return f"{self._trainer.failures} failed in a row; {self._trainer.doing} goes back"
         if state == TrainerState.WAIT_SYNC:
-            return self._behind()
-        return system.trainer.doing if state == TrainerState.TRAINING else ""
+            return self._data.waits().publication() if self._data.holds_publication else self._behind()
+        return self._trainer.doing if state == TrainerState.TRAINING else ""
 
     def _behind(self) -> str:
-        pool = self._system.pool
+        pool = self._pool
         lacking = [str(worker.index) for worker in pool.workers if worker.version < pool.sync.target]
         if not lacking:
             return ""
@@ -97,12 +111,11 @@ class SystemWords:
 
     def sync(self) -> Part:
         """Tell of the weight synchronisation."""
-        system = self._system
-        sync, behind = system.pool.sync, self._behind()
+        sync, behind = self._pool.sync, self._behind()
         return Part(
             name="weight sync",
             state="changing" if behind else "settled",
-            since=sync.since - system.trace.started,
+            since=sync.since - self._trace.started,
             waits_for="workers to load their weights" if behind else "new weights",
             woken_by="a worker that drained or loaded" if behind else "the trainer's next publication",
             detail=behind or f"every worker serves version {sync.target}",
@@ -110,13 +123,12 @@ class SystemWords:
 
     def data(self) -> Part:
         """Tell of the data manager."""
-        system = self._system
-        waits = system.data.waits()
+        waits = self._data.waits()
         short = waits.eligible < waits.min_groups
         return Part(
             name="data manager",
             state="collecting" if short else "ready",
-            since=system.data.changed - system.trace.started,
+            since=self._data.changed - self._trace.started,
             waits_for="attempts to end" if short else "the trainer to take a batch",
             woken_by="a slot that hands its attempt over" if short else "the trainer, when its update ends",
             detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.room()}",

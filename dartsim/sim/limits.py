@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
 
 from dartsim.errors import LimitReached, Stalled
-from dartsim.sim.tasks import describe_waiting, pending_tasks
-
-if TYPE_CHECKING:
-    from dartsim.sim.loop import SimLoop
+from dartsim.sim.environment import SimEnvironment
 
 
 class Limits:
@@ -51,8 +47,13 @@ class Limits:
         """Moving the clock beyond this time needs ``ring`` first."""
         return min(self._until, self.last_progress + self._stall_seconds, self._next_advance)
 
-    def ring(self, loop: SimLoop, when: float) -> float:
-        """Look after what is due before the clock moves to ``when``, and return the next alarm.
+    def ring(self, env: SimEnvironment, when: float, waiting: Callable[[], str]) -> float:
+        """Look after what is due before the clock of ``env`` moves to ``when``, and return the next alarm.
+
+        Args:
+            env: The clock; it stands at the limit when one is reached.
+            when: Where it would move to.
+            waiting: Tells what waits, for an error.
 
         Raises:
             LimitReached: If ``when`` lies beyond the virtual-time limit.
@@ -63,21 +64,18 @@ class Limits:
             self._on_advance(min(when, self._until))
         watchdog = self.last_progress + self._stall_seconds
         if when > self._until <= watchdog:
-            loop.env._now = self._until
+            env._now = self._until
             raise LimitReached(f"the main task had not ended at the virtual-time limit until={self._until:g} s")
         if when > watchdog:
-            loop.env._now = watchdog
+            env._now = watchdog
             raise Stalled(
                 f"no progress since t={self.last_progress:g} s, for more than stall_seconds="
-                f"{self._stall_seconds:g} s; call loop.progress() when work gets done. Waiting:\n"
-                + describe_waiting(pending_tasks(loop))
-                + loop.parts_wait()
+                f"{self._stall_seconds:g} s; call loop.progress() when work gets done. Waiting:\n" + waiting()
             )
         return self.alarm
 
-    def too_many_events(self, loop: SimLoop) -> LimitReached:
+    def too_many_events(self, now: float, waiting: str) -> LimitReached:
         """Return the error for the event limit."""
         return LimitReached(
-            f"max_events={self.max_events} events used up at t={loop.env._now:g} s; is something polling? "
-            "Waiting:\n" + describe_waiting(pending_tasks(loop))
+            f"max_events={self.max_events} events used up at t={now:g} s; is something polling? Waiting:\n{waiting}"
         )

@@ -9,7 +9,6 @@ Only when nothing is ready does time move, at once, to the head of the heap.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 from asyncio import events
 from collections import deque
@@ -63,7 +62,6 @@ class SimLoop(LoopServices):
         self._limits = limits or Limits()
         self._streams = Streams(seed)
         self._ready: deque[Any] = deque()
-        self._serials = itertools.count()
         self._context = copy_context()
         self._num_events = 0
         self._digest = 0
@@ -149,7 +147,7 @@ class SimLoop(LoopServices):
                             continue
                         if when > alarm:
                             self._num_events, self._digest = num_events, digest
-                            alarm = limits.ring(self, when)
+                            alarm = limits.ring(env, when, self._waiting)
                             continue
                         digest = hash((digest, now, num_events))
                         env._now = now = when
@@ -174,7 +172,7 @@ class SimLoop(LoopServices):
                         if not item._ok and not hasattr(item, "_defused"):
                             self._world_failed(item)
                     if num_events > max_events:
-                        raise limits.too_many_events(self)
+                        raise self._too_many_events()
 
                 num_ready = len(ready)
                 if not num_ready and not self._stopping:
@@ -196,9 +194,15 @@ class SimLoop(LoopServices):
                 if self._stopping:
                     break
                 if num_events > max_events:
-                    raise limits.too_many_events(self)
+                    raise self._too_many_events()
         finally:
             self._num_events, self._digest = num_events, digest
+
+    def _waiting(self) -> str:
+        return describe_waiting(pending_tasks(self)) + self.parts_wait()
+
+    def _too_many_events(self) -> SimulationError:
+        return self._limits.too_many_events(self.env._now, self._waiting())
 
     def _stalled(self) -> SimulationError:
         tasks = pending_tasks(self)

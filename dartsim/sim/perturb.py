@@ -165,7 +165,7 @@ class PerturbedLoop(SimLoop):
             if self._active:
                 self._run_one()
                 if self._num_events > self._limits.max_events:
-                    raise self._limits.too_many_events(self)
+                    raise self._too_many_events()
             elif not self._stopping and not self._move_time():
                 raise self._stalled()
             if self._stopping:
@@ -189,14 +189,14 @@ class PerturbedLoop(SimLoop):
     def _run_world(self) -> None:
         self._num_events += 1
         if self._num_events > self._limits.max_events:
-            raise self._limits.too_many_events(self)
+            raise self._too_many_events()
         self.env._step(self._world_failed)
 
     def _move_time(self) -> bool:
         """Move the clock to the head of the heap; False if there is nothing."""
         when = self.env.peek()
         while when > self._limits.alarm and when < inf:
-            self._limits.ring(self, when)
+            self._limits.ring(self.env, when, self._waiting)
         if when < inf:
             self._digest = hash((self._digest, self.env._now, self._num_events))
             self.env._now = when

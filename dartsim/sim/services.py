@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from dartsim.errors import SimulationError
 from dartsim.sim.forbidden import NoRealIO
-from dartsim.sim.tasks import sim_task_factory
+from dartsim.sim.tasks import TaskCounter, sim_task_factory
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ ExecutorCost = Callable[[Callable[..., Any], tuple[Any, ...]], float]
 WAKE_SLEEPER: Any = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
 
 
-class LoopServices(NoRealIO):
+class LoopServices(NoRealIO, TaskCounter):
     """What asyncio asks of a loop besides running callbacks.
 
     Attributes:
@@ -40,6 +40,7 @@ class LoopServices(NoRealIO):
         self._debug = False
         self._executor_cost = executor_cost
         self._task_factory: Any = sim_task_factory
+        self._serials = itertools.count()
         self._exception_handler: ExceptionHandler | None = None
         self._asyncgens = weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]]()
         self._asyncgen_serials = itertools.count()

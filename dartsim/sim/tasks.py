@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from contextvars import Context
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dartsim.sim.nodes import NODE, Node
 
-if TYPE_CHECKING:
-    from dartsim.sim.loop import SimLoop
-
 MAX_NAMED = 50
 """Waiting tasks that an error names one by one."""
+
+
+class TaskCounter(asyncio.AbstractEventLoop):
+    """A loop that counts the tasks it makes."""
+
+    _serials: Iterator[int]
 
 
 class SimTask(asyncio.Task[Any]):
@@ -37,7 +40,7 @@ class SimTask(asyncio.Task[Any]):
         self,
         coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         *,
-        loop: SimLoop,
+        loop: TaskCounter,
         context: Context | None = None,
         **kwargs: Any,
     ) -> None:

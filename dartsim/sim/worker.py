@@ -102,6 +102,8 @@ class SimWorker:
         self._done: Callable[[Job], None] = _answered if control is None else partial(control.reply, _answered)
         self._again: dict[asyncio.Future[None], Job] = {}
         """Jobs in place of those that a weight change aborted, by what waits for them."""
+        self._restarting = False
+        """Whether a restart has begun and no weights were loaded since: what is asked then is refused."""
         self._load_fails = load_fails
         self.spoils_load: Callable[[], bool] | None = None
         """Asked at the end of a load: whether it failed for a reason that lies outside."""
@@ -112,6 +114,8 @@ class SimWorker:
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request after its modelled latency."""
+        if self._restarting:  # it was on its way when the restart began
+            raise WorkerRestarted(f"worker {self.index} is restarted for other weights, and answers nobody")
         turn = request.turn
         warm = self._cache is not None and self._cache.use(request.attempt.id, turn)
         table = self._warm if warm else self._cold
@@ -141,6 +145,7 @@ class SimWorker:
         if self._prepare_seconds:
             await asyncio.sleep(self._prepare_seconds)
         if mode is SyncMode.RESTART:
+            self._restarting = True
             self.kill(lambda: WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
         elif mode is SyncMode.KEEP:
             self.engine.pause()
@@ -153,6 +158,7 @@ class SimWorker:
             # What was kept stays frozen: an engine without weights serves nothing.
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
         self.version = weights.version
+        self._restarting = False
         if self._cache is not None:
             self._cache.clear()
         if mode is SyncMode.KEEP and self._forgets and isinstance(self.engine, FluidEngine):

@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import Any
 
 from dartsim.trace.alarm import Alarm
+from dartsim.trace.part import Part
 from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
 from dartsim.trace.tracks import Clock, Population, Segment
-from dartsim.trace.waits import Part
 from dartsim.types import Batch, Drop, Trajectory, Version
 
 _VERSIONS = attrgetter("reply.oldest_version", "reply.version")

@@ -6,14 +6,12 @@ Nothing here is asked on the hot path: words are made when somebody looks (``par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from dartsim.trace.alarm import hours
+from dartsim.trace.part import Part
 from dartsim.trace.states import DesktopState, TrainerState, WorkerState
-
-if TYPE_CHECKING:
-    from dartsim.trace.trace import Trace
+from dartsim.trace.trace import Trace
 
 
 class Words(NamedTuple):
@@ -57,38 +55,6 @@ WORDS: Mapping[str, Mapping[int, Words]] = {"desktops": DESKTOPS, "workers": WOR
 """By population and state; every state has its words."""
 ONE = {"desktops": "slot", "workers": "worker"}
 """What one part of a population is called."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One part of a run, and what it waits for.
-
-    Attributes:
-        name: ``slot 3``, ``worker 0``, ``trainer``, ``weight sync``, ``data manager``, ``store``.
-        state: What it does, in one word.
-        since: Since when, seconds of the run's time.
-        waits_for: What would let it go on.
-        woken_by: Who or what brings that about.
-        detail: The particulars; may be empty.
-    """
-
-    name: str
-    state: str
-    since: float
-    waits_for: str
-    woken_by: str
-    detail: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "part": self.name,
-            "state": self.state,
-            "since_seconds": round(self.since, 3),
-            "waits_for": self.waits_for,
-            "woken_by": self.woken_by,
-            "detail": self.detail,
-        }
 
 
 def parts(trace: Trace) -> list[Part]:

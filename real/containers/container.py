@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from real.containers.launch import published_ports
 from real.containers.spec import ContainerSpec
 
-if TYPE_CHECKING:
-    from real.containers.host import DockerHost
-
 T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What a container asks of whoever started it."""
+
+    async def call(self, identity: str, function: Callable[[Any], T]) -> T:
+        """Call ``function`` with one container of the ``docker`` package, in a thread."""
+
+    async def remove(self, name: str) -> None:
+        """Remove a container."""
 
 
 class Container:
@@ -31,7 +38,7 @@ class Container:
 
     def __init__(
         self,
-        engine: DockerHost,
+        engine: Host,
         *,
         id: str,
         name: str,

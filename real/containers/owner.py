@@ -118,6 +118,12 @@ def process_start(pid: int, proc: Path = PROC) -> int | None:
     return None if stat is None else stat[1]
 
 
+def machine(proc: Path = PROC) -> str:
+    """Return what a pid means something within: this boot and pid namespace; empty where the system has none."""
+    boot, namespace = _boot(proc), _namespace(proc)
+    return f"{boot}:{namespace}" if boot and namespace else ""
+
+
 def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="ascii", errors="replace")

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from typing import Any, TextIO
 from dartsim.errors import LearnerFault
 from real.fsdp.spread import FsdpSettings
 from real.parent import end_with
+from real.scratch import scratch
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.2
@@ -75,7 +75,7 @@ class RankGroup:
             LearnerFault: If they did not come up.
         """
         self.kill()
-        meeting = Path(tempfile.mkdtemp(prefix="dartsim-ranks-"))  # paths of sockets must be short
+        meeting = scratch("ranks")  # paths of sockets must be short
         try:
             with socket.socket(socket.AF_UNIX) as door:
                 door.bind(str(meeting / "door"))
@@ -222,7 +222,8 @@ class RankGroup:
 
 def rank_command(settings: FsdpSettings, folder: str, node: int = 0) -> list[str]:
     """Return the command line that starts the ranks of a machine; those of all machines wait for one another."""
-    command = [sys.executable, "-m", "torch.distributed.run"]
+    forks = settings.device == "cpu"
+    command = [sys.executable, "-m", "real.fsdp.forked" if forks else "torch.distributed.run"]
     if settings.nodes == 1:
         command += ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
     else:
@@ -231,7 +232,7 @@ def rank_command(settings: FsdpSettings, folder: str, node: int = 0) -> list[str
         command += [f"--nnodes={settings.nodes}", f"--node-rank={node}"]
         command += [f"--master-addr={host}", f"--master-port={port}", f"--rdzv-conf=timeout={settings.start_seconds:g}"]
     command += [f"--nproc-per-node={settings.ranks_a_node}", "--max-restarts=0"]
-    return [*command, "-m", "real.fsdp.rank", folder]
+    return [*command, folder] if forks else [*command, "-m", "real.fsdp.rank", folder]
 
 
 def node_command(settings: FsdpSettings, folder: str, node: int) -> list[str]:

@@ -23,6 +23,8 @@ from real.parent import end_with
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     end_with(os.getppid(), signal.SIGKILL)
+    for _number in (signal.SIGTERM, signal.SIGINT):  # a fork has torchrun's handlers, which run between bytecodes only
+        signal.signal(_number, signal.SIG_DFL)
 
 import torch
 import torch.distributed as dist

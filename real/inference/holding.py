@@ -91,13 +91,21 @@ class Holding:
         """Start the process again, with the folder of the weights if it can be started from; it may be left paused."""
         await self.stop()
         whole = facts.path.is_dir() and (facts.path / "config.json").is_file()
-        await self.engine.start(facts.path if whole else None)
+        await self._start(facts.path if whole else None)
         await self._connect()
         if whole:
             await self.connected().label(version)
             await self._confirm(version, facts)
         else:
             await self.change(version, facts, "wait")
+
+    async def _start(self, folder: Path | None) -> None:
+        """Start the process from a folder, which need not stay where it is meanwhile."""
+        if folder is None or self._spool is None:
+            await self.engine.start(folder)
+            return
+        async with self._spool.held(folder) as kept:
+            await self.engine.start(kept)
 
     async def stop(self) -> None:
         """Leave the engine, and end its process if it is ours."""
@@ -129,6 +137,7 @@ class Holding:
     async def change(self, version: Version, facts: FolderFacts, pause: PauseMode) -> None:
         """Change the weights of an engine that runs; it is paused for that, and left so."""
         client = self.connected()
+        await self._transfer.look(facts.path)
         await client.pause(pause)
         await self._transfer.put(client, facts.path, version)
         await client.reset_caches(running=self._settings.recompute)

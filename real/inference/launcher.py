@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _TAIL_LINES = 20
 _BEGIN = "---- start "
 _NAMED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
-_HEALTH_SECONDS = 0.5
+_HEALTH_SECONDS = 0.1
 _GIVEN: deque[int] = deque(maxlen=256)
 """Ports last given to engines."""
 

@@ -104,7 +104,8 @@ class EngineOptions:
         command += ["--host", self.host, "--port", str(port)]
         command += ["--max-model-len", str(self.max_model_len), "--max-num-seqs", str(self.max_num_seqs)]
         command += ["--dtype", self.dtype, "--logprobs-mode", "processed_logprobs"]
-        command += ["--enable-scale-out", "--enable-prompt-tokens-details"]
+        # One line a request would be hundreds of megabytes a day, and bury what matters.
+        command += ["--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         command += ["--limit-mm-per-prompt", json.dumps({"image": self.max_images, "video": 0})]
         block_size = self.block_size or (32 if self.device == "cpu" else None)
         if block_size is not None:

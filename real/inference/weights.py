@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from dartsim.errors import ConfigError, WorkerFault
 from dartsim.types import Version, Weights
 from real.inference.client import EngineClient
-from real.inference.errors import EngineBadReply, WeightsRefused
+from real.inference.errors import EngineBadReply, WeightsRefused, WeightsTorn
 from real.inference.plugin import BACKEND, digest
 
 
@@ -21,6 +25,14 @@ class Transfer(Protocol):
 
     async def prepare(self, client: EngineClient) -> None:
         """Get a freshly started engine ready for transfers."""
+        ...
+
+    async def look(self, folder: Path) -> None:
+        """Find out what has to be known of a folder, so that no engine is paused meanwhile.
+
+        Raises:
+            WeightsRefused: If it cannot be read.
+        """
         ...
 
     async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
@@ -43,6 +55,9 @@ class FolderReload:
     async def prepare(self, client: EngineClient) -> None:
         """Nothing to do."""
 
+    async def look(self, folder: Path) -> None:
+        """Nothing to find out."""
+
     async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
         """Reload in place and name the weights."""
         where = folder.parent if folder.suffix == ".safetensors" else folder
@@ -61,20 +76,26 @@ class RouteTransfer:
         init_info: What the backend wants to know at first.
         update_info: What it wants to know of the weights in a folder.
         alongside: What this side does while the engine receives, such as a broadcast. It has the folder, too.
+        known: The folder that was looked at last, with what is told of it.
     """
 
     init_info: Mapping[str, Any]
     update_info: Callable[[Path], Mapping[str, Any]]
     alongside: Callable[[Path], Awaitable[None]] | None = None
+    known: tuple[Path, Mapping[str, Any]] | None = None
 
     async def prepare(self, client: EngineClient) -> None:
         """Make the engine's end of the connection."""
         with _Refusing(0):
             await client.transfer("init_weight_transfer_engine", {"init_info": dict(self.init_info)})
 
+    async def look(self, folder: Path) -> None:
+        """Ask ``update_info`` before; a checksum of 16 GB takes ten seconds and more."""
+        self.known = (folder, await self._ask(folder))
+
     async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
         """Take the steps. If a step fails, the update is closed, so that the next one can begin."""
-        info = dict(await asyncio.to_thread(self.update_info, folder))
+        info = dict(await self._told(folder))
         with _Refusing(version):
             await self._start(client)
             try:
@@ -83,6 +104,16 @@ class RouteTransfer:
                 await _quietly(client.transfer("finish_weight_update"))
                 raise
             await client.transfer("finish_weight_update", {"weight_version": str(version)})
+
+    async def _told(self, folder: Path) -> Mapping[str, Any]:
+        known, self.known = self.known, None
+        return known[1] if known is not None and known[0] == folder else await self._ask(folder)
+
+    async def _ask(self, folder: Path) -> Mapping[str, Any]:
+        try:
+            return await asyncio.to_thread(self.update_info, folder)
+        except OSError as error:  # newer versions took its place on the disk
+            raise WeightsRefused(f"{str(folder)!r} cannot be read: {error}") from error
 
     async def _start(self, client: EngineClient) -> None:
         try:
@@ -112,9 +143,20 @@ def file_transfer(root: Path = Path("/")) -> RouteTransfer:
     def info(folder: Path) -> dict[str, Any]:
         files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
         path = folder.resolve().relative_to(root.resolve())
-        return {"path": str(path), "sha256": {file.name: digest(file) for file in files}}
+        return {"path": str(path), "sha256": {file.name: _digest(file) for file in files}}
 
     return RouteTransfer(init_info={"root": str(root.resolve())}, update_info=info)
+
+
+def _digest(file: Path) -> str:
+    """Return a file's SHA-256, computed once for all engines of a pool."""
+    facts = file.stat()
+    return _digest_of(str(file), facts.st_ino, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(file: str, inode: int, size: int, changed_ns: int) -> str:
+    return digest(Path(file))
 
 
 def nccl_transfer(
@@ -180,12 +222,13 @@ class Spool:
         self._keep = keep
         self._one = asyncio.Lock()
         self._written: dict[Version, Path] = {}
+        self._starts = itertools.count()
 
     async def folder(self, weights: Weights) -> Path:
         """Return the folder, or file, of published weights; a snapshot is written to one.
 
         Raises:
-            WeightsRefused: If there is nothing to load.
+            WeightsRefused: If there is nothing to load, or it cannot be written.
         """
         source = weights.source
         if isinstance(source, str | Path):
@@ -196,13 +239,38 @@ class Spool:
             )
         async with self._one:
             if weights.version not in self._written:
-                await asyncio.to_thread(self._write, weights.version, source)
+                try:
+                    await asyncio.to_thread(self._write, weights.version, source)
+                except OSError as error:  # a full disk, say: that may pass
+                    raise WeightsRefused(f"version {weights.version} cannot be written: {error}") from error
             folder = self._written.pop(weights.version)
             self._written[weights.version] = folder  # asked for last
             while len(self._written) > self._keep:
                 oldest = self._written.pop(next(iter(self._written)))
                 await asyncio.to_thread(shutil.rmtree, oldest, ignore_errors=True)
             return folder
+
+    @asynccontextmanager
+    async def held(self, folder: Path) -> AsyncIterator[Path]:
+        """Provide a folder's files under a name of their own, which stay while newer versions take its place.
+
+        An engine that starts reads its folder after half a minute and more.
+
+        Raises:
+            WeightsTorn: If the folder is gone.
+            WeightsRefused: If there is no room for it.
+        """
+        own = self._folder / f"start-{next(self._starts):06d}"
+        try:
+            try:
+                await asyncio.to_thread(_named_again, folder, own)
+            except FileNotFoundError as error:
+                raise WeightsTorn(f"{str(folder)!r} is gone: newer weights took its place") from error
+            except OSError as error:
+                raise WeightsRefused(f"{str(folder)!r} cannot be kept for a start: {error}") from error
+            yield own
+        finally:
+            await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
 
     def _write(self, version: Version, source: Mapping[str, Any]) -> None:
         from real.vlm.export import export_weights
@@ -224,6 +292,19 @@ class _Refusing:
             error = error.exceptions[0]
         if isinstance(error, EngineBadReply):
             raise WeightsRefused(f"version {self._version}: {error}") from error
+
+
+def _named_again(folder: Path, target: Path) -> None:
+    """Give the files of a folder second names in another one; copies where that is another disk."""
+    target.mkdir(parents=True)
+    for file in folder.iterdir():
+        if file.is_file():
+            try:
+                os.link(file, target / file.name)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                shutil.copy2(file, target / file.name)
 
 
 async def _quietly(step: Awaitable[None]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from real.osworld.scorer import Scorer
 from real.osworld.settings import DesktopSettings
 from real.osworld.steps import run_steps
 from real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts
+from real.scratch import scratch
 
 if TYPE_CHECKING:
     import httpx
@@ -40,7 +40,7 @@ class AttemptFolders:
 
     def __init__(self, desk: Desk, *, root: Path | None = None, downloads: Downloads | None = None) -> None:
         self.desk = desk
-        self._temporary = None if root is not None else Path(tempfile.mkdtemp(prefix="dartsim-desktop-"))
+        self._temporary = None if root is not None else scratch("desktop")
         self.root = root or self._temporary or Path()
         self.downloads = downloads or Downloads(self.root / "downloads")
         self._count = 0

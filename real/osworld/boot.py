@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 2.0
 """How often the container of a desktop that boots is looked at."""
+GIVE_UP_SECONDS = 10.0
+"""How long a start that failed or was cancelled waits for its clean-up, which otherwise goes on behind it: an engine
+that hangs must not keep a slot past its deadline. As long as ``HostSettings.cancel_seconds``."""
+
+_closing: set[asyncio.Task[None]] = set()
+"""Clean-ups that go on; asyncio itself does not hold on to its tasks."""
 
 
 def desk_of(container: Container) -> Desk:
@@ -54,7 +60,7 @@ async def start_desktop(
     scorer: Scores | None = None,
     on_call: OnCall | None = None,
 ) -> OsworldDesktop:
-    """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left.
+    """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left in the end.
 
     Reverting the desktop removes the container and starts another from the same image.
 
@@ -109,9 +115,17 @@ async def start_desktop(
     try:
         await _boot(desktop, container)
     except BaseException:
-        await desktop.close()
+        await _give_up(desktop)
         raise
     return desktop
+
+
+async def _give_up(desktop: OsworldDesktop) -> None:
+    """Close a desktop that nobody will use; wait for that, but not for ever."""
+    closing = asyncio.create_task(desktop.close(), name="close a desktop that did not start")
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+    await asyncio.wait({closing}, timeout=GIVE_UP_SECONDS)
 
 
 async def _boot(desktop: OsworldDesktop, container: Container) -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from real.osworld.evaluator_main import WORK
 from real.osworld.evaluator_venv import python_of
 from real.osworld.failures import Unscored
 from real.osworld.folder import TaskFolder
+from real.scratch import scratch
 
 MAIN = Path(__file__).with_name("evaluator_main.py")
 START_SECONDS = 120.0
@@ -158,7 +158,7 @@ class EvaluatorProcess:
         if self._process is not None and self._process.returncode is None and self._facts is not None:
             return self._facts
         await self._end()
-        self._folder = await asyncio.to_thread(_work_folder)
+        self._folder = await asyncio.to_thread(scratch, "evaluator")
         kept = {name: value for name, value in os.environ.items() if name.upper() in PASSED_ON}
         home = str(self._folder)
         try:
@@ -228,10 +228,6 @@ class EvaluatorProcess:
             # What it has started as well: it is the first of its session.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def _work_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="dartsim-evaluator-"))
 
 
 def _desk(where: TaskFolder) -> dict[str, Any]:

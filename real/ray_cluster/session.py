@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 from dartsim.errors import ConfigError
 from real.ray_cluster.parts import node_address
+from real.scratch import scratch
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
         yield
         return
     knock(address)
-    folder = tempfile.mkdtemp(prefix="dartsim-ray-", dir="/tmp") if address == LOCAL else None  # sockets: short paths
+    folder = str(scratch("ray", "/tmp")) if address == LOCAL else None  # sockets: short paths
     try:
         try:
             with _our_sigterm():

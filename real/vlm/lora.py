@@ -39,6 +39,11 @@ def add_lora(model: Any, settings: LoraSettings, *, seed: int) -> None:
         inject_adapter_in_model(config, model)
 
 
+def has_lora(model: Any) -> bool:
+    """Return whether a model has low-rank additions."""
+    return any(".lora_" in name for name, _ in model.named_parameters())
+
+
 @torch.no_grad()
 def merged(model: Any) -> dict[str, Tensor]:
     """Return a copy of a model's weights by the names it has without additions, additions added in.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dartsim.errors import ConfigError
 from real.vlm.config import Decoding, VlmConfig
 from real.vlm.grammar import Grammar, action_grammar, compact_grammar, free_grammar
 from real.vlm.images import ImageRules, Pictures
-from real.vlm.lora import merged
+from real.vlm.lora import has_lora, merged
 from real.vlm.prompts import PromptBuilder
 from real.vlm.trunk import Trunk
 from real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_from
@@ -99,13 +99,14 @@ class Vlm:
             parameter.data = snapshot[name]
 
     def save(self, folder: Path) -> None:
-        """Write weights, vocabulary and image rules as transformers reads them, and the configuration."""
+        """Write weights, vocabulary and image rules as transformers reads them, and the configuration.
+
+        Low-rank additions are merged in: under their own names nobody would load them.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        bars = transformers.utils.logging.is_progress_bar_enabled()
-        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call] # one shard needs none
-        self.model.save_pretrained(str(folder))
-        if bars:
-            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        more = {"state_dict": merged(self.model)} if has_lora(self.model) else {}
+        with _without_bars():
+            self.model.save_pretrained(str(folder), **more)
         self.vocabulary.save(folder)
         text = json.dumps(self.rules.as_json(), indent=1)
         (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
@@ -121,6 +122,18 @@ class Vlm:
             for name, parameter in model.named_parameters():
                 parameter.copy_(weights[name])
         return Vlm(self.config, model, self.vocabulary)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers from drawing bars of its own: a run has one already."""
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def one_thread() -> None:
@@ -163,9 +176,10 @@ def from_folder(config: VlmConfig) -> Vlm:
     found = AutoConfig.from_pretrained(str(folder), local_files_only=True).model_type
     if found not in CLASSES:
         raise ConfigError(f"{str(folder)!r} holds a {found!r}; wanted one of {', '.join(CLASSES)}")
-    model = CLASSES[found][1].from_pretrained(
-        str(folder), dtype=getattr(torch, config.dtype), attn_implementation="sdpa", local_files_only=True
-    )
+    with _without_bars():
+        model = CLASSES[found][1].from_pretrained(
+            str(folder), dtype=getattr(torch, config.dtype), attn_implementation="sdpa", local_files_only=True
+        )
     return Vlm(replace(config, family=found), model, vocabulary_from(folder))
 
 

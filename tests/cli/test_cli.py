@@ -18,11 +18,6 @@ SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "-
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_run_leaves_its_folder_and_its_figures(dartsim, capsys, tmp_path):
     assert dartsim("run", *SMALL, "--json", "figures.json") == 0
     figures = json.loads(Path("figures.json").read_text())
@@ -72,7 +67,9 @@ def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(dartsim):
 
 def test_json_to_standard_output_is_nothing_but_json(dartsim, capsys):
     assert dartsim("run", *SMALL, "--json", "-") == 0
-    assert json.loads(capsys.readouterr().out)["preset"] == "dart"
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["preset"] == "dart"
+    assert printed.err == "run: runs/dart-seed0 (while it runs: dartsim status runs/dart-seed0)\n"
 
 
 def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):

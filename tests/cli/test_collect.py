@@ -143,8 +143,7 @@ def test_unknown_tasks_are_reported(dartsim, tmp_path, run, capsys, caplog):
     ],
     ids=["none", "two", "surrogate", "absent", "used"],
 )
-def test_a_wrong_request_is_refused(dartsim, monkeypatch, tmp_path, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
+def test_a_wrong_request_is_refused(dartsim, tmp_path, capsys, arguments, message):
     (tmp_path / "here").mkdir()
     assert dartsim("collect", *arguments) == 2
     assert message in " ".join(capsys.readouterr().err.split())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import typer
@@ -28,6 +31,13 @@ def test_json_says_what_works_and_the_exit_code_is_the_basics(capsys):
     assert checks["engine"]["state"] == "missing"
     assert checks["engine"]["type"]
     assert all(check["type"] for check in checks.values() if check["state"] != "ok")
+
+
+@pytest.mark.parametrize(("extra", "looked_for"), [("train", doctor.TRAIN), ("real", doctor.REAL)])
+def test_every_package_of_an_extra_is_looked_for(extra, looked_for):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [re.split(r"[\[<>=]", one)[0] for one in project["optional-dependencies"][extra]]
+    assert sorted(looked_for) == sorted(wanted)
 
 
 def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):

@@ -18,8 +18,7 @@ VLLM = ("--preset", "tiny", "--backend", "mock", "--workers", "vllm")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _without_vllm_and_without_a_run(tmp_path, monkeypatch):
     monkeypatch.delenv("DARTSIM_VLLM_PYTHON", raising=False)
     yield
     assert not (tmp_path / "runs").exists()

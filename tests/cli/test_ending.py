@@ -25,11 +25,6 @@ SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.nu
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 

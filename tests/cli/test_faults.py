@@ -5,16 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from dartsim.sim.faults import KINDS
 
 SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_every_kind_is_listed_with_its_rates(dartsim, capsys):

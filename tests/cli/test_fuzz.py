@@ -40,6 +40,17 @@ def test_a_replay_writes_its_folder(tmp_path):
     assert json.loads((tmp_path / "a" / "case.json").read_text())["rule"] is None
 
 
+def test_two_replays_print_and_write_the_same_bytes(tmp_path):
+    said, written = [], []
+    for _ in range(2):
+        said.append(CliRunner().invoke(app, ["replay", CASE.token()]).output)
+        written.append({path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()})
+    assert "no rule was broken" in said[0]
+    assert said[0] == said[1]
+    assert written[0] == written[1]
+    assert {path.parent.parent.name for path in written[0]} == {"runs"}
+
+
 def test_a_replay_of_what_fails_exits_with_1(tmp_path):
     with MUTATIONS["lost wake-up"].apply():
         results = [

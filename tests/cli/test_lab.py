@@ -25,11 +25,6 @@ SETTINGS = (
 SMALL = [argument for setting in SETTINGS for argument in ("--set", setting)]
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def tune(dartsim, *arguments: str) -> int:
     space = "rollout.num_envs=2..6,rollout.sync.mode=drain|keep"
     return dartsim("tune", "--space", space, *SMALL, "--hours", "0.3", "--processes", "1", *arguments)

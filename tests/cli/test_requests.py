@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,7 @@ SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=4", "-
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def _without_docker_and_with_things_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("text\n")
@@ -46,6 +46,51 @@ def test_a_json_file_that_cannot_be_is_refused_first(dartsim, capsys, command, t
     assert dartsim(*command, "--json", target) == 2
     assert "--json" in said(capsys)
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("target", ["file", "file/below", "file/below/that"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", *SMALL),
+        ("compare", "dart"),
+        ("tune", "--space", "rollout.num_envs=20..80"),
+        ("plan", "--gpus", "8", "--hosts", "4x64GiB"),
+        ("collect", "--oracle", "1"),
+        ("fuzz",),
+        ("replay", "TOKEN"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, command, target):
+    assert dartsim(*command, "--out", target) == 2
+    assert "is not a folder; name one, which is made if it is not there" in said(capsys)
+
+
+@pytest.mark.parametrize("command", [("run", *SMALL), ("plan", "--gpus", "8", "--hosts", "4x64GiB")])
+def test_a_file_where_new_folders_go_is_refused_before_any_work(dartsim, capsys, command):
+    Path("runs").write_text("not a folder\n")
+    assert dartsim(*command) == 2
+    assert "runs is not a folder" in said(capsys)
+
+
+@pytest.mark.parametrize(("target", "message"), [("folder", "is a folder"), ("absent/x", "there is no folder absent")])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(("watch", "RUN"), "--out"), (("measure", "RUN"), "--out"), (("desktop", "start"), "--show")],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsys, command, option, target, message):
+    assert dartsim(*command, option, target) == 2
+    assert f"{option} {target}" in (text := said(capsys))
+    assert message in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("command", [("run", *SMALL, "--out"), ("watch", "RUN", "--out")])
+def test_a_folder_that_may_not_be_written_to_is_refused_before_any_work(dartsim, capsys, command):
+    Path("folder").chmod(0o500)
+    assert dartsim(*command, "folder/new") == 2
+    assert "folder cannot be written to; name another place" in said(capsys)
 
 
 def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):

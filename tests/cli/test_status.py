@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+
+import pytest
 
 from dartsim.config import load
 from dartsim.run.watch import STATUS, Watch
@@ -51,5 +55,24 @@ def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_
     arguments = ("run", *SMALL, *starved, "--set", "alarms.starved_seconds=300", "--out")
     assert dartsim(*arguments, str(tmp_path / "strict"), "--strict-alarms") == 10
     assert "alarm: trainer_starved since" in capsys.readouterr().err
+    config = tmp_path / "strict" / "config.toml"
+    config.write_text(config.read_text().replace("starved_seconds = 300.0", "starved_seconds = 1e6"))
+    assert dartsim("resume", str(tmp_path / "strict")) == 0, "what it suffered from is over"
+    assert "alarm: trainer_starved since" in capsys.readouterr().err
     assert dartsim(*arguments, str(tmp_path / "lax")) == 0
     assert "alarm: trainer_starved since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("clock", "age", "silent"), [("real", 300.0, True), ("real", 1.0, False), ("virtual", 300.0, False)]
+)
+def test_a_run_that_lives_and_writes_nothing_is_said_to_be_silent(dartsim, capsys, tmp_path, clock, age, silent):
+    with Watch(load(preset_name="dart"), tmp_path):
+        found = json.loads((tmp_path / STATUS).read_text()) | {"state": "running", "clock": clock}
+        (tmp_path / STATUS).write_text(json.dumps(found))
+        written = time.time() - age
+        os.utime(tmp_path / STATUS, (written, written))
+        assert dartsim("status", str(tmp_path), "--json", "-") == 0
+        assert bool(json.loads(capsys.readouterr().out).get("silent_since")) is silent
+        assert dartsim("status", str(tmp_path)) == 0
+        assert ("silent: its process lives" in " ".join(capsys.readouterr().out.split())) is silent

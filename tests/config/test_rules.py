@@ -73,6 +73,16 @@ BROKEN = [
         ["1 + 1 batches of 8 x 8 are 128", "at most 128", "dropped as stale"],
     ),
     (
+        ["curation.batch.wait_age=1", "trainer.publish_every=2"],
+        "curation.batch.wait_age = 1 waits for groups begun 1 versions ago",
+        ["trainer.publish_every = 2", "wait for ever", "at least 2"],
+    ),
+    (
+        ["curation.attempts.further=1", "curation.max_ahead=53"],
+        "needs 54 attempts (6 groups of 9, 1 of them curation.attempts.further",
+        ["admits fewer before the next version", "at least 54"],
+    ),
+    (
         ["rollout.lock_step=true"],
         "weights cannot change under it worker by worker",
         ['workers_at_a_time = "all"', "trainer.wait_for_sync = true"],
@@ -112,9 +122,12 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
         ["curation.groups.min_size=2", "curation.attempts.rule=by_success"],
         ["curation.groups.max_mean_reward=0.0", "curation.groups.drop_solved=false"],
         ["curation.max_ahead=48"],
+        ["curation.attempts.further=1", "curation.max_ahead=54"],
+        ["curation.attempts.further=1", "curation.max_ahead=144"],
         ["curation.max_ahead=128"],
         ["curation.max_ahead=112", "trainer.publish_every=2"],
         ["trainer.publish_every=2"],
+        ["trainer.publish_every=2", "curation.batch.wait_age=2"],
         ["trainer.publish_every=3", "curation.staleness.bound=none"],
         [
             "trainer.publish_wait=batch",

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -153,3 +154,80 @@ def test_what_nobody_wants_is_swept(blobs):
     assert list(blobs.names()) == [kept.name]
     blobs.remove([other.name, kept.name])
     assert list(blobs.names()) == []
+
+
+def test_what_was_prepared_is_found_and_not_written_again(blobs, monkeypatch):
+    shown = picture()
+    blobs.prepare(shown, "<a/>")
+    monkeypatch.setattr("dartsim.curation.blobs.encode", None)
+    kept, text = blobs.put(shown), blobs.put_text("<a/>")
+    assert blobs.counts == {"written": 2, "known": 2}
+    del shown
+    blobs.put_text("more")
+    assert {kept.name, text.name} < set(blobs.names()), "somebody named them"
+
+
+def test_what_was_prepared_in_vain_is_removed(blobs):
+    shown, other = picture(), picture(1)
+    blobs.prepare(shown, "<a/>")
+    blobs.prepare(other)
+    assert len(list(blobs.names())) == 3
+    del shown
+    kept = blobs.put(other)
+    assert list(blobs.names()) == [kept.name]
+    assert (blobs._prepared, list(blobs._given_up)) == ({}, [])
+
+
+def test_what_rows_name_outlives_another_picture_of_the_same_content(blobs):
+    first, again = picture(), picture()
+    kept = blobs.put(first)
+    blobs.prepare(again)
+    del again
+    blobs.put_text("more")
+    assert np.array_equal(blobs.get(kept.name), first)
+    blobs.remove([kept.name])
+    blobs.prepare(first)
+    blobs.put(picture())
+    del first
+    blobs.put_text("even more")
+    assert np.array_equal(blobs.get(kept.name), picture())
+
+
+def test_what_was_begun_while_a_file_was_written_is_that_file(blobs, monkeypatch):
+    """Another desktop shows the same screen, and its thread looks in the middle of a ``put``."""
+    other = [picture()]
+
+    def slowly(pixels):
+        monkeypatch.setattr("dartsim.curation.blobs.encode", encode)
+        blobs.prepare(other[0])
+        return encode(pixels)
+
+    monkeypatch.setattr("dartsim.curation.blobs.encode", slowly)
+    kept = blobs.put(picture())
+    other.clear()
+    blobs.put_text("more")
+    assert np.array_equal(blobs.get(kept.name), picture())
+
+
+def test_threads_may_prepare_what_others_put_and_forget(blobs):
+    """Few contents, many threads: what was put last is there in the end."""
+    with ThreadPoolExecutor(4) as threads:
+        for round_ in range(12):
+            shown = [picture(seed % 3) for seed in range(6)]
+            jobs = [threads.submit(blobs.prepare, one, f"<{round_ % 2}/>") for one in shown]
+            kept = [blobs.put(one) for one in shown[:2]]
+            for job in jobs:
+                job.result()
+            del jobs, shown
+            blobs.put_text("more")
+            for number, one in enumerate(kept):
+                assert np.array_equal(blobs.get(one.name), picture(number))
+    blobs.put_text("the last one")
+    assert blobs._prepared == {}
+
+
+def test_a_disk_without_room_is_said_when_it_is_put(tmp_path):
+    blobs, shown = BlobStore(tmp_path, reserve_bytes=2**60), picture()
+    for keep in (blobs.prepare, blobs.put):
+        with pytest.raises(StoreFull, match="has no room"):
+            keep(shown)

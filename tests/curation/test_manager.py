@@ -208,7 +208,7 @@ async def test_only_so_many_are_tried_again(made):
 async def test_a_group_of_masked_attempts_alone_leaves_nothing(made):
     data = made.make(attempts=1, max_replacements=0)
     data.finish(made.ended(await data.admit(0), None))
-    assert (data.dropped, data._open, data._eligible) == (1, {}, [])
+    assert (data.dropped, data._open.groups, data._eligible) == (1, {}, [])
     assert (await data.admit(0)).group == 1
 
 

@@ -101,6 +101,8 @@ async def test_new_weights_wait_for_running_groups_and_none_begins_meanwhile(mad
     finish(made, data, [attempts[2]])
     await soon()
     assert not waiting.done()
+    assert data.holds_publication
+    assert data.waits().publication() == "1 attempt that new weights wait for"
     finish(made, data, [member])
     await soon()
     assert waiting.done()
@@ -117,7 +119,11 @@ async def test_new_weights_wait_for_the_whole_next_batch(made):
     finish(made, data, attempts[:1])
     await soon()
     assert not waiting.done()
+    assert data.holds_publication
+    lacking = "the batch needs 1 more group of 2; group 1 lacks 1 of 1 attempts"
+    assert data.waits().publication() == f"1 attempt that new weights wait for; {lacking}"
     finish(made, data, attempts[1:])
+    assert not data.holds_publication
     await soon()
     assert waiting.done()
 
@@ -206,7 +212,7 @@ async def test_crashes_use_up_none_of_the_second_tries(made):
         data.restore(saved, Restored(version=0), {task.id: task for task in made.TASKS})
         (first, second), _ = await begin(data, [0, 1])
         assert (first.group, second.group, first.index, second.index) == (0, 0, 0, 1)
-    group = data._open[0]
+    group = data._open.groups[0]
     data.finish(made.ended(first, None))
     ((third,), _) = await begin(data, [0])
     assert (third.group, third.index) == (0, 2)
@@ -214,3 +220,39 @@ async def test_crashes_use_up_none_of_the_second_tries(made):
     data.finish(made.ended(third, None))
     data.finish(made.ended(second))
     assert group.complete
+
+
+async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_gets_younger(made):
+    """Its only attempt was masked: the one that is tried again will be of newer weights."""
+    data = made.make(num_envs=3, attempts=1)
+    data._batch_rule = BatchRule(min_groups=1, max_groups=1, wait_age=1)
+    (old, first, second), _ = await begin(data, range(3))
+    finish(made, data, [first])
+    assert await train(data) == [first.group]
+    finish(made, data, [second])
+    waiting = start(data.next_batch())
+    await soon()
+    assert not waiting.done(), "a group of version 0 runs"
+    finish(made, data, [old], reward=None, ending=Ending.BROKEN)
+    await soon()
+    assert [group.id for group in waiting.result().groups] == [second.group]
+    assert data.idle_without_reason() is None
+
+
+async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_is_withdrawn(made):
+    data = made.make(num_envs=2, attempts=1, bound=1, measured_by="start", cancel_stale=True)
+    data._batch_rule = BatchRule(min_groups=1, max_groups=1, wait_age=2)
+    (_, first), _ = await begin(data, range(2))
+    finish(made, data, [first])
+    await train(data)
+    (second,), _ = await begin(data, [1])
+    finish(made, data, [second])
+    await train(data, publish=False)
+    (third,), _ = await begin(data, [1])
+    finish(made, data, [third])
+    waiting = start(data.next_batch())
+    await soon()
+    assert not waiting.done(), "a group of version 0 runs, and the trainer is at 2"
+    data.published(2)
+    await soon()
+    assert [group.id for group in waiting.result().groups] == [third.group]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import io
 
-from experiments.verl_table import Fit, Row, arguments, predict, update_seconds
+import pytest
+from rich.console import Console
+
+from experiments import verl_table
+from experiments.common import Options
+from experiments.scheduler_tables import verl_provenance, verl_rows
+from experiments.verl_table import OTHERS, Fit, Row, arguments, measure, predict, show, update_seconds
 
 FIT = Fit(160.0, 2.0)
 
@@ -30,6 +36,29 @@ def test_a_synchronous_step_is_the_sum_of_its_parts():
 
 def test_half_of_an_update_shrinks_with_the_trainer_s_gpus():
     assert [update_seconds(gpus) for gpus in (32, 64, 128)] == pytest.approx([148.2, 98.8, 74.1])
+
+
+def test_a_run_predicts_other_rows_too_and_the_page_shows_all(monkeypatch):
+    monkeypatch.setattr(verl_table, "fit_rows", lambda steps, rounds: FIT)
+    asked, console = Row(32, 32, 0.5, 1), Console(file=io.StringIO(), width=160)
+    figures = {
+        **measure(Options(quick=True, seeds=1, console=console), asked),
+        "seeds": [0],
+        "commit": {"id": "0123456789abcdef"},
+    }
+    assert figures["step_seconds"] == predict(asked, FIT, steps=8)["step_seconds"]
+    show(figures, console)
+    head, rows = verl_rows(figures)
+    assert all(len(row) == len(head) for row in rows)
+    assert [row[0] for row in rows] == ["128 for both", "64 : 64", "32 : 32", "64 : 64"]
+    assert rows[0][4] == "356.3 (fitted)"
+    assert rows[2][4:6] == ["–", f"{figures['step_seconds']:.1f}"]
+    assert "160 s for the longest reply alone, 2.00 s" in verl_provenance(figures)
+    for other in OTHERS:
+        row = Row(*other)
+        given = f"--train-gpus {row.train_gpus} --rollout-gpus {row.rollout_gpus} --theta {row.theta}"
+        given += f" --require-batches {row.require_batches}{' --partial' if row.partial else ''}"
+        assert arguments(given.split()) == (row, [])
 
 
 def test_the_command_line_names_a_row():

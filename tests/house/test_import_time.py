@@ -19,7 +19,8 @@ HEAVY = {
     "typer", "vllm",
 }  # fmt: skip
 EXTRAS = ["docker", "peft", "ray", "safetensors", "torch", "transformers", "vllm"]
-LEARN = [f"dartsim.run.{name}" for name in ("collecting", "engines", "learning", "promoting", "successes")]
+LEARNING = ("collecting", "engines", "held_out", "learners", "learning", "model_plan", "promoting", "successes")
+LEARN = [f"dartsim.run.{name}" for name in LEARNING]
 """What puts a real model into a run: loaded where there is something to train or to serve."""
 DEV = ["aiotools", "hypothesis", "playwright", "pyinstrument", "tensorboard", "trio"]
 
@@ -66,6 +67,17 @@ def test_a_light_module_loads_nothing_heavy(module: str):
     assert loaded & HEAVY == set()
 
 
+def test_the_command_line_starts_without_numbers_and_threads():
+    # numpy's threads, begun before `ended_by_term` blocks Ctrl-C where a shell ignores it, would take it all the same.
+    program = (
+        "import json, os, sys, dartsim.cli.app\nprint(json.dumps([len(os.listdir('/proc/self/task')), *sys.modules]))"
+    )
+    threads, *loaded = json.loads(run(program))
+    assert "dartsim.cli.run" in loaded
+    assert {"gymnasium", "numpy", "plotly", "real", "simpy", "sqlalchemy"} & set(loaded) == set()
+    assert threads == 1
+
+
 def test_the_package_is_a_regular_one():
     # Without __init__.py it would still import, as a namespace anyone may add to.
     assert run("import dartsim; print(dartsim.__file__)").strip() == str(ROOT / "dartsim" / "__init__.py")
@@ -79,7 +91,7 @@ def need_torch() -> list[str]:
 
 
 def test_every_module_imports_without_the_extras():
-    # The plugin for pytest is loaded by pytest only; models and learners are what the extra `train` is for.
-    skipped = ["dartsim.sim.pytest_plugin", *LEARN, *need_torch()]
+    # The plugin for pytest and strategies are for tests only; models and learners are what the extra `train` is for.
+    skipped = ["dartsim.sim.pytest_plugin", "dartsim.fuzz.strategies", *LEARN, *need_torch()]
     names = json.loads(run(IMPORT_ALL.format(blocked=EXTRAS + DEV + ["pytest"], skipped=skipped)))
     assert {"dartsim.types", "real.machine"} <= set(names)

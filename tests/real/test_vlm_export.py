@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
@@ -16,6 +16,7 @@ from dartsim.errors import ConfigError  # noqa: E402
 from real.vlm import build  # noqa: E402
 from real.vlm.export import export, export_weights  # noqa: E402
 from real.vlm.language import language_of  # noqa: E402
+from real.vlm.lora import LoraSettings, add_lora, merged  # noqa: E402
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
@@ -44,6 +45,30 @@ def test_weights_are_called_as_in_the_folder_they_belong_to(make_vlm: Any, tmp_p
     assert (folder / "config.json").read_text() == (base / "config.json").read_text()
     bare = export_weights(second.snapshot(), tmp_path / "bare")
     assert [path.name for path in bare.iterdir()] == ["model.safetensors"]
+
+
+def test_neither_writing_nor_reading_a_folder_draws_a_bar(
+    make_vlm: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It would be drawn across that of the run."""
+    vlm = make_vlm()
+    build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
+    assert capfd.readouterr().err == ""
+    assert transformers.utils.logging.is_progress_bar_enabled()
+
+
+def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: Path) -> None:
+    """Under their own names they would be left out by whoever loads it, and the weights below them be random."""
+    vlm = make_vlm()
+    add_lora(vlm.model, LoraSettings(rank=2), seed=0)
+    for name, parameter in vlm.model.named_parameters():
+        if ".lora_B" in name:
+            torch.nn.init.constant_(parameter, 0.25)  # zero at first, so that nothing would be added
+    wanted = merged(vlm.model)
+    found = build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))).snapshot()
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert any(not torch.equal(found[name], tensor) for name, tensor in make_vlm().snapshot().items())
 
 
 def test_the_language_of_a_folder_is_that_of_its_model(make_vlm: Any, tmp_path: Path, prompts_of: Any) -> None:

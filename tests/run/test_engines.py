@@ -18,12 +18,17 @@ from dartsim.errors import ConfigError
 from dartsim.run.models import models
 from dartsim.run.realtime import run_realtime
 
-pytest.importorskip("torch", reason="needs the extra `train`")
+torch = pytest.importorskip("torch", reason="needs the extra `train`")
 httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
+
+from safetensors.torch import load_file  # noqa: E402
 
 from dartsim.run.engine_plan import VARIABLE, engine_options  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
+from dartsim.run.model_plan import vlm_config  # noqa: E402
+from real.fsdp.learner import FsdpLearner  # noqa: E402
 from real.inference.launcher import free_port  # noqa: E402
+from real.vlm import build  # noqa: E402
 from real.vlm.export import export  # noqa: E402
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
@@ -108,6 +113,21 @@ def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
     assert result.trace.counts["trained_turns"] > 0
 
 
+def test_engines_serve_modelled_desktops_in_real_time(folder):
+    """The load test of a pool: no desktop is there, and none is needed."""
+    parts = ("start", "boot", "setup", "step", "evaluate", "teardown", "settle_seconds", "evaluate_settle_seconds")
+    quick = [f"cluster.env.latency.{part}=0.01" for part in parts]
+    with standin(folder) as (_, url):
+        config = configured(
+            "backend.desktops=sim", "backend.real_time=true", "rollout.num_workers=1", "run.hours=0.003",
+            "rollout.num_envs=100", "cluster.hosts.count=4", f"vllm.addresses={quoted([url])}", *quick,
+        )  # fmt: skip
+        result, _ = play(config)
+    counts = result.trace.counts
+    assert counts["attempts"] > 100
+    assert faults(result.trace) == {}
+
+
 def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
     with standin(folder) as (first, first_url), standin(folder) as (_, second_url):
         addresses = quoted([first_url, second_url])
@@ -145,6 +165,23 @@ def test_an_engine_of_the_run_s_own_is_started_again_when_it_is_killed(interpret
     assert len(pids.read_text().split()) == 2
     for pid in pids.read_text().split():
         assert not Path(f"/proc/{pid}").exists()
+
+
+def test_engines_start_with_the_weights_that_ranks_go_on_with(monkeypatch, tmp_path):
+    """The control plane's own copy of the model is that of the beginning: ranks train another one."""
+    config = configured("backend.learner=fsdp", "trainer.promotion.enabled=false", "rollout.num_workers=1")
+    trained = export(build(vlm_config(config), seed=1), tmp_path / "trained")
+
+    def load_checkpoint(learner, folder):
+        learner.updates, learner._exported[7] = 7, trained
+
+    monkeypatch.setattr(FsdpLearner, "load", load_checkpoint)
+    found = learning(models(config), restore=tmp_path)
+    served = load_file(export(found.vlm, tmp_path / "served") / "model.safetensors")
+    wanted = load_file(trained / "model.safetensors")
+    assert found.trainer.updates == 7
+    assert served.keys() == wanted.keys()
+    assert all(torch.equal(served[name], wanted[name]) for name in wanted)
 
 
 def test_engines_of_the_run_s_own_need_an_interpreter(monkeypatch, tmp_path):

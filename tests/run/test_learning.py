@@ -12,7 +12,9 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 from dartsim.config import load
 from dartsim.curation import SuccessPool
 from dartsim.errors import UpdateUncertain
-from dartsim.run.learning import EvaluatedLearner, learner_config, learning
+from dartsim.run.held_out import EvaluatedLearner
+from dartsim.run.learning import learning
+from dartsim.run.model_plan import learner_config
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns

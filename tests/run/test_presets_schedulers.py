@@ -14,6 +14,7 @@ from dartsim.run.models import models
 from dartsim.run.simulation import build
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.trace import DesktopState
 
 NO_TIME = {"start": 0.0, "boot": 0.0, "setup": 0.0, "step": 20.0, "evaluate": 0.0, "teardown": 0.0}
 CLUSTER = {
@@ -187,6 +188,27 @@ def test_prime_rl_cancels_what_began_too_long_ago():
     assert any(reason == "stale" for _, reason in store.dropped)
     assert max(batch.version - t.attempt.version for batch in store.batches for t in batch.trajectories) <= 8
     assert system.trace.counts["cause/withdrawn"] >= 1
+
+
+def test_prime_rl_lets_so_many_run_as_the_engines_caches_hold():
+    """Replies of 100,000 tokens: 8 of them fill a cache, so that 16 desktops of 32 would wait inside an engine."""
+    tables = {
+        "rollout": {"num_envs": 32},
+        "cluster": {
+            "engine": {"model": "fluid", "prompt": "text", "reply_tokens": 1e5, "longest_reply_tokens": 100_000},
+            "learner": {"fixed_seconds": 1.0},
+        },
+        "run": {"hours": 6.0},
+    }
+    most = {}
+    for rule in ("cache_use", "none"):
+        concurrency = {"concurrency": {"rule": rule}, "admission": {"ready_batches": "none"}}
+        system, store = run("prime-rl", **merge({"curation": concurrency}, tables))
+        assert len(store.batches) > 10
+        generating = system.trace.snapshots[-1].desktops[DesktopState.GENERATING]
+        most[rule] = generating / (6.0 * 3600.0)
+    assert 8.0 < most["cache_use"] < 16.0  # below nine tenths of two caches, on average
+    assert most["none"] > 28.0  # nearly all desktops wait for engines that have room for 16
 
 
 def test_openrlhf_changes_no_weights_under_a_generation():

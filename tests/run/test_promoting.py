@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 from dartsim.config import load
 from dartsim.errors import ConfigError
 from dartsim.run.execute import BEST, execute
-from dartsim.run.learning import learning, vlm_config
+from dartsim.run.learning import learning
+from dartsim.run.model_plan import vlm_config
 from dartsim.run.models import models
 from dartsim.run.promoting import Judge
 from dartsim.run.realtime import run_realtime

@@ -1,13 +1,16 @@
 """The same control plane by the machine's clock: modelled parts on a bridge, and parts that exist."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from dartsim.config import load
+from dartsim.curation.sql import open_store
 from dartsim.errors import ConfigError
 from dartsim.run.models import models
-from dartsim.run.realtime import RunLoop, run_realtime
+from dartsim.run.realtime import RealParts, RunLoop, run_realtime
+from real.keeping import KeepingDesktops
 
 
 def test_a_run_begins_at_time_zero():
@@ -54,6 +57,17 @@ def test_a_modelled_cluster_keeps_pace_with_the_clock():
     assert result.trace.hot.generated_turns > 0
 
 
+def test_a_run_that_was_torn_down_has_not_finished():
+    def tear_down(now):
+        if now > 0.0:
+            raise KeyboardInterrupt
+
+    found = models(load(preset_name="dart", overrides=FAST))
+    result = run_realtime(found, on_advance=tear_down, every_seconds=0.05)
+    assert result.interrupted
+    assert result.trace.now < 2.88
+
+
 def test_a_real_worker_needs_a_model():
     with pytest.raises(ConfigError, match=r'set policy\.kind = "vlm"'):
         load(preset_name="dart", overrides=['backend.workers="local"'])
@@ -84,3 +98,28 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
     assert result.trace.counts["updates"] >= 2
     assert trained.newest.version >= 2
     assert result.trace.counts["trained_turns"] > 0
+
+
+@pytest.mark.parametrize(("desktops", "kept"), [("desktop", True), ("osworld", True), ("mock", False)])
+def test_screens_of_real_desktops_are_kept_in_threads(tmp_path, monkeypatch, desktops, kept):
+    """What is computed here is small, and encoded as its attempt is recorded."""
+    there = object()
+
+    async def started(parts):
+        return there
+
+    monkeypatch.setattr(RealParts, "_desktops", started)
+    config = SimpleNamespace(backend=SimpleNamespace(desktops=desktops), run=SimpleNamespace(seed=0))
+    parts = RealParts(SimpleNamespace(config=config), None, None)
+    store = open_store("sqlite", tmp_path)
+    provider = asyncio.run(parts._provider(store))
+    if kept:
+        assert isinstance(provider, KeepingDesktops)
+        assert (provider._inner, provider._keep) == (there, store.contents.blobs.prepare)
+    else:
+        assert provider is there
+    store.dispose()
+    (tmp_path / "bare").mkdir()
+    bare = open_store("sqlite", tmp_path / "bare", screenshots=False)
+    assert asyncio.run(parts._provider(bare)) is there
+    bare.dispose()

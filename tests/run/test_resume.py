@@ -44,6 +44,16 @@ def small(**tables):
     return configured("dart", 0, **merge({"run": {"hours": 0.4}}, tables))
 
 
+def twice_told(folder):
+    """Return what is told of a resumption, the same whether or not it was killed before it went on."""
+    found = []
+    for _ in range(2):
+        with closing_store(store := stored(resumable(folder), folder)):
+            found.append(read_origin(store, folder).told())
+    assert found[0] == found[1]
+    return found[0]
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"is no run's folder: it has no config\.toml"):
         resume(tmp_path)
@@ -138,7 +148,10 @@ def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
     _, stopped = execute(config, tmp_path / "stopped", on_advance=interrupting(1200.0), every_seconds=1.0)
     assert stopped.interrupted
     before = json.loads((tmp_path / "stopped" / "summary.json").read_text())
+    told = twice_told(tmp_path / "stopped")
     run, result = resume(tmp_path / "stopped")
+    assert run.summary["lives"] == [told]
+    assert told["returned"] == 8, "the batch that was being trained"
     assert not result.interrupted
     assert before["total_updates"] < run.summary["total_updates"] == 5
     assert run.summary["simulated_hours"] > before["simulated_hours"]
@@ -246,6 +259,24 @@ def test_a_model_goes_on_from_its_checkpoint(stopped, tmp_path):
     assert [record.update for record in result.trace.updates] == [1, 2, 3, 4]
 
 
+def test_a_run_that_had_reached_its_target_when_it_was_killed_only_writes_its_end(stopped, tmp_path):
+    folder = copied(stopped, tmp_path)
+    text = (folder / "config.toml").read_text()
+    assert 'target_success = "none"' in text
+    text = text.replace('target_success = "none"', "target_success = 0.9")
+    text = text.replace('every_updates = "none"', "every_updates = 2", 1)
+    (folder / "config.toml").write_text(text)
+    *before, last = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    last["metrics"]["held_out/success_rate"] = 0.95
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (*before, last)))
+    run, _ = resume(folder)
+    assert run.summary["total_updates"] == 2
+    with pytest.raises(ConfigError, match=r"has reached 90% success on held-out tasks .*--updates 4"):
+        resume(folder)
+    longer, _ = resume(folder, updates=3)
+    assert longer.summary["total_updates"] == 3
+
+
 def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
     folder = copied(stopped, tmp_path)
     weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
@@ -265,15 +296,18 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     folder = copied(stopped, tmp_path)
     weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
+    returned = []
     for _ in range(2):
         store = stored(resumable(folder), folder)
         origin = read_origin(store, folder)
         store.dispose()
+        returned.append(origin.told()["returned"])
         assert origin.recovered.undone == (2,)
         unreadable = origin.restored.untrained.keys() - origin.restored.trajectories.keys()
         assert len(unreadable) < len(origin.restored.untrained)
     run, result = resume(folder)
     counts = result.trace.counts
+    assert returned[0] == returned[1] == run.summary["lives"][0]["returned"] > 0
     assert run.summary["lives"][0]["undone_updates"] == counts["undone_updates"] == 1
     assert counts["dropped/lost"] == len(unreadable)
     dropped = sum(number for name, number in counts.items() if name.startswith("dropped/"))
@@ -291,3 +325,4 @@ def test_a_model_in_real_time_goes_on(tmp_path):
     run, _ = resume(tmp_path / "run", updates=2)
     assert run.summary["total_updates"] == 2
     assert run.summary["simulated_hours"] > first.summary["simulated_hours"]
+    assert run.summary["bound_trained_turns_per_minute"] is None, "the modelled cluster binds nobody"

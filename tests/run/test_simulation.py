@@ -70,6 +70,23 @@ def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
     assert store._live == {}
 
 
+def raised(*_):
+    raise KeyboardInterrupt
+
+
+def twice(now):
+    if now > 900.0:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("stopped_by", [{"on_advance": twice}, {"on_start": raised}], ids=["twice", "at its start"])
+def test_a_run_that_was_torn_down_has_not_finished(stopped_by):
+    result = run_simulation(models(small()), every_seconds=600.0, **stopped_by)
+    assert result.interrupted
+    assert result.trace.now < 1800.0
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [

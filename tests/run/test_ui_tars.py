@@ -33,7 +33,7 @@ def test_free_text_without_a_checkpoint_is_refused():
 
 
 def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path):
-    from dartsim.run.learning import learner_config, vlm_config
+    from dartsim.run.model_plan import learner_config, vlm_config
     from real.vlm import build
 
     found = config(folder, "policy.dtype=bfloat16", "policy.temperature=0.7", "trainer.lora.rank=4")
@@ -50,7 +50,7 @@ def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path)
 
 
 def test_coordinates_follow_the_family(folder: Path):
-    from dartsim.run.learning import vlm_config
+    from dartsim.run.model_plan import vlm_config
 
     assert action_grammar(config(folder)) == ("ui_tars", {"absolute": False})
     older = config(folder, "policy.family=qwen2_5_vl")
@@ -60,7 +60,7 @@ def test_coordinates_follow_the_family(folder: Path):
 
 
 def test_the_user_s_words_are_a_file(folder: Path, tmp_path: Path):
-    from dartsim.run.learning import vlm_config
+    from dartsim.run.model_plan import vlm_config
     from dartsim.types import Observation
     from real.vlm import build
 

@@ -99,6 +99,7 @@ def test_desktops_without_a_token_beyond_loopback_need_a_word(bind):
 
 
 def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
+    pytest.importorskip("httpx", reason="needs the extra `real`")
     from real.containers.spec import ContainerSpec
     from real.containers.tokens import VARIABLE, with_token
     from real.osworld.transport import OWN_SERVER
@@ -159,6 +160,7 @@ def ask(port, header):
 
 
 def test_the_client_sends_the_token_and_the_evaluator_gets_it(desktop_server):
+    pytest.importorskip("httpx", reason="needs the extra `real`")
     import asyncio
 
     from real.osworld.client import VmClient

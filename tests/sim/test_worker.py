@@ -151,6 +151,22 @@ async def test_a_restart_kills_what_runs_at_once():
     assert (now(), (await engine.generate(request())).version) == (0.1 + RELOAD, 1)
 
 
+async def test_an_engine_that_restarts_refuses_what_was_on_its_way_to_it():
+    engine = worker(load_fails=[True])
+    for _ in range(2):
+        loading = start(engine.load(Weights(1), SyncMode.RESTART))
+        await asyncio.sleep(0.1)
+        with pytest.raises(WorkerRestarted, match="answers nobody"):
+            await engine.generate(request())
+        assert not engine.engine.busy
+        await asyncio.wait([loading])
+        if loading.exception() is not None:
+            with pytest.raises(WorkerRestarted, match="answers nobody"):
+                await engine.generate(request())
+    reply = await engine.generate(request())
+    assert (reply.oldest_version, reply.version) == (1, 1)
+
+
 async def test_a_request_that_is_cancelled_as_it_is_killed_is_cancelled():
     engine = worker()
     asking = start(engine.generate(request()))

@@ -15,6 +15,15 @@ from dartsim.errors import ConfigError
 
 LOCK_SECONDS = 30
 """How long SQLite waits for another process that writes."""
+SERVER = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""PostgreSQL's own words for how long a server that cannot be reached is waited for: half a minute, in place of the
+two hours of most systems. In seconds, the last one in milliseconds; what a URL says about them comes first."""
 
 
 def open_sqlite(path: Path, *, durable: bool = False) -> Engine:
@@ -80,7 +89,8 @@ def open_url(url: str, *, schema: str | None = None) -> Engine:
             "or a URL that begins with postgresql://"
         )
     try:
-        engine = create_engine(found, pool_pre_ping=True)
+        waits = {name: value for name, value in SERVER.items() if name not in found.query}
+        engine = create_engine(found, pool_pre_ping=True, connect_args=waits)
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"a PostgreSQL store needs {missing.name}, which is not installed: pip install 'dartsim[postgres]'"

@@ -10,10 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from statistics import fmean
 from typing import Any
 
-from dartsim.run.bounds import alone_seconds, desktop_bound, engine_bound, trainer_bound, turn_load
+from dartsim.config import Config
+from dartsim.run.bounds import (
+    TurnLoad,
+    alone_seconds,
+    around_seconds,
+    core_seconds,
+    desktop_bound,
+    desktop_rate,
+    engine_bound,
+    sites,
+    slot_seconds,
+    trainer_bound,
+    turn_load,
+)
+from dartsim.run.lab.usable import workload
 from dartsim.run.models import Models
 
 
@@ -50,7 +63,20 @@ class Predicted:
 def predict(found: Models) -> Predicted:
     """Return the closed-form figures of a configuration."""
     config = found.config
-    turns, usable = workload(found)
+    said = _predicted(found, 0.0)
+    for _ in range(2):  # what is left of the tasks depends on how many groups a run makes, and that on what is left
+        made = said.generated_turns_per_minute
+        if _bounded(config) and said.usable_share:
+            made = min(made, said.bounds["trainer"] / said.usable_share)
+        turns = said.turns_per_trajectory * config.curation.attempts.most
+        said = _predicted(found, made * 60.0 * config.run.hours / turns)
+    return said
+
+
+def _predicted(found: Models, groups: float) -> Predicted:
+    """Return the closed-form figures of a run that makes so many groups."""
+    config = found.config
+    turns, usable = workload(found, groups)
     size = config.curation.batch.max_groups * config.curation.attempts.most * turns
     trainer = trainer_bound(found, size)
     generated, cores = 0.0, 0.0
@@ -75,45 +101,30 @@ def predict(found: Models) -> Predicted:
     )
 
 
-def workload(found: Models) -> tuple[float, float]:
-    """Return the mean turns of a trajectory, and the share of turns whose group is not dropped for its rewards."""
-    config, lengths = found.config, found.lengths
-    groups, number = config.curation.groups, config.curation.attempts.most
-    kept, lengths_of = 0.0, []
-    for difficulty in found.difficulties.values():
-        rate = difficulty.success_rate
-        mean = rate * lengths.success_mean + (1.0 - rate) * lengths.failure_mean
-        mean = min(mean * difficulty.length_factor, float(config.rollout.max_turns))
-        failed = (1.0 - rate) ** number if groups.drop_all_failed and not config.curation.pool.enabled else 0.0
-        solved = rate**number if groups.drop_solved else 0.0
-        kept += (1.0 - failed - solved) * mean
-        lengths_of.append(mean)
-    if not lengths_of:
-        return lengths.failure_mean, 1.0
-    return fmean(lengths_of), kept / sum(lengths_of)
+def _bounded(config: Config) -> bool:
+    """Return whether admission lets no more be made than the trainer takes."""
+    bounds = config.curation.admission
+    counts = (bounds.ahead_batches, bounds.open_batches, bounds.ready_batches, bounds.waiting_batches)
+    return config.curation.max_ahead is not None or any(count is not None for count in counts)
 
 
 def _generated(found: Models, turns: float, version_seconds: float) -> tuple[float, float]:
     """Return the turns a minute by the interactive law, and how many of the hosts' cores desktops want, as a share."""
-    config, timing = found.config, found.timing
-    rollout, engine, hosts = config.rollout, config.cluster.engine, config.cluster.hosts
+    config = found.config
+    rollout, settings = config.rollout, config.cluster.hosts
     up = max(0.05, 1.0 - out_seconds(found) / max(version_seconds, 1e-9))
     workers = rollout.num_workers * up
-    between = timing.cycle_seconds
-    if rollout.warm_envs and timing.fresh_per_attempt:
-        between -= timing.start.mean + timing.boot.mean + timing.teardown.mean
-    think = timing.step.mean + engine.overhead_seconds + engine.control_seconds + between / turns
-    boots = timing.start.mean + timing.boot.mean + timing.setup.mean
-    busy_cores = (timing.step_cores * timing.step.mean + timing.boot_cores * boots / turns) / think
-    cores = rollout.num_envs * busy_cores / (hosts.count * hosts.cores)
-    think *= max(1.0, cores)
-    slots = rollout.num_envs / workers
-    live, rate = 1.0, 0.0
+    slots = rollout.num_envs / rollout.num_desktops  # spares start no attempt
+    places = sites(found)
+    warm, cold = (turn_load(found, turns, warm=state) for state in (config.cluster.engine.prefix_cache, False))
+    live, rate, answer = 1.0, 0.0, 0.0
     for _ in range(60):  # requests in an engine, by Little's law, until they agree with themselves
-        answer = live * _turn_seconds(found, turns, live)
-        rate = slots / (think + answer)
+        answer = live * _turn_seconds(found, warm, cold, live)
+        rate = slots * desktop_rate(found, places, turns, answer) / workers
         live = 0.5 * live + 0.5 * max(1.0, rate * answer)
-    return 60.0 * workers * rate, cores
+    wanted = sum(number / slot_seconds(found, turns, answer, cores) for cores, _, number in places)
+    there = settings.cores * (settings.count - settings.slow_count) + settings.slow_cores * settings.slow_count
+    return 60.0 * workers * rate, slots * wanted * core_seconds(found, turns) / there
 
 
 def out_seconds(found: Models) -> float:
@@ -132,21 +143,20 @@ def sync_seconds(found: Models) -> float:
     return out_seconds(found) * (slices + 1) / 2.0
 
 
-def _turn_seconds(found: Models, turns: float, live: float) -> float:
+def _turn_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float) -> float:
     """Return the engine time of a turn, seconds, when ``live`` requests are computed together."""
     engine, gpu = found.config.cluster.engine, found.gpu
     if engine.model != "fluid":
         return engine.request_seconds + engine.batch_seconds / live
     affine = found.config.rollout.routing.rule != "least_in_flight"
     share = 1.0 if affine else 1.0 / found.config.rollout.num_workers  # turns that meet the worker of the one before
-    warm, cold = (turn_load(found, turns, warm=state) for state in (engine.prefix_cache, False))
     prefill = share * _prefill(found, warm) + (1.0 - share) * _prefill(found, cold)
     together = max(1, min(round(live), gpu.max_num_seqs))
     decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context) / together
     return prefill + decode
 
 
-def _prefill(found: Models, load: Any) -> float:
+def _prefill(found: Models, load: TurnLoad) -> float:
     gpu = found.gpu
     return float(
         load.prefill * gpu.linear_slope_seconds
@@ -180,6 +190,8 @@ SLACK = 0.02
 """What a simulated figure may lie above a bound: rounding, and a window that cuts an attempt."""
 REACHED = 0.7
 """Share of the bottleneck's bound that a system without avoidable waiting reaches."""
+CHANCE = 0.15
+"""What trained turns may lie above a bound in which the usable share is an expectation: a run draws a few groups."""
 FAR = 0.25
 """What an estimate may be off before it is an alarm, as a share."""
 
@@ -193,11 +205,7 @@ def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
     """
     said = predict(found)
     turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
-    rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
-    bound = figures.get("bound_trained_turns_per_minute")
-    rows = []
-    if bound is not None:
-        rows.append(_below("trained turns/min", f"bottleneck: {figures['bound_by']}", rate, bound, least=REACHED))
+    rows = [_trained(figures, said.usable_share)] if figures.get("bounds") else []
     most = min(desktop_bound(found, turns), engine_bound(found, turns))
     generated = figures["generated_turns_per_minute"]
     rows.append(_below("generated turns/min", "bottleneck: desktops, engines", generated, most))
@@ -207,14 +215,23 @@ def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
         rows.append(_near("seconds an action", "Little: desktops acting / rate", acting, found.timing.step.mean))
         states = ("starting", "setup", "evaluating", "closing")
         around = 60.0 * sum(shares[name] for name in states) * size / figures["trajectories_per_minute"]
-        rows.append(_near("seconds around an attempt", "Little: the same", around, found.timing.cycle_seconds))
+        rows.append(_near("seconds around an attempt", "Little: the same", around, around_seconds(found)))
     rows.append(_stale(found, figures, turns))
     return rows
 
 
-def _below(figure: str, law: str, value: float, bound: float, *, least: float = 0.0) -> Check:
+def _trained(figures: Mapping[str, Any], usable: float) -> Check:
+    """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable."""
+    rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
+    bounds = {part: value * (1.0 if part == "trainer" else usable) for part, value in figures["bounds"].items()}
+    part = min(bounds, key=lambda name: bounds[name])
+    words, slack = (part, SLACK) if part == "trainer" else (f"{part}, {usable:.0%} of turns usable", CHANCE)
+    return _below("trained turns/min", f"bottleneck: {words}", rate, bounds[part], least=REACHED, slack=slack)
+
+
+def _below(figure: str, law: str, value: float, bound: float, *, least: float = 0.0, slack: float = SLACK) -> Check:
     alarm = ""
-    if value > bound * (1.0 + SLACK):
+    if value > bound * (1.0 + slack):
         alarm = f"{value / bound - 1:.0%} above what the law allows"
     elif value < bound * least:
         alarm = f"{1 - value / bound:.0%} below the bound, which leaves out all waiting"
@@ -236,7 +253,9 @@ def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
     """
     curation = found.config.curation
     minutes = figures.get("minutes_per_version")
-    seconds = turns * (found.timing.step.mean + found.config.cluster.engine.overhead_seconds + alone_seconds(found))
+    seconds = turns * (
+        found.timing.step.mean + found.config.cluster.engine.overhead_seconds + alone_seconds(found, turns)
+    )
     version_seconds = 60.0 * (minutes or 0.0) * found.config.trainer.publish_every
     low = seconds / 2.0 / version_seconds if minutes else 0.0
     tops = [] if curation.staleness.bound is None else [float(curation.staleness.bound)]

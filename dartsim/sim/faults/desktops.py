@@ -17,6 +17,10 @@ from dartsim.types import Observation, StepResult, Task
 CLIENT_SECONDS = 90.0
 """How long a client waits for an answer of a desktop (OSWorld's: 90 s)."""
 
+GIVE_UP_SECONDS = 10.0
+"""How long a start that is given up waits for its own clean-up, which otherwise goes on behind it (as real.containers
+does: ``cancel_seconds``)."""
+
 ANYWHERE = (Place.DESKTOP, Place.HOST)
 
 
@@ -149,7 +153,7 @@ class StruckProvider:
         self._hazards: dict[int, SlotHazards] = {}
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Start a desktop, unless something strikes; whatever happens, nothing is left of one that is not returned."""
+        """Start a desktop, unless something strikes; of one that is not returned, nothing is left in the end."""
         number = self._host_of(slot)
         if slot not in self._hazards:
             self._hazards[slot] = SlotHazards.of(self._faults, slot=slot, host=number)
@@ -164,7 +168,7 @@ class StruckProvider:
             await self._network.standstill()
         except BaseException as error:
             for env in started:
-                await env.close()
+                await self._undo(env)
             if isinstance(error, Unanswered):
                 raise caused(EnvStartFailed, error.kind, "engine_missing") from None
             raise
@@ -181,9 +185,13 @@ class StruckProvider:
             if (kind := hazards.gone(began, faults.env.now)) is not None:
                 raise caused(EnvStartFailed, kind, _start_cause(kind))
         except BaseException:
-            await env.close()
+            await self._undo(env)
             raise
         return env
+
+    async def _undo(self, env: AsyncEnv) -> None:
+        """Tear down what was started in vain: a caller whose time is up does not wait for a tear-down that hangs."""
+        await asyncio.wait({self._faults.leave(env.close())}, timeout=GIVE_UP_SECONDS)
 
 
 def caused(error: type[DartsimError], kind: FaultKind, cause: str) -> DartsimError:

@@ -288,8 +288,9 @@ class Faults:
                 self.cost(kind, spells.end - now)
                 await asyncio.sleep(spells.end - now)
 
-    def leave(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something go on that nobody waits for; it is cancelled with the run."""
+    def leave(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let something go on that nobody has to wait for, and return it; it is cancelled with the run."""
         task = asyncio.get_running_loop().create_task(work)
         self._left.add(task)
         task.add_done_callback(self._left.discard)
+        return task

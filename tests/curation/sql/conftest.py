@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -106,12 +107,27 @@ class Server:
         data, self._binaries = self.folder / "data", binaries
         self._run("initdb", "-D", data, "-U", "dartsim", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions")
         settings = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": "", "fsync": "off"}
-        options = [f"--{name}={value}" for name, value in settings.items()]
+        self._command = [binaries / "postgres", "-D", data, *(f"--{name}={value}" for name, value in settings.items())]
+        self.start()
+
+    def start(self) -> None:
         self._process = subprocess.Popen(
-            [binaries / "postgres", "-D", data, *options], user=self._user, cwd=self.folder,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            self._command, user=self._user, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self._wait()
+
+    def crash(self) -> None:
+        """End all of its processes at once, without a last word."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(30)
+
+    def signal_all(self, number: int) -> int:
+        """Send a signal to the server and to those of its processes that serve somebody; return how many there are."""
+        pid = self._process.pid
+        served = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        for one in (pid, *map(int, served)):
+            os.kill(one, number)
+        return 1 + len(served)
 
     @property
     def url(self) -> str:

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from sqlalchemy import event
 
 from dartsim.curation import MemoryStore
 from dartsim.curation.faults import StoreFault
@@ -57,6 +58,23 @@ def test_a_server_that_does_not_answer_is_a_fault_of_the_store():
     pytest.importorskip("psycopg")
     with pytest.raises(StoreFault, match="did not take a transaction"):
         SqlStore(open_url("postgresql://me@127.0.0.1:1/runs"))
+
+
+@pytest.mark.parametrize(("url", "seconds"), [("", 10), ("?connect_timeout=3", "3")])
+def test_a_server_that_cannot_be_reached_is_not_waited_for_for_hours(url, seconds):
+    pytest.importorskip("psycopg", reason="no psycopg: pip install 'dartsim[postgres]'")
+    engine, told = open_url(f"postgresql://me@127.0.0.1:1/runs{url}"), {}
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(dialect, record, arguments, options):
+        told.update(options)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        engine.connect()
+    assert told["connect_timeout"] == seconds
+    assert told["keepalives_idle"] + told["keepalives_interval"] * told["keepalives_count"] <= 30
+    assert told["tcp_user_timeout"] == 30_000
 
 
 def test_names_of_schemas():

@@ -53,16 +53,19 @@ def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path)
     async def main():
         task = found.tasks[0]
         x, y = task.spec["target"]
-        scores = []
+
+        async def score_of(action, slot):
+            desktop = await provider.start(slot)
+            shown = await desktop.reset(task, seed=0)
+            assert shown.screenshot.shape == (112, 112, 3)
+            over = (await desktop.step(action)).over
+            assert over == action.startswith("click")
+            score = await desktop.evaluate()
+            await desktop.close()
+            return score
+
+        actions = (f"click {x} {y}", f"click {(x + 1) % 3} {y}", "wait")
         async with desktops(found, cache=Path(tmp_path)) as provider:
-            for action in (f"click {x} {y}", f"click {(x + 1) % 3} {y}", "wait"):
-                desktop = await provider.start(0)
-                shown = await desktop.reset(task, seed=0)
-                assert shown.screenshot.shape == (112, 112, 3)
-                over = (await desktop.step(action)).over
-                assert over == action.startswith("click")
-                scores.append(await desktop.evaluate())
-                await desktop.close()
-        return scores
+            return await asyncio.gather(*(score_of(action, slot) for slot, action in enumerate(actions)))
 
     assert asyncio.run(main()) == [1.0, 0.0, 0.0]

@@ -1,32 +1,19 @@
-"""The modules beside this file as fixtures, as tests are no packages that import each other."""
+"""The module beside this file as a fixture, and what is left on an engine."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 
-def _module(name: str) -> ModuleType:
-    full = f"tests_real_faults_{name}"
-    if full not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[full] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[full]
-
-
 @pytest.fixture(scope="session")
-def rig(desktop_image: str) -> ModuleType:
+def rig(desktop_image: str, module_of) -> ModuleType:
     """The module ``rig.py``."""
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
-    return _module("rig")
+    return module_of(Path(__file__).with_name("rig.py"))
 
 
 @pytest.fixture

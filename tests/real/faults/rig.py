@@ -249,10 +249,20 @@ def _folder():
 
 def live(image, **plan):
     """Let a cluster live through a plan; return it and its counts."""
+    return live_beside(image, [plan])[0]
 
-    async def main():
+
+def live_beside(image, plans):
+    """Let clusters of their own live beside each other; return each and its counts."""
+
+    async def one(plan):
         rig = Rig(Plan(image, **plan))
         return rig, await rig.run()
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            lives = [group.create_task(one(plan)) for plan in plans]
+        return [life.result() for life in lives]
 
     with asyncio.Runner(loop_factory=RunLoop) as runner:
         return runner.run(main())

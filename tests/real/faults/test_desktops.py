@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 pytestmark = pytest.mark.docker
-soak = pytest.mark.soak
 
 X = ("env", "DISPLAY=:99", "XAUTHORITY=/home/user/.Xauthority")
 BLACK = (
@@ -61,31 +60,47 @@ async def eat_the_panel(rig, container):
 
 
 LONG = f"pyautogui.write({'a' * 150!r})"  # some 3 s, in one request
+EVERY_TIME = [
+    (pause, {"action_uncertain"}, None),
+    (kill_during_the_request, {"action_uncertain"}, LONG),
+    (kill_x, {"action_failed", "bad_screenshot", "vm_bad_reply"}, None),
+]
+"""What is done, which causes that may have, and the action that it meets."""
 FAULTS = [
-    pytest.param(pause, {"action_uncertain"}, None, id="pause"),
-    pytest.param(kill_during_the_request, {"action_uncertain"}, LONG, id="kill during a request"),
-    pytest.param(kill_x, {"action_failed", "bad_screenshot", "vm_bad_reply"}, None, id="Xvfb killed"),
-    pytest.param(stop_x, {"action_uncertain", "vm_hung"}, None, id="Xvfb stopped", marks=soak),
-    pytest.param(disconnect, {"vm_refused"}, None, id="network disconnect", marks=soak),
-    pytest.param(go_black, {"black_screen"}, None, id="black screen", marks=soak),
-    pytest.param(kill_server, {"vm_refused", "action_uncertain"}, None, id="server killed", marks=soak),
+    pytest.param(stop_x, {"action_uncertain", "vm_hung"}, None, id="Xvfb stopped"),
+    pytest.param(disconnect, {"vm_refused"}, None, id="network disconnect"),
+    pytest.param(go_black, {"black_screen"}, None, id="black screen"),
+    pytest.param(kill_server, {"vm_refused", "action_uncertain"}, None, id="server killed"),
     pytest.param(
         eat_memory,
         {"vm_refused", "action_failed", "action_uncertain", "bad_screenshot", "out_of_memory"},
         None,
         id="out of memory",
-        marks=soak,
     ),
-    pytest.param(eat_the_panel, {"out_of_memory"}, None, id="application out of memory", marks=soak),
+    pytest.param(eat_the_panel, {"out_of_memory"}, None, id="application out of memory"),
 ]
 
 
-@pytest.mark.parametrize(("harm", "causes", "action"), FAULTS)
-def test_the_attempt_is_masked_and_the_slot_serves_again(rig, left, desktop_image, harm, causes, action):
-    cluster, counts = rig.live(desktop_image, harm=harm, action=action)
+def check(cluster, counts, causes):
     struck = cluster.of(cluster.struck)
     assert (struck.reward, struck.ending) == (None, "broken")
     assert struck.cause in causes
     assert counts[f"cause/{struck.cause}"] >= 1
     assert len(struck.turns) == 2, "what was generated is kept"
+
+
+def test_the_attempts_are_masked_and_the_slots_serve_again(rig, left, desktop_image):
+    """Each in a cluster of its own, side by side: most of the time the desktops that hang are waited for."""
+    plans = [{"harm": harm, "action": action} for harm, _, action in EVERY_TIME]
+    lives = rig.live_beside(desktop_image, plans)
+    for (_, causes, _), (cluster, counts) in zip(EVERY_TIME, lives, strict=True):
+        check(cluster, counts, causes)
+        assert left(cluster.owner) == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("harm", "causes", "action"), FAULTS)
+def test_the_attempt_is_masked_and_the_slot_serves_again(rig, left, desktop_image, harm, causes, action):
+    cluster, counts = rig.live(desktop_image, harm=harm, action=action)
+    check(cluster, counts, causes)
     assert left(cluster.owner) == 0

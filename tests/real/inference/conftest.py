@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
@@ -27,15 +25,8 @@ RULE = "press the red button"
 
 
 @pytest.fixture(scope="session")
-def standin() -> Any:
-    name = "inference_standin"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, STANDIN)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+def standin(module_of) -> Any:
+    return module_of(STANDIN)
 
 
 @pytest.fixture(scope="session")

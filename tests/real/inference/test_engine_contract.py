@@ -285,6 +285,9 @@ def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_good_one(
         async def prepare(self, client: Any) -> None:
             await self.way.prepare(client)
 
+        async def look(self, folder: Path) -> None:
+            await self.way.look(folder)
+
         async def put(self, client: Any, folder: Path, version: int) -> None:
             await self.way.put(client, torn if version == 1 else folder, version)
 

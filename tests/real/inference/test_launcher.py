@@ -174,6 +174,7 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert command[:3] == ["py", "-m", "vllm.entrypoints.openai.api_server"]
     assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "nccl"}'
     assert "--enforce-eager" not in command
+    assert "--disable-uvicorn-access-log" in command
     cpu = EngineOptions(python="py", model="m", environment={"OMP_NUM_THREADS": "3"})
     # One process an engine: the two of "mp" spin on memory they share, which on two cores is most of the time.
     assert cpu.command(1)[cpu.command(1).index("--distributed-executor-backend") + 1] == "uni"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ def test_a_folder_is_read_by_its_headers(models: Any) -> None:
     name = "lm_head.weight"
     assert facts.shapes[name] == ("F32", tuple(tensors[name].shape))
     assert facts.digests[name] == hashlib.sha256(tensors[name].numpy().tobytes()).hexdigest()
+
+
+def test_a_folder_is_read_once_for_all_engines_and_anew_when_it_was_written_to(models: Any, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes((models.folders[0] / "model.safetensors").read_bytes())
+    first = read_folder(tmp_path)
+    assert read_folder(tmp_path) is first
+    file.write_bytes((models.folders[1] / "model.safetensors").read_bytes())
+    os.utime(file, ns=(0, 0))  # also where the clock of the disk is coarse
+    assert read_folder(tmp_path).digests == read_folder(models.folders[1]).digests != first.digests
 
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1])

@@ -227,6 +227,32 @@ def test_a_dead_engine_gets_back_tensors_that_were_pruned(
     run(standin, models, test, spool=spool)
 
 
+def test_what_an_engine_starts_from_stays_until_it_is_up(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions may come every second, and a start takes half a minute."""
+    spool = Spool(tmp_path, like=models.folders[0], keep=1)
+
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        await worker.load(Weights(1, models.vlms[1].snapshot()), SyncMode.KEEP)
+        before = await worker.generate(request_of())
+        start = engine.start
+
+        async def slowly(model: Path | None = None) -> None:
+            await spool.folder(Weights(2, models.vlms[2].snapshot()))
+            assert not (tmp_path / "version-000001").exists()
+            await start(model)
+
+        monkeypatch.setattr(engine, "start", slowly)
+        await engine.die()
+        await until(lambda: len(engine.starts) == 2 and worker.state is State.UP)
+        after = await worker.generate(request_of())
+        assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
+
+    run(standin, models, test, spool=spool)
+    assert [path.name for path in tmp_path.iterdir()] == ["version-000002"]
+
+
 def test_whatever_a_start_raises_it_is_tried_again(
     standin: Any, models: Any, request_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,10 +1,8 @@
-"""The modules beside this file as fixtures, as tests are no packages that import each other; and a real desktop."""
+"""The modules beside this file as fixtures, and a real desktop."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,31 +12,17 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def standin() -> ModuleType:
+def standin(module_of) -> ModuleType:
     """The module ``standin.py``; a test that asks for it is skipped, by name, without httpx or Pillow."""
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
-    name = "tests_real_osworld_standin"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("standin.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    return module_of(Path(__file__).with_name("standin.py"))
 
 
 @pytest.fixture(scope="session")
-def fakes() -> ModuleType:
+def fakes(module_of) -> ModuleType:
     """The module ``fakes.py``: a client without a desktop."""
-    name = "tests_real_osworld_fakes"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("fakes.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    return module_of(Path(__file__).with_name("fakes.py"))
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,8 @@ def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
 
 @pytest.mark.soak
 def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
-    from dartsim.cli.compare import plan, run_jobs
+    from dartsim.cli.compare import plan
+    from dartsim.cli.jobs import run_jobs
     from dartsim.cli.on_ray import run_jobs_on_ray
     from dartsim.trace.rundir import read_run
 

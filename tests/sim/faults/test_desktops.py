@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable, cause_of
 from dartsim.sim.faults import Network
-from dartsim.sim.faults.desktops import StruckProvider
+from dartsim.sim.faults.desktops import GIVE_UP_SECONDS, StruckProvider
 from dartsim.sim.faults.striking import CONTROL
 from dartsim.types import StepResult
 
@@ -16,8 +16,9 @@ def now():
 
 
 class Desktop:
-    def __init__(self):
+    def __init__(self, teardown_seconds=0.0):
         self.closed_at = None
+        self._teardown_seconds = teardown_seconds
 
     async def reset(self, task, *, seed):
         await asyncio.sleep(1.0)
@@ -32,16 +33,19 @@ class Desktop:
         return 1.0
 
     async def close(self):
+        if self._teardown_seconds:
+            await asyncio.sleep(self._teardown_seconds)
         self.closed_at = now()
 
 
 class Provider:
     def __init__(self):
         self.desktops = []
+        self.teardown_seconds = 0.0
 
     async def start(self, slot):
         await asyncio.sleep(10.0)
-        self.desktops.append(Desktop())
+        self.desktops.append(Desktop(self.teardown_seconds))
         return self.desktops[-1]
 
 
@@ -174,3 +178,20 @@ async def test_a_start_that_is_cancelled_leaves_nothing(provider, after):
     await asyncio.wait([starting])
     assert starting.cancelled()
     assert all(desktop.closed_at is not None for desktop in inner.desktops)
+
+
+@pytest.mark.parametrize("strike", [("kvm_missing", 0.0, 100.0, 0), ("message_delay", 5.0, 60.0)])
+async def test_a_start_that_is_cancelled_waits_for_a_hung_tear_down_only_so_long(provider, strike):
+    """A deadline of a start bounds what its slot waits, whether the desktop still boots or its answer is on its way."""
+    struck, inner, _ = provider(strike)
+    after = 11.0
+    inner.teardown_seconds = 70.0
+    starting = asyncio.ensure_future(struck.start(0))
+    await asyncio.sleep(after)
+    assert inner.desktops, "there is something to tear down"
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    assert now() == after + GIVE_UP_SECONDS
+    await asyncio.sleep(100.0)
+    assert inner.desktops[0].closed_at == after + 70.0

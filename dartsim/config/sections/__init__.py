@@ -1,0 +1,1 @@
+"""The sections of a configuration, an idea a file; ``dartsim.config.schema`` puts them together."""

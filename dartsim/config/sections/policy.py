@@ -1,0 +1,65 @@
+"""What the workers say: drawn outcomes, or a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from dartsim.config.sections.section import Positive, Section, Share
+
+
+class SurrogateConfig(Section):
+    """The surrogate policy: outcomes and lengths are drawn, nothing is learned."""
+
+    mean_success: Share | None = Field(
+        0.594, description="Mean success rate over tasks; none keeps the measured deciles' .559."
+    )
+    domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
+        "DART-GUI-7B", description="OSWorld tasks: whose published results by domain set the difficulty."
+    )
+    success_turns_mean: float = Field(11.6, gt=0, description="Turns of a success, lognormal (range 10-15.6).")
+    success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the same.")
+    failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
+    failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
+    task_length_sd: float = Field(0.35, ge=0, description="Sd of a task's log length factor.")
+    outcomes: str | None = Field(
+        None,
+        description="Timings of a run (timings.jsonl) whose outcomes and lengths are played again, group by group; "
+        "none: they are drawn. `dartsim measure` sets it in a twin.",
+    )
+
+
+class PolicyConfig(Section):
+    """What the workers say."""
+
+    kind: Literal["surrogate", "vlm"] = Field(
+        "surrogate", description="Drawn outcomes, or a vision-language model that sees, acts and learns."
+    )
+    screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
+    grid: Positive = Field(3, description="vlm: cells a side that clicks are aimed at.")
+    grammar: Literal["clicks", "clicks_and_done", "compact", "ui_tars"] = Field(
+        "clicks",
+        description="vlm: a click on a cell (or done) as one token; sentences of the compact grammar; or free text in "
+        "UI-TARS's form (Thought, Action).",
+    )
+    family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: the transformers class.")
+    model: str | None = Field(
+        None, description="vlm: folder of a checkpoint (config, safetensors, tokenizer); none: tiny random weights."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="vlm: of the weights that are trained and their optimizer state; LoRA may take the less."
+    )
+    instructions: str | None = Field(
+        None, description="ui_tars: text file shown before the task, in place of ours; {instruction} stands for it."
+    )
+    max_new_tokens: Positive = Field(500, description="ui_tars: longest reply, tokens (DART: 500).")
+    temperature: float = Field(1.0, gt=0.0, description="ui_tars: of sampling (DART: 1).")
+    max_images: Positive = Field(1, description="vlm: screenshots in a prompt, the present one included (DART: 5).")
+    images_after_cut: Positive | None = Field(
+        None,
+        description="vlm: screenshots that stay when a prompt would have more than max_images: a prefix cache then "
+        "serves the turns in between; none: only the oldest goes, at every turn (DART).",
+    )
+    max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (DART: 35).")
+    warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")

@@ -1,0 +1,74 @@
+"""How attempts are played: desktops, workers, weight changes, deadlines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from dartsim.config.sections.section import Deadline, Positive, Seconds, Section
+
+
+class SyncConfig(Section):
+    """How workers come to new weights."""
+
+    mode: Literal["drain", "keep", "restart"] = Field(
+        "drain", description="What happens to requests that run on a worker whose weights change."
+    )
+    workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
+    cache: Literal["kept", "lost"] = Field(
+        "kept",
+        description="keep: whether running requests keep their keys and values, or are aborted and asked again with "
+        "what they had said (AReaL, verl; simulated workers only).",
+    )
+    resume_seconds: Seconds = Field(0.0, description="cache lost: until clients ask again (AReaL: .5, verl: 1).")
+
+
+class RoutingConfig(Section):
+    """Which worker answers a request."""
+
+    rule: Literal["least_in_flight", "session_affine", "in_turn", "group_in_turn"] = Field(
+        "least_in_flight",
+        description="DART's rule is the first; in_turn: sessions one after the other, and sticky (AReaL); "
+        "group_in_turn: all of a group's sessions on one worker (prime-rl).",
+    )
+    max_excess: int = Field(4, ge=0, description="session_affine: live requests above the least loaded worker's.")
+
+
+class LimitsConfig(Section):
+    """Longest time of each kind of call."""
+
+    start_seconds: Deadline = Field(600.0, description="One start of a desktop.")
+    setup_seconds: Deadline = Field(600.0, description="Setting a task up.")
+    request_seconds: Deadline = Field(1800.0, description="One reply, waiting for a stopped pool included.")
+    step_seconds: Deadline = Field(180.0, description="One action.")
+    evaluate_seconds: Deadline = Field(600.0, description="One score.")
+    load_seconds: Deadline = Field(1200.0, description="One weight load of a worker (DART: 100-300 s).")
+    close_seconds: Deadline = Field(120.0, description="One tear-down.")
+    lease_seconds: Deadline = Field(14400.0, description="A whole attempt on its desktop.")
+
+
+class RolloutConfig(Section):
+    """Desktops, and how attempts are played."""
+
+    num_envs: Positive = Field(38, description="Desktop slots (DART headline run).")
+    warm_envs: int = Field(
+        0, ge=0, description="Spare desktops booted ahead, which a slot's next attempt takes without waiting."
+    )
+    num_workers: Positive = Field(4, description="Inference workers, one GPU each (DART headline run).")
+    unit: Literal["rollout", "task", "batch"] = Field(
+        "rollout", description="What has to end before its slots get new work."
+    )
+    lock_step: bool = Field(False, description="Whether all live attempts take their turns together.")
+    max_turns: Positive = Field(30, description="Most turns of an attempt (DART headline run).")
+    start_tries: Positive = Field(3, description="Starts of a desktop before its attempt is given up.")
+    start_backoff_seconds: Seconds = Field(5.0, description="Wait after a failed start, doubled each time.")
+    request_tries: Positive = Field(10, description="Workers a request is tried on (DART released: 10).")
+    sync: SyncConfig = Field(default_factory=SyncConfig, description="Weight changes.")
+    routing: RoutingConfig = Field(default_factory=RoutingConfig, description="Choice of worker.")
+    limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Deadlines.")
+
+    @property
+    def num_desktops(self) -> int:
+        """Desktops that are provisioned: one a slot, and the spares."""
+        return self.num_envs + self.warm_envs

@@ -1,0 +1,53 @@
+"""The run itself: its length, its alarms, its measurements."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from dartsim.config.sections.section import Deadline, Positive, Seconds, Section, Share
+
+
+class RunConfig(Section):
+    """What is run, and for how long."""
+
+    hours: float = Field(24.0, gt=0.0, description="Hours of the run's time, simulated or real.")
+    seed: int = Field(0, ge=0, description="Seeds everything that is drawn.")
+    updates: Positive | None = Field(None, description="Finished updates that end the run before its hours.")
+    target_success: Share | None = Field(
+        None, description="Success rate on held-out tasks that ends the run before its hours."
+    )
+    warmup_share: Share = Field(0.2, description="First share of the run that figures leave out.")
+    fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
+
+
+class AlarmsConfig(Section):
+    """When a run is said to suffer; see docs/alarms.md."""
+
+    starved_times: float = Field(
+        5.0, ge=1.0, description="trainer_starved: times the median between updates that a batch may take."
+    )
+    starved_seconds: Seconds = Field(3600.0, description="trainer_starved: but so long at least.")
+    no_trajectory_seconds: Deadline = Field(7200.0, description="no_trajectory: longest time without an ended attempt.")
+    worker_down_seconds: Deadline = Field(1800.0, description="worker_down: longest time a worker may not serve.")
+    window_seconds: Deadline = Field(7200.0, description="stale_drops, desktops_failing: what is looked back on.")
+    stale_share: Share = Field(
+        0.8, description="stale_drops: share of stale ones among trained and stale (measured, preset dart: 0.58)."
+    )
+    dropped_batches: float = Field(
+        4.0, gt=0.0, description="nothing_to_train: attempts dropped since the last batch, in smallest batches."
+    )
+    dropped_share: Share = Field(0.95, description="nothing_to_train: their share of the attempts that ended.")
+    disk_free_gib: float = Field(0.5, ge=0.0, description="disk_near_full: least that the run's disk has free.")
+    disk_share: Share = Field(0.95, description="disk_near_full: share of the store's quota in use.")
+    failing_share: Share = Field(0.3, description="desktops_failing: share of starts and attempts that fail.")
+    failing_least: Positive = Field(20, description="desktops_failing: fewest starts and attempts to judge by.")
+
+
+class TraceConfig(Section):
+    """What is kept of the measurements."""
+
+    max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
+    max_requests: int = Field(
+        20_000, ge=0, description="Newest requests kept for the flows of the Perfetto trace, turn to update."
+    )
+    max_snapshots: int = Field(400, ge=10, description="Points of the figures over time.")

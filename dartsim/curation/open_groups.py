@@ -1,0 +1,166 @@
+"""``OpenGroups``: the groups that are being collected, and which of them the next attempt belongs to."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from dartsim.curation.attempts import AttemptsRule
+from dartsim.curation.groups import OpenGroup
+from dartsim.curation.held_out import Order
+from dartsim.curation.saved import read_open, save_open
+from dartsim.curation.turn_limit import TurnLimitRule
+from dartsim.errors import InvariantViolated
+from dartsim.types import Attempt, Task, Trajectory, Version
+
+_MIX = 0x9E3779B97F4A7C15
+
+
+class OpenGroups:
+    """The groups that are being collected.
+
+    Attempts that a begun group lacks come first, and only then another group is begun: one that is offered again, or
+    the next of the order.
+
+    Args:
+        order: Which task is next.
+        attempts: How many attempts a task gets.
+        turn_limits: How many turns the attempts of a group may take.
+        seed: Seeds of attempts are derived from it.
+
+    Attributes:
+        groups: They, by number, oldest first.
+    """
+
+    def __init__(self, order: Order, attempts: AttemptsRule, turn_limits: TurnLimitRule, *, seed: int = 0) -> None:
+        self._order = order
+        self._attempts = attempts
+        self._turn_limits = turn_limits
+        self._seed = seed
+        self.groups: dict[int, OpenGroup] = {}
+        self._filling: OpenGroup | None = None
+        """The group that was begun last, as long as attempts of it are to be started for the first time."""
+        self._replace: deque[OpenGroup] = deque()
+        """Groups that lack an attempt though they were filled, once for each."""
+        self._again: deque[Task] = deque()
+        """Tasks to be offered again, before others."""
+        self._begun = 0
+        self._drawn = 0
+        """Attempts with a seed of their own: all but those that are made again after a crash."""
+
+    @property
+    def lacking(self) -> bool:
+        """Whether a group that was begun lacks an attempt."""
+        return bool(self._replace) or (self._filling is not None and self._filling.admitted < self._filling.planned)
+
+    def next_attempt(self, number: int, version: Version) -> Attempt:
+        """Return an attempt of a group that lacks one, or the first one of a new group.
+
+        Args:
+            number: The attempt's number.
+            version: The newest published version.
+        """
+        group = self._next_group()
+        if group.again:
+            index, seed = group.again.pop(0)
+            group.repeated += 1
+        else:
+            index = group.admitted - group.repeated
+            seed = (self._seed * _MIX + self._drawn * 0xBF58476D1CE4E5B9) % 2**63
+            self._drawn += 1
+        group.admitted += 1
+        return Attempt(
+            id=number,
+            task=group.task,
+            group=group.id,
+            index=index,
+            seed=seed,
+            turn_limit=group.turn_limit,
+            version=version,
+        )
+
+    def _next_group(self) -> OpenGroup:
+        if self._replace:
+            return self._replace.popleft()
+        if self._filling is None or self._filling.admitted >= self._filling.planned:
+            task = self._again.popleft() if self._again else self._order.next()
+            attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
+            self._filling = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)
+            self._begun += 1
+            self.groups[self._filling.id] = self._filling
+        return self._filling
+
+    def replace(self, group: OpenGroup) -> None:
+        """Let a group have another attempt in place of a masked one."""
+        group.replaced += 1
+        if group is not self._filling:
+            self._replace.append(group)
+
+    def extend(self, group: OpenGroup, number: int) -> None:
+        """Let a group have so many further attempts."""
+        if group is self._filling:
+            self._filling = None
+        group.further += number
+        self._replace.extend([group] * number)
+
+    def remove(self, group: OpenGroup) -> None:
+        """Let a group go that is complete or given up."""
+        del self.groups[group.id]
+        if group is self._filling:
+            self._filling = None
+        if group in self._replace:
+            self._replace = deque(other for other in self._replace if other is not group)
+
+    def offer_again(self, task: Task) -> None:
+        """Offer a task once more, before those of the order."""
+        self._again.append(task)
+
+    def check(self, running: Counter[int]) -> None:
+        """Check that no group waits for ever.
+
+        Args:
+            running: Attempts that run, by group.
+
+        Raises:
+            InvariantViolated: If a group lacks an attempt that nobody will start.
+        """
+        for group in self.groups.values():
+            if group.admitted - group.finished != running[group.id]:
+                raise InvariantViolated(
+                    f"group {group.id} waits for {group.admitted - group.finished} attempts, and {running[group.id]} "
+                    "of it run: it would never be complete"
+                )
+            lacking = group.planned - group.admitted
+            if group is not self._filling and lacking != self._replace.count(group):
+                raise InvariantViolated(
+                    f"group {group.id} lacks {lacking} attempts and {self._replace.count(group)} of them are to be "
+                    "started: it would never be complete"
+                )
+
+    # -- going on after a crash -------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return everything from which ``restore`` goes on, as JSON can say it."""
+        return {
+            "drawn": self._drawn,
+            "groups": self._begun,
+            "filling": None if self._filling is None else self._filling.id,
+            "replace": [group.id for group in self._replace],
+            "open": [save_open(group) for group in self.groups.values()],
+            "again": [task.id for task in self._again],
+        }
+
+    def restore(self, saved: Mapping[str, Any], tasks: Mapping[str, Task], found: Mapping[int, Trajectory]) -> None:
+        """Go on from what ``state`` returned.
+
+        Args:
+            saved: It, perhaps among other things.
+            tasks: The run's tasks, by id; others are not offered again.
+            found: The trajectories that are left, by attempt.
+        """
+        self._drawn, self._begun = saved["drawn"], saved["groups"]
+        self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
+        self.groups = {group["id"]: read_open(group, tasks[group["task"]], found) for group in saved["open"]}
+        self._filling = self.groups.get(saved["filling"])
+        self._replace = deque(self.groups[number] for number in saved["replace"] if number in self.groups)

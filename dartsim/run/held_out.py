@@ -1,0 +1,82 @@
+"""Evaluation of a model in training: on tasks that are never trained on, every so many updates."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from dartsim.ports import Learner
+from dartsim.run.backend import desktop_maker
+from dartsim.run.models import Models
+from dartsim.trace.trace import HELD_OUT
+from dartsim.trainer.once import Once
+from dartsim.types import Batch, UpdateResult, Weights
+from real.evaluate import Evaluation, evaluate
+from real.vlm import Vlm, VlmPolicy
+
+
+class HeldOut:
+    """Evaluates versions on tasks that are never trained on, without a cluster.
+
+    With a model of its own: it may be asked in a thread, while another one serves the run.
+
+    Attributes:
+        evaluations: All of them, oldest first.
+    """
+
+    def __init__(self, found: Models, vlm: Vlm) -> None:
+        self._tasks = found.held_out
+        self._attempts = found.config.trainer.evaluation.attempts_per_task
+        self._turn_limit = found.config.rollout.max_turns
+        self._model = VlmPolicy(vlm.twin(), keep_versions=2)
+        maker = desktop_maker(found.config)
+        self._desktops = [maker() for _ in range(min(64, len(self._tasks) * self._attempts))]
+        self.evaluations: list[Evaluation] = []
+
+    def evaluate(self, weights: Weights) -> Evaluation | None:
+        """Return how well weights do; None without held-out tasks."""
+        if not self._tasks:
+            return None
+        self._model.add(weights)
+        found = evaluate(
+            self._model,
+            self._desktops,
+            self._tasks,
+            version=weights.version,
+            turn_limit=self._turn_limit,
+            attempts=self._attempts,
+        )
+        self.evaluations.append(found)
+        return found
+
+
+class EvaluatedLearner:
+    """A learner whose weights are evaluated on held-out tasks now and then.
+
+    Attributes:
+        newest: The weights of the last update.
+    """
+
+    def __init__(self, inner: Learner, held_out: HeldOut, every_updates: int | None, *, first: Weights) -> None:
+        self._once = Once(inner)
+        self._held_out = held_out
+        self._every = every_updates
+        self.newest = first
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train, and evaluate if it is time.
+
+        Raises:
+            LearnerFault: As the learner.
+            UpdateUncertain: If it trained, and the evaluation failed: only that is then tried again.
+        """
+        result = await self._once.update(batch)
+        self.newest = result.weights
+        with self._once.then(batch, "its evaluation"):
+            if self._every is None or batch.update % self._every:
+                return result
+            # In a thread: in real time, desktops and engines go on meanwhile.
+            evaluation = await asyncio.to_thread(self._held_out.evaluate, result.weights)
+            if evaluation is None:
+                return result
+            return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.success_rate})

@@ -1,0 +1,77 @@
+"""The model and its training as a configuration describes them; nothing is built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from dartsim.config import Config
+from dartsim.run.backend import action_grammar
+from dartsim.run.torch_missing import torch_missing
+from dartsim.trainer.advantages import AdvantageConfig
+from dartsim.trainer.objective_config import ObjectiveConfig
+
+try:
+    from real.learner import LearnerConfig
+    from real.vlm import VlmConfig
+    from real.vlm.config import Decoding, PromptStyle, tiny, tiny_agent, tiny_writer
+    from real.vlm.lora import LoraSettings
+    from real.vlm.ui_tars import SYSTEM, read_task, ui_tars_task
+except ModuleNotFoundError as missing:
+    raise torch_missing(missing) from None
+
+
+def vlm_config(config: Config) -> VlmConfig:
+    """Return the model that the configuration describes."""
+    policy = config.policy
+    if policy.grammar == "ui_tars":
+        return _writer(config)
+    make = {"clicks": tiny, "clicks_and_done": tiny_agent, "compact": tiny_writer}[policy.grammar]
+    made = make(
+        columns=policy.grid,
+        rows=policy.grid,
+        family=policy.family,
+        max_images=policy.max_images,
+        max_texts=policy.max_texts,
+    )
+    made = replace(made, prompts=replace(made.prompts, images_after_cut=policy.images_after_cut))
+    return made if policy.model is None else replace(made, folder=policy.model, dtype=policy.dtype)
+
+
+def _writer(config: Config) -> VlmConfig:
+    """Return a model of a checkpoint's folder that writes free text in UI-TARS's form."""
+    policy = config.policy
+    absolute = bool(action_grammar(config)[1]["absolute"])
+    text = ui_tars_task(absolute) if policy.instructions is None else read_task(Path(policy.instructions))
+    return VlmConfig(
+        family=policy.family,
+        folder=policy.model,
+        dtype=policy.dtype,
+        prompts=PromptStyle(
+            system=SYSTEM,
+            max_images=policy.max_images,
+            images_after_cut=policy.images_after_cut,
+            max_texts=policy.max_texts,
+            task=text,
+        ),
+        decoding=Decoding(temperature=policy.temperature, max_new_tokens=policy.max_new_tokens, grammar="free"),
+    )
+
+
+def learner_config(config: Config) -> LearnerConfig:
+    """Return how the configuration wants weights to be updated."""
+    optimizer, lora = config.trainer.optimizer, config.trainer.lora
+    values = config.trainer.objective.model_dump()
+    objective = ObjectiveConfig(**values | {"advantage": AdvantageConfig(**values["advantage"])})
+    return LearnerConfig(
+        objective=objective,
+        learning_rate=optimizer.learning_rate,
+        warmup_updates=optimizer.warmup_updates,
+        weight_decay=optimizer.weight_decay,
+        max_grad_norm=optimizer.max_grad_norm,
+        minibatches=optimizer.minibatches,
+        max_tokens=optimizer.max_tokens,
+        checkpointing=config.backend.learner == "fsdp" and config.trainer.fsdp.checkpointing,
+        lora=None if lora.rank is None else LoraSettings(rank=lora.rank, alpha=lora.alpha),
+        mismatch_bound=config.trainer.mismatch_bound,
+    )

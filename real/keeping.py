@@ -1,0 +1,81 @@
+"""Screenshots of real desktops, written to the run's folder while their attempt goes on, in threads.
+
+Encoding one of 1920 × 1080 takes some 30 ms, and writing it through to a disk may take as long: too long for the one
+event loop of a run when an attempt ends and all of its screenshots are kept at once. They are begun as soon as they
+are there, and nobody waits for them; what is not done by the time its attempt is recorded, the store does itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dartsim.ports import AsyncEnv, EnvProvider
+from dartsim.types import Observation, StepResult, Task
+
+Keep = Callable[[Any, str | None], None]
+"""Keeps a screenshot and its accessibility tree; may be called from any thread, and takes its time."""
+
+
+class KeepingDesktop:
+    """A desktop whose screenshots are kept in threads; implements ``dartsim.ports.AsyncEnv``.
+
+    Args:
+        inner: The desktop.
+        keep: Called with what each observation shows. What it raises is nobody's: the store will say it again.
+    """
+
+    def __init__(self, inner: AsyncEnv, keep: Keep) -> None:
+        self._inner = inner
+        self._keep = keep
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set the desktop up."""
+        shown = await self._inner.reset(task, seed=seed)
+        self._begin(shown)
+        return shown
+
+    async def step(self, action: str) -> StepResult:
+        """Carry out one action."""
+        result = await self._inner.step(action)
+        if not result.over:  # no turn begins at the last one
+            self._begin(result.observation)
+        return result
+
+    async def evaluate(self) -> float:
+        """Score the desktop's present state; the attempt will be recorded then."""
+        score = await self._inner.evaluate()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        return score
+
+    async def close(self) -> None:
+        """Tear the desktop down."""
+        await self._inner.close()
+
+    def _begin(self, shown: Observation) -> None:
+        if shown.screenshot is None:
+            return
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(None, self._keep, shown.screenshot, shown.accessibility_tree)
+        self._under_way.add(future)
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: asyncio.Future[None]) -> None:
+        self._under_way.discard(future)
+        if not future.cancelled():
+            future.exception()  # looked at, so that asyncio does not complain
+
+
+class KeepingDesktops:
+    """A provider of such desktops; implements ``dartsim.ports.EnvProvider``."""
+
+    def __init__(self, inner: EnvProvider, keep: Keep) -> None:
+        self._inner = inner
+        self._keep = keep
+
+    async def start(self, slot: int) -> KeepingDesktop:
+        """Boot a desktop."""
+        return KeepingDesktop(await self._inner.start(slot), self._keep)

@@ -1,0 +1,65 @@
+"""``--help``: examples that can be pasted as they stand, flags without a type, paragraphs of one line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dartsim.cli.app import app
+from dartsim.cli.help import filled
+
+WIDTH = 78
+"""Columns of a line in a terminal of 80: what is wider is broken, and is two commands once it is pasted."""
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from commands(sub, (*path, name))
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+EXAMPLES = [
+    example.replace("\\\n", "")
+    for path, command in ALL.items()
+    if path
+    for example in (command.epilog or "").removeprefix("Examples:\n\n").split("\n\n")
+    if example
+]
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if path], ids=" ".join)
+def test_every_example_fits_a_narrow_terminal(path):
+    epilog = ALL[path].epilog or ""
+    assert [line for line in epilog.split("\n") if len(line) > WIDTH] == []
+    assert epilog or hasattr(ALL[path], "commands"), "a command has examples"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_is_a_request_that_parses(example):
+    words = shlex.split(example)
+    words = words[: min([words.index(sign) for sign in ("|", ">") if sign in words], default=len(words))]
+    assert words[0] == "dartsim"
+    path = max((path for path in ALL if tuple(words[1 : 1 + len(path)]) == path), key=len)
+    context = ALL[path].make_context(words[0], words[1 + len(path) :])
+    assert context.command is ALL[path]
+    assert context.args == []
+
+
+@pytest.mark.parametrize("path", [(), ("run",), ("desktop",), ("desktop", "tasks"), ("evaluator", "install")])
+def test_flags_are_shown_without_a_type(path):
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"}).output
+    assert "--help" in shown
+    assert "<bool>" not in shown
+
+
+def test_paragraphs_fill_the_width():
+    shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    assert "the presets with a surrogate policy need nothing." in shown
+    assert filled("A line.\n\n    Broken\n    here.\n\n    Again.") == "A line.\n\nBroken here.\n\nAgain."
+    assert filled(None) is None

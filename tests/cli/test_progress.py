@@ -1,0 +1,48 @@
+"""The bar of a run: whose time it shows, and from when on."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from dartsim.cli import progress
+from dartsim.cli.progress import Live, bars
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Return what draws the bar of a run at a time of its event loop."""
+
+    def draw(hours, now, *, started, simulated):
+        console = Console(file=io.StringIO(), force_terminal=True, width=200)
+        with bars(console) as running:
+            live = Live(running, "tiny", hours, simulated=simulated)
+            monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1e9))
+            live.watch(SimpleNamespace(started=started, alarms=[], snapshots=[]))
+            live(now)
+        return console.file.getvalue()
+
+    return draw
+
+
+def test_a_real_run_begins_when_its_engines_are_there(shown):
+    assert "3.0 of 6 min" in shown(0.1, 240.0, started=60.0, simulated=False)
+    assert "simulated" not in shown(0.1, 240.0, started=60.0, simulated=False)
+
+
+def test_a_long_real_run_is_told_in_hours(shown):
+    assert "12.0 of 48 h" in shown(48.0, 12 * 3600.0, started=0.0, simulated=False)
+
+
+def test_a_simulated_run_is_told_in_its_own_hours(shown):
+    assert "1.0 of 4 simulated h" in shown(4.0, 3600.0, started=0.0, simulated=True)
+
+
+def test_what_comes_before_a_run_is_shown():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    with bars(console) as running:
+        Live(running, "tiny", 0.1, simulated=False)
+    assert "starting its parts" in console.file.getvalue()

@@ -1,0 +1,164 @@
+"""The bound on attempts that run: how it follows the engines' caches, and what the data manager does about it."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.curation import Caches, CacheUse, CacheUseRule, Pressure
+from dartsim.types import Drop
+
+EMPTY, FULL = Pressure(0.1), Pressure(0.85)
+
+
+def rule(first=20, group_size=4, **numbers):
+    return CacheUseRule(CacheUse(**numbers), first=first, group_size=group_size)
+
+
+def looks(made, pressure, seconds, *, running=None, start=0.0, ends=0):
+    """Look once a second, and return the bounds after each look."""
+    seen = []
+    for second in range(seconds):
+        for _ in range(ends):
+            made.ended()
+        made.look(start + second, made.bound if running is None else running, pressure)
+        seen.append(made.bound)
+    return seen
+
+
+def test_it_rises_by_a_quarter_a_turnover_a_group_at_a_time():
+    """20 may run, and 20 end every second: the goal is 25 at once, and 4 more may run every 5 s."""
+    assert looks(rule(), EMPTY, 12, ends=20) == [24] * 5 + [25] * 5 + [29] * 2
+
+
+def test_without_a_turnover_it_rises_when_the_gate_is_open_again():
+    assert looks(rule(first=4), EMPTY, 16) == [5] * 15 + [7]
+
+
+def test_what_does_not_bind_is_not_raised():
+    assert set(looks(rule(), EMPTY, 60, running=17, ends=20)) == {20}
+
+
+def test_caches_half_full_leave_it_alone():
+    assert set(looks(rule(), Pressure(0.7), 60, ends=20)) == {20}
+
+
+def test_a_full_cache_cuts_to_the_target_once_and_then_rests():
+    made = rule()
+    assert looks(made, FULL, 8) == [16] * 7 + [13]  # 20 * .7 / .85; six looks later 16 * .7 / .85
+
+
+def test_only_above_nine_tenths_the_youngest_are_given_up():
+    assert [rule().look(0.0, 20, Pressure(share)) for share in (0.79, 0.89, 0.91)] == [False, False, True]
+
+
+def test_a_queue_that_stays_cuts_by_a_tenth():
+    assert looks(rule(), Pressure(0.7, waiting=6, running=10), 6) == [20] * 5 + [18]
+    assert set(looks(rule(), Pressure(0.7, waiting=5, running=10), 20)) == {20}
+
+
+def test_two_looks_in_a_second_are_one():
+    made = rule()
+    made.look(0.0, 20, Pressure(0.7))
+    assert not made.look(0.5, 20, Pressure(1.0))
+    assert made.bound == 20
+
+
+@given(
+    first=st.integers(1, 200),
+    seen=st.lists(
+        st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 1.0), st.integers(0, 50), st.integers(0, 50), st.booleans()),
+        max_size=80,
+    ),
+)
+def test_it_never_leaves_its_limits_and_never_rises_under_pressure(first, seen):
+    made, now = rule(first=first, least=2, most=60), 0.0
+    for seconds, share, waiting, ended, all_run in seen:
+        now += seconds
+        before = made.bound
+        for _ in range(ended):
+            made.ended()
+        made.look(now, made.bound if all_run else made.bound // 2, Pressure(share, waiting, 10))
+        assert 2 <= made.bound <= 60
+        assert made.bound <= before or share < 0.6
+
+
+class Engines:
+    """Caches whose fill a test sets."""
+
+    def __init__(self, first):
+        self.now = EMPTY
+        self.caches = Caches(first, lambda: self.now)
+
+
+async def soon():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def asking(data, slots):
+    """Let slots ask, and return their questions."""
+    asked = [asyncio.get_running_loop().create_task(data.admit(slot)) for slot in slots]
+    await soon()
+    return asked
+
+
+def answered(asked):
+    return [one.result() for one in asked if one.done()]
+
+
+async def test_no_more_run_than_it_allows_and_who_waits_is_told(made):
+    engines = Engines(2)
+    data = made.make(concurrency=rule(first=2, most=3), caches=engines.caches)
+    asked = await asking(data, range(4))
+    first = answered(asked)
+    assert len(first) == 2
+    assert data.waits().room() == "2 attempts run, at most 2 may by what the engines' caches hold"
+    assert data.idle_without_reason() is None
+    for attempt in first:
+        data.finish(made.ended(attempt))
+        await asyncio.sleep(20.0)
+    assert len(answered(asked)) == 4
+    data.close()
+    for attempt in answered(asked)[2:]:
+        data.finish(made.ended(attempt, None))
+    data.check()
+
+
+async def test_full_caches_give_the_youngest_groups_up(made):
+    engines, ended = Engines(6), []
+    data = made.make(num_envs=6, concurrency=rule(first=6), caches=engines.caches)
+    data.withdraw = ended.append
+    first = answered(await asking(data, range(6)))
+    engines.now = Pressure(0.95)
+    data.finish(made.ended(first[0]))  # 5 run, of which 3 are within .7 / .95 of them
+    assert ended == [first[4].id, first[5].id]
+    data.finish(made.ended(first[4]))
+    data.finish(made.ended(first[5], None))
+    assert data._trace.counts[f"dropped/{Drop.CROWDED}"] == 1
+    assert data._trace.counts[f"dropped/{Drop.MASKED}"] == 1
+    assert data.running == 3
+    for attempt in first[1:4]:
+        data.finish(made.ended(attempt))
+    data.close()
+    data.check()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.95])
+async def test_it_always_goes_on(made, share):
+    """However full the caches are, one attempt may run, and so the run never stops."""
+    engines = Engines(4)
+    engines.now = Pressure(share)
+    data = made.make(num_envs=4, concurrency=rule(first=4, group_size=2), caches=engines.caches)
+    ended: list[int] = []
+    data.withdraw = ended.append
+    asked = await asking(data, range(4))
+    for _ in range(20):
+        attempt = next(a for a in answered(asked) if a.id in data._running)
+        slot = next(slot for slot, one in enumerate(asked) if one.done() and one.result() is attempt)
+        data.finish(made.ended(attempt, None if attempt.id in ended else 1.0))
+        asked[slot] = (await asking(data, [slot]))[0]
+        await asyncio.sleep(2.0)
+    assert data.admitted >= 20
+    data.close()

@@ -1,0 +1,111 @@
+"""Screenshots are encoded and written in threads while their attempt goes on, and the store finds them there."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from dartsim.curation.blobs import BlobStore
+from dartsim.types import Observation, StepResult
+from real.keeping import KeepingDesktops
+
+
+def screen(seed):
+    return np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+
+
+class Desktop:
+    """Shows another screen after each of three actions."""
+
+    def __init__(self):
+        self.shown = []
+        self.closed = False
+
+    def _show(self):
+        self.shown.append(Observation(screen(len(self.shown)), "do it", f"<{len(self.shown)}/>"))
+        return self.shown[-1]
+
+    async def reset(self, task, *, seed):
+        return self._show()
+
+    async def step(self, action):
+        return StepResult(self._show(), over=len(self.shown) > 3)
+
+    async def evaluate(self):
+        return 1.0
+
+    async def close(self):
+        self.closed = True
+
+
+class Provider:
+    def __init__(self):
+        self.desktop = Desktop()
+
+    async def start(self, slot):
+        return self.desktop
+
+
+async def played(keep):
+    provider = Provider()
+    desktop = await KeepingDesktops(provider, keep).start(0)
+    await desktop.reset("task", seed=0)
+    while not (await desktop.step("act")).over:
+        pass
+    assert await desktop.evaluate() == 1.0
+    await desktop.close()
+    assert provider.desktop.closed
+    return provider.desktop.shown
+
+
+def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, monkeypatch):
+    blobs, threads = BlobStore(tmp_path), []
+
+    def keep(picture, text):
+        threads.append(threading.current_thread())
+        blobs.prepare(picture, text)
+
+    shown = asyncio.run(played(keep))
+    assert len(threads) == 3, "nobody acts on the last screen"
+    assert threading.main_thread() not in threads
+    monkeypatch.setattr("dartsim.curation.blobs.encode", None)
+    for one in shown[:3]:
+        blobs.put(one.screenshot)
+        blobs.put_text(one.accessibility_tree)
+    assert blobs.counts == {"written": 6, "known": 6}
+
+
+def test_the_desktop_does_not_wait_for_it():
+    """The first screen is kept while the attempt acts; its score comes when all are."""
+    go_on, order = threading.Event(), []
+
+    def keep(picture, text):
+        assert go_on.wait(10.0)
+        order.append("kept")
+
+    class Scored(Desktop):
+        async def evaluate(self):
+            order.append("scored")
+            go_on.set()
+            return 1.0
+
+    provider = Provider()
+    provider.desktop = Scored()
+
+    async def main():
+        desktop = await KeepingDesktops(provider, keep).start(0)
+        await desktop.reset("task", seed=0)
+        await desktop.step("act")
+        await desktop.evaluate()
+
+    asyncio.run(main())
+    assert order == ["scored", "kept", "kept"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_screen_that_cannot_be_kept_is_not_the_desktop_s_fault():
+    def keep(picture, text):
+        raise OSError("no room")
+
+    assert len(asyncio.run(played(keep))) == 4
