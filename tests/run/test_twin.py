@@ -110,6 +110,10 @@ def timed(config, path, monkeypatch):
 class TimedPut(TimedWorker):
     """A worker in this process, which notes apart how long it takes to put weights in."""
 
+    @property
+    def engine(self):
+        return self._inner.engine
+
     async def load(self, weights, mode):
         still = self._inner.engine.stands_still_in
         begun = asyncio.get_running_loop().time()
