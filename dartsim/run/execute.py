@@ -100,7 +100,7 @@ def begin(
     with closing_store(store):
         if isinstance(store, SqlStore):
             refuse_stored(store, path)
-        first = trained.evaluate(Weights(0)) if trained else None
+        first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
         if isinstance(store, SqlStore):
             store.save({FIRST: first})
         parts = Parts(found, path, store, trained, first=first)

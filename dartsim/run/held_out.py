@@ -15,37 +15,59 @@ from real.evaluate import Evaluation, evaluate
 from real.vlm import Vlm, VlmPolicy
 
 
-class HeldOut:
-    """Evaluates versions on tasks that are never trained on, without a cluster.
+class Trials:
+    """Lets weights try the held-out tasks, without a cluster, on desktops and with a model of its own.
 
-    With a model of its own: it may be asked in a thread, while another one serves the run.
+    A model of its own, because it may be asked in a thread while another one serves the run, and because what serves a
+    run knows weights by their version: a candidate that is rolled back has the version that other weights are
+    published by.
+
+    Args:
+        found: The configuration and what it names.
+        vlm: The model.
+        attempts: At each task.
+    """
+
+    def __init__(self, found: Models, vlm: Vlm, attempts: int) -> None:
+        self._tasks = found.held_out
+        self._attempts = attempts
+        self._turn_limit = found.config.rollout.max_turns
+        self._vlm = vlm.twin()
+        maker = desktop_maker(found.config)
+        self._desktops = [maker() for _ in range(min(64, len(self._tasks) * attempts))]
+
+    def __call__(self, weights: Weights, seed: int = 0) -> Evaluation:
+        """Return how weights do in the attempts of a seed."""
+        policy = VlmPolicy(self._vlm, keep_versions=2)
+        policy.add(Weights(1, weights.source))
+        found = evaluate(
+            policy,
+            self._desktops,
+            self._tasks,
+            version=1,
+            turn_limit=self._turn_limit,
+            attempts=self._attempts,
+            seed=seed,
+        )
+        return replace(found, version=weights.version)
+
+
+class HeldOut:
+    """Evaluates versions on tasks that are never trained on.
 
     Attributes:
         evaluations: All of them, oldest first.
     """
 
     def __init__(self, found: Models, vlm: Vlm) -> None:
-        self._tasks = found.held_out
-        self._attempts = found.config.trainer.evaluation.attempts_per_task
-        self._turn_limit = found.config.rollout.max_turns
-        self._model = VlmPolicy(vlm.twin(), keep_versions=2)
-        maker = desktop_maker(found.config)
-        self._desktops = [maker() for _ in range(min(64, len(self._tasks) * self._attempts))]
+        self._trials = Trials(found, vlm, found.config.trainer.evaluation.attempts_per_task) if found.held_out else None
         self.evaluations: list[Evaluation] = []
 
     def evaluate(self, weights: Weights) -> Evaluation | None:
         """Return how well weights do; None without held-out tasks."""
-        if not self._tasks:
+        if self._trials is None:
             return None
-        self._model.add(weights)
-        found = evaluate(
-            self._model,
-            self._desktops,
-            self._tasks,
-            version=weights.version,
-            turn_limit=self._turn_limit,
-            attempts=self._attempts,
-        )
+        found = self._trials(weights)
         self.evaluations.append(found)
         return found
 

@@ -8,16 +8,15 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.rng import Streams
-from dartsim.run.backend import desktop_maker
+from dartsim.run.held_out import Trials
 from dartsim.run.models import Models
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Decision, Evaluation, PromotionRule, Promotions, Verdict
 from dartsim.types import Weights
-from real.evaluate import evaluate
 from real.fsdp.learner import FsdpLearner
 from real.learner import TorchLearner
 from real.ray_cluster.learner import RayLearner
-from real.vlm import Vlm, VlmPolicy
+from real.vlm import Vlm
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""
@@ -28,35 +27,14 @@ RealLearner = TorchLearner | FsdpLearner | RayLearner
 
 
 class Judge:
-    """Lets weights try the held-out tasks, on desktops and with a model of its own.
-
-    A model of its own, because what serves a run knows weights by their version, and a candidate that is rolled back
-    has the version that other weights are published by.
-    """
+    """Lets weights try the held-out tasks as often as promotion wants."""
 
     def __init__(self, found: Models, vlm: Vlm) -> None:
-        settings = found.config.trainer.promotion
-        self._tasks = found.held_out
-        self._attempts = settings.attempts_per_task
-        self._turn_limit = found.config.rollout.max_turns
-        self._vlm = vlm.twin()
-        maker = desktop_maker(found.config)
-        self._desktops = [maker() for _ in range(min(64, len(self._tasks) * self._attempts))]
+        self._trials = Trials(found, vlm, found.config.trainer.promotion.attempts_per_task)
 
     def __call__(self, weights: Weights, seed: int) -> Evaluation:
         """Return how weights do in the attempts of a seed."""
-        policy = VlmPolicy(self._vlm, keep_versions=2)
-        policy.add(Weights(1, weights.source))
-        found = evaluate(
-            policy,
-            self._desktops,
-            self._tasks,
-            version=1,
-            turn_limit=self._turn_limit,
-            attempts=self._attempts,
-            seed=seed,
-        )
-        return Evaluation(version=weights.version, rewards=found.scores)
+        return Evaluation(version=weights.version, rewards=self._trials(weights, seed).scores)
 
 
 def promoting(found: Models, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
