@@ -198,6 +198,11 @@ def _check_reply(reply: Reply, oldest: Version, newest: Version) -> None:
     )
     tokens = (reply.prompt_tokens, reply.response_tokens)
     _require(min(tokens) >= 1, f"a reply counts {tokens} prompt and response tokens, wanted at least 1")
+    cached, most = reply.cached_tokens, reply.prompt_tokens
+    _require(
+        cached is None or 0 <= cached <= most,
+        f"a reply counts {cached} tokens found in the prefix cache, wanted 0 to {most}, those of the prompt, or None",
+    )
 
 
 def _refuses(what: str, call: Callable[[], None]) -> None:

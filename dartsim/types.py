@@ -152,7 +152,9 @@ class Reply(NamedTuple):
 
     ``oldest_version`` differs from ``version`` only when weights were changed under the request
     (keep mode). ``tokens``, ``logprobs`` (nats, as sampled) and ``entropies`` (nats) have one entry a
-    response token, or are None where the worker does not compute them.
+    response token, or are None where the worker does not compute them. ``cached_tokens`` are those of the prompt
+    that the worker found in its prefix cache, of ``prompt_tokens``; None where it does not say. They are counted when
+    the reply comes, and not stored with it.
     """
 
     action: str
@@ -164,6 +166,7 @@ class Reply(NamedTuple):
     tokens: Any = None
     logprobs: Any = None
     entropies: Any = None
+    cached_tokens: int | None = None
 
 
 class Turn(NamedTuple):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from experiments.ablation_arms import ARMS
-
-Rows = tuple[Sequence[str], list[list[str]]]
-"""Head and rows of a table."""
+from experiments.markdown import Rows, from_record, short_commit, table_from_record
 
 PUBLISHED = {
     "baseline": 0.2867,
@@ -203,3 +202,31 @@ def _reached(values: Sequence[float | None], form: str) -> str:
         return "never"
     counted = "" if len(known) == len(values) else f" ({len(known)} of {len(values)})"
     return f"{np.mean(known):{form}}{counted}"
+
+
+def provenance(figures: dict[str, Any]) -> str:
+    """Return what the recorded ablation was run with."""
+    seeds = ", ".join(str(seed) for seed in figures["seeds"])
+    hours = figures["config"]["dart"]["run"]["hours"]
+    return (
+        f"Recorded with seeds {seeds}, {hours:g} simulated hours a run, "
+        f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all,\nat commit {short_commit(figures)}"
+        f"{' with changes' if figures['commit']['dirty'] else ''}, "
+        f"torch {figures['versions'].get('torch', 'unknown')}.\n"
+    )
+
+
+_hours = partial(curve_table, column="simulated_hours", points=(0.1, 0.2, 0.3, 0.4))
+_turns = partial(curve_table, column="turns", points=(2_000, 4_000, 6_000, 8_000))
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "ablation-arms": table_from_record("ablation", arms_table),
+    "ablation-base": table_from_record("ablation", base_table),
+    "ablation-cuts": table_from_record("ablation", cut_table),
+    "ablation-hours": table_from_record("ablation", _hours),
+    "ablation-turns": table_from_record("ablation", _turns),
+    "ablation-paper": table_from_record("ablation", paper_table),
+    "ablation-staleness": table_from_record("ablation", staleness_table),
+    "ablation-provenance": from_record("ablation", provenance),
+}
+"""The tables of docs/ablation.md, by their names there."""

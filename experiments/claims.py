@@ -15,7 +15,7 @@ from dartsim.run.models import models
 from experiments.claims_arms import ARMS
 from experiments.claims_knee import knee
 from experiments.claims_runs import Figures, of_arm, run_arms
-from experiments.claims_tables import TABLES
+from experiments.claims_tables import ROWS
 from experiments.claims_verdicts import gpu_definitions, verdicts
 from experiments.common import Options, run_experiment
 
@@ -36,7 +36,7 @@ def measure(options: Options) -> Figures:
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Print one table a claim, and the verdicts."""
-    for name, rows_of in TABLES.items():
+    for name, rows_of in ROWS.items():
         head, rows = rows_of(figures)
         table = Table(*head, title=name, show_edge=False)
         for row in rows:

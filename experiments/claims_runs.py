@@ -79,7 +79,7 @@ def run_arm(job: tuple[Arm, int]) -> Figures:
     arm, seed = job
     found = models(arm.config(seed))
     result = run_simulation(found)
-    closed = bounds(found, result.figures)
+    closed = bounds(found, result.figures, result.trace.snapshots)
     parts: Mapping[str, float] = closed.pop("bounds", {})
     return {
         **result.figures,

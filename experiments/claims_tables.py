@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.claims_verdicts import gain, mean
+from experiments.markdown import Rows, from_record, table_from_record
 
 Figures = Mapping[str, Any]
-Rows = tuple[list[str], list[list[str]]]
 
 COLUMNS: Mapping[str, tuple[str, float, str]] = {
     "trained/min": ("trained_turns_per_minute", 1.0, ".1f"),
@@ -186,7 +186,7 @@ def provenance(recorded: Figures) -> str:
     )
 
 
-TABLES: Mapping[str, Callable[[Figures], Rows]] = {
+ROWS: Mapping[str, Callable[[Figures], Rows]] = {
     "claims-verdicts": verdict_rows,
     "claims-table": table_rows,
     "claims-gpus": definition_rows,
@@ -195,5 +195,11 @@ TABLES: Mapping[str, Callable[[Figures], Rows]] = {
     "claims-sync": sync_rows,
     "claims-desktops": desktop_rows,
     "claims-knees": knee_rows,
+}
+"""Head and rows of the tables, by their names on the page."""
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    **{name: table_from_record("claims", rows) for name, rows in ROWS.items()},
+    "claims-provenance": from_record("claims", provenance),
 }
 """The tables, by their names on the page."""

@@ -5,17 +5,37 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from dartsim.errors import ConfigError
 from real.machine import describe_machine
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 """Where ``--record`` writes; docs quote these files."""
+
+EXTRAS = {
+    "aiohttp": "real",
+    "docker": "real",
+    "httpx": "real",
+    "lxml": "real",
+    "matplotlib": "dev",
+    "optuna": "lab",
+    "peft": "train",
+    "PIL": "train",
+    "ray": "ray",
+    "safetensors": "train",
+    "tokenizers": "train",
+    "torch": "train",
+    "transformers": "train",
+    "trl": "peers",
+}
+"""Packages that experiments import, and the extra that brings each."""
 
 Figures = dict[str, Any]
 
@@ -65,13 +85,33 @@ def run_experiment(
         # Standard output belongs to the JSON where that was asked for.
         console=Console(stderr=arguments.json == "-"),
     )
-    written = {**measure(options), "seeds": list(range(options.seeds)), **provenance()}
+    with refusals_told():
+        found = measure(options)
+    written = {**found, "seeds": list(range(options.seeds)), **provenance()}
     show(written, options.console)
     if arguments.json is not None:
         write_json(arguments.json, written)
     if arguments.record:
         write_json(RECORDED / f"{name}.json", written)
     return written
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Say what is wrong with a request, and end with status 2: above all, what to install if it is not there."""
+    try:
+        yield
+    except ConfigError as refused:
+        sys.stderr.write(f"error: {refused}\n")
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise  # a mistake of ours
+        sys.stderr.write(
+            f"error: {package} is not installed, and this needs it: pip install 'dartsim[{EXTRAS[package]}]'\n"
+        )
+        raise SystemExit(2) from None
 
 
 def provenance() -> Figures:

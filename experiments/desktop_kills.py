@@ -6,7 +6,6 @@ After each, the next start's reaping is done, and what is left on the engine and
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -24,7 +23,6 @@ from sqlalchemy import select
 from dartsim.curation.saved import SCHEDULER
 from dartsim.curation.sql import TRAJECTORIES, open_sqlite, open_store
 from dartsim.curation.sql.tables import DOCUMENTS
-from dartsim.run.realtime import RunLoop
 from experiments.desktop_cluster import Cluster, Shape, engine, worth
 from real.containers import Container, DesktopFleet, DockerHost, HostSettings
 from real.containers.engine import connect
@@ -144,7 +142,7 @@ def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_lif
 def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Told]:
     """Run one life and yield what it tells; kill it after some of its kills, or let it end."""
     arguments = [image, str(folder), "--seed", str(seed), "--kills", str(kills)]
-    command = [sys.executable, "-m", "experiments.desktop_kills", *arguments]
+    command = [sys.executable, "-m", "experiments.desktop_life", *arguments]
     killed = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -214,18 +212,3 @@ def _left(owner: str) -> int:
         return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
     finally:
         client.close()
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.desktop_kills", description="One life.")
-    parser.add_argument("image")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--kills", type=int, required=True)
-    options = parser.parse_args()
-    with asyncio.Runner(loop_factory=RunLoop) as runner:
-        runner.run(live(options.image, options.folder, seed=options.seed, kills=options.kills))
-
-
-if __name__ == "__main__":
-    _main()

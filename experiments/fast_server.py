@@ -9,8 +9,8 @@ questions, need is answered.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 TURNS = (b"/inference/v1/generate", b"/v1/completions")
@@ -86,5 +86,13 @@ async def serve(answer: bytes) -> None:
     await server.serve_forever()
 
 
+def main() -> None:
+    """Serve until the process ends."""
+    about = str(__doc__).splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m experiments.fast_server", description=about)
+    parser.add_argument("answer", type=Path, metavar="ANSWER.json", help="the body of every reply")
+    asyncio.run(serve(parser.parse_args().answer.read_bytes()))
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]).read_bytes()))
+    main()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dartsim.sim.faults import KINDS, PROFILES, FaultKind
 from experiments.faults import HEALED
-
-Rows = tuple[list[str], list[list[str]]]
+from experiments.markdown import Rows, from_record, table, table_from_record
 
 
 def kinds_rows(*, osworld: bool) -> Rows:
@@ -63,3 +63,12 @@ def provenance(recorded: dict[str, Any]) -> str:
         f"`python -m experiments.faults`: {num_presets} presets, seeds: {seeds}, {hours:g} "
         f"simulated hours each; strikes in all runs: {told}. Commit {commit}.\n"
     )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "fault-kinds-osworld": lambda: table(*kinds_rows(osworld=True)),
+    "fault-kinds-cluster": lambda: table(*kinds_rows(osworld=False)),
+    "fault-costs": table_from_record("faults", cost_rows),
+    "fault-provenance": from_record("faults", provenance),
+}
+"""The tables, by their names on the page."""

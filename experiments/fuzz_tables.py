@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+from experiments.markdown import Rows, from_record, short_commit, table_from_record
 
 
-def bug_rows(figures: dict[str, Any]) -> Table:
+def bug_rows(figures: dict[str, Any]) -> Rows:
     """Return the planted bugs: under how many seeds each was found, by what, and what it took."""
     rows = [
         [
@@ -25,7 +25,7 @@ def bug_rows(figures: dict[str, Any]) -> Table:
     return ["planted bug", "what is wrong", "found", "by", "runs", "CPU s"], rows
 
 
-def preset_rows(figures: dict[str, Any]) -> Table:
+def preset_rows(figures: dict[str, Any]) -> Rows:
     """Return what was searched of every preset: drawn cases, and hours of hostile operation."""
     long = {one["preset"]: one for one in figures["operation"]}
     rows = []
@@ -47,5 +47,13 @@ def provenance(figures: dict[str, Any]) -> str:
         f"{figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds. Drawn cases: {speed['runs_per_cpu_second']:.0f} "
         f"a CPU second, {speed['runs_per_minute']:.0f} a minute on {speed['processes']:.0f} cores, "
         f"{speed['faults_struck']:,.0f} faults struck. `python -m experiments.fuzz_power`, commit "
-        f"`{(figures['commit']['id'] or 'none')[:12]}`.\n"
+        f"{short_commit(figures)}.\n"
     )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "fuzz-bugs": table_from_record("fuzz_power", bug_rows),
+    "fuzz-presets": table_from_record("fuzz_power", preset_rows),
+    "fuzz-provenance": from_record("fuzz_power", provenance),
+}
+"""The tables, by their names on the page."""

@@ -1,36 +1,52 @@
-"""The tables of docs/schedulers.md, from the recorded figures of ``experiments.schedulers``."""
+"""The tables of docs/schedulers.md, from the recorded figures of ``experiments.schedulers`` and ``verl_table``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
+
+from experiments.markdown import Rows, from_record, short_commit, table, table_from_record
 
 COLUMNS: Mapping[str, tuple[str, float, str]] = {
     "trained/min": ("trained_turns_per_minute", 1.0, ".1f"),
+    "bound": ("bound_trained_turns_per_minute", 1.0, ".1f"),
     "generated/min": ("generated_turns_per_minute", 1.0, ".1f"),
     "desktops, %": ("env_utilization", 100.0, ".0f"),
     "GPUs, %": ("gpu_utilization", 100.0, ".0f"),
+    "prefix hits, %": ("prefix_hit_share", 100.0, ".0f"),
+    "hits at most, %": ("bound_prefix_hit_share", 100.0, ".0f"),
+    "lost by moving, %": ("prefix_lost_moved_share", 100.0, ".0f"),
     "staleness": ("staleness_mean", 1.0, ".2f"),
     "most": ("staleness_max", 1.0, ".0f"),
     "not trained, %": ("wasted_share", 100.0, ".0f"),
     "long tasks": ("long_tasks_ratio", 1.0, ".2f"),
     "hard, % of offered": ("hard_share_offered", 100.0, ".0f"),
+    "hard, % of usable": ("hard_share_usable", 100.0, ".0f"),
     "hard, % of trained": ("hard_share_trained", 100.0, ".0f"),
     "desktop h/1000": ("desktop_hours_per_1000_turns", 1.0, ".1f"),
 }
 
-WORKLOAD_COLUMNS = tuple(column for column in COLUMNS if not column.startswith("hard"))
+WORKLOAD_COLUMNS = tuple(column for column in COLUMNS if not column.startswith(("hard", "hits", "lost", "bound")))
 IDEA_COLUMNS = (
     "trained/min",
     "generated/min",
     "staleness",
     "not trained, %",
     "GPUs, %",
+    "prefix hits, %",
     "hard, % of offered",
+    "hard, % of usable",
     "hard, % of trained",
 )
 
-Rows = tuple[Sequence[str], list[list[str]]]
+PREDICTED_GAINS: Mapping[float, float] = {8: 1.16 / 1.05 - 1, 16: 2.17 / 1.67 - 1, 32: 3.53 / 2.13 - 1}
+"""By desktops an engine, turns gained by dropping screenshots in blocks, as planned: see docs/schedulers.md."""
+
+LEAST = ("length", "difficulty")
+"""Classifications of tasks that the workloads have."""
+WINDOW_COLUMNS = ("prefix hits, %", "hits at most, %", "lost by moving, %", "generated/min")
+LEAST_COLUMNS = tuple(f"least by {by}" for by in LEAST)
 
 
 def cell(figures: Mapping[str, Any], column: str) -> str:
@@ -55,7 +71,7 @@ def best_rows(recorded: Mapping[str, Any]) -> Rows:
     for workload, found in recorded["workloads"].items():
         ours = found["schedulers"]["dartsim"]["figures"]
         other = found["schedulers"][found["best_other"]]["figures"]
-        alone, share = found.get("alone", {"figures": {}})["figures"], found["ours_over_bound"]
+        alone = found.get("alone", {"figures": {}})["figures"]
         rows.append(
             [
                 f"`{workload}`",
@@ -64,19 +80,73 @@ def best_rows(recorded: Mapping[str, Any]) -> Rows:
                 f"{cell(other, 'trained/min')} (`{found['best_other']}`, stalest {cell(other, 'most')})",
                 ratio(found["ours_over_best_other"]),
                 ratio(found.get("alone_over_best_other")),
-                "–" if share is None else f"{share:.0%}",
+                ratio(found.get("alone_over_best_other_by_signal")),
+                percent(found["ours_over_bound"]),
                 *(cell(ours, column) for column in ("desktops, %", "staleness", "most")),
-                band(ours),
+                *least_cells(found["schedulers"]["dartsim"]),
             ]
         )
-    head = ["", "ours", "alone", "best other", "ratio", "ratio, alone", "of the bound"]
-    return [*head, "desktops, %", "staleness", "most", "by length"], rows
+    head = ["", "ours", "alone", "best other", "ratio", "ratio, alone", "alone, by signal", "of the bound"]
+    return [*head, "desktops, %", "staleness", "most", *LEAST_COLUMNS], rows
 
 
-def band(figures: Mapping[str, Any]) -> str:
-    """Return the least and the greatest trained over offered of any third of tasks by length."""
-    ends = [figures.get(name) for name in ("least_by_length", "greatest_by_length")]
-    return "–".join("?" if end is None else f"{end['mean']:.2f}" for end in ends)
+def limit_rows(recorded: Mapping[str, Any]) -> Rows:
+    """Ours against what no scheduler can pass, against the closed form with queues, and with no queue at engines."""
+    rows = []
+    for workload, found in recorded["workloads"].items():
+        ours, unqueued = found["schedulers"]["dartsim"], found.get("unqueued") or {}
+        predicted = ours.get("predicted_turns_per_minute")
+        rows.append(
+            [
+                f"`{workload}`",
+                cell(ours["figures"], "trained/min"),
+                cell(ours["figures"], "bound"),
+                percent(found["ours_over_bound"]),
+                "–" if predicted is None else f"{predicted:.1f}",
+                percent(found.get("ours_over_predicted")),
+                percent(unqueued.get("over_bound")),
+            ]
+        )
+    return ["", "ours", "bound", "of it", "with queues", "of it", "an engine a desktop: of the bound"], rows
+
+
+def percent(share: float | None) -> str:
+    """Return a share as per cent; a dash where there is none."""
+    return "–" if share is None else f"{share:.0%}"
+
+
+def least_cells(found: Mapping[str, Any]) -> list[str]:
+    """Return the class that is trained least, of lengths and of difficulties; dashes of a recording without them."""
+    classes = found.get("least_classes", {})
+    return [
+        f"{classes[by]['class']} {classes[by]['ratio']:.2f}{', starved' * classes[by]['starved']}"
+        if by in classes
+        else "–"
+        for by in LEAST
+    ]
+
+
+def starved_rows(recorded: Mapping[str, Any]) -> Rows:
+    """Who starves which class of tasks, on every workload; ours is named if it starves none, or if nobody knows."""
+    rows: list[list[str]] = []
+    for workload, found in recorded["workloads"].items():
+        for name, own in found["schedulers"].items():
+            starved = own.get("starved_classes")
+            if name == "dartsim" and not starved:
+                rows.append([f"`{workload}`", f"`{name}`", "–" if starved is None else "none", *["–"] * 4])
+            rows.extend(
+                [
+                    f"`{workload}`",
+                    f"`{name}`",
+                    f"{share['class']} ({share['by']})",
+                    f"{share['ratio']:.2f} ({share['low']:.2f} to {share['high']:.2f})",
+                    f"{share['trained_share']:.0%}",
+                    f"{share['kept_share']:.0%}",
+                    str(share["groups"]),
+                ]
+                for share in starved or ()
+            )
+    return ["", "", "starved", "trained, of all tasks'", "trained of usable", "usable of offered", "groups"], rows
 
 
 def bound_rows(recorded: Mapping[str, Any]) -> Rows:
@@ -143,7 +213,7 @@ def verl_provenance(recorded: Mapping[str, Any]) -> str:
     return (
         f"Fitted: {fit['longest_seconds']:.0f} s for the longest reply alone, {fit['beside_seconds']:.2f} s for each "
         f"other one beside it. Recorded with {len(recorded['seeds'])} seeds at commit "
-        f"`{(recorded['commit']['id'] or 'none')[:12]}`.\n"
+        f"{short_commit(recorded)}.\n"
     )
 
 
@@ -155,5 +225,52 @@ def idea_rows(recorded: Mapping[str, Any]) -> Rows:
         base = whole[row["workload"]]["figures"]["trained_turns_per_minute"]["mean"]
         change = row["figures"]["trained_turns_per_minute"]["mean"] / base - 1.0
         cells = [cell(row["figures"], column) for column in IDEA_COLUMNS]
-        rows.append([f"`{row['workload']}`: {row['idea']}", f"{change:+.0%}", *cells, band(row["figures"])])
-    return ["", "trained", *IDEA_COLUMNS, "by length"], rows
+        rows.append([f"`{row['workload']}`: {row['idea']}", f"{change:+.0%}", *cells, *least_cells(row)])
+    return ["", "trained", *IDEA_COLUMNS, *LEAST_COLUMNS], rows
+
+
+def window_rows(recorded: Mapping[str, Any]) -> Rows:
+    """Screenshots dropped one by one against in blocks, by desktops an engine; dashes of an older recording."""
+    found = {(row["desktops_per_worker"], row["max_excess"], row["window"]): row for row in recorded.get("windows", ())}
+    rows = []
+    for desktops, excess in dict.fromkeys((desktops, excess) for desktops, excess, _ in found):
+        slide, block = (found[desktops, excess, window]["figures"] for window in ("slide", "block"))
+        base, turns = (figures["generated_turns_per_minute"]["mean"] for figures in (slide, block))
+        planned = PREDICTED_GAINS.get(desktops)
+        rows.append(
+            [
+                f"{desktops:g}",
+                f"{excess} more" if excess < desktops else "always",
+                *(cell(figures, column) for column in WINDOW_COLUMNS for figures in (slide, block)),
+                f"{turns / base - 1.0:+.0%}",
+                "–" if planned is None else f"{planned:+.0%}",
+            ]
+        )
+    head = [f"{column}{way}" for column in WINDOW_COLUMNS for way in (": one by one", ": in blocks")]
+    head = ["desktops an engine", "sessions stay", *head, "gain", "gain, planned"]
+    return head, rows or [["–"] * len(head)]
+
+
+def provenance(recorded: Mapping[str, Any]) -> str:
+    """Return where the figures of the schedulers were recorded, as a line of Markdown."""
+    hours = ", ".join(f"`{name}` {value:g}" for name, value in recorded["config"]["hours"].items())
+    return (
+        f"Recorded with seeds {', '.join(map(str, recorded['seeds']))} at commit {short_commit(recorded)}; "
+        f"simulated hours: {hours}. ± is half the 95 % confidence interval over seeds.\n"
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "schedulers-best": table_from_record("schedulers", best_rows),
+    "schedulers-limit": table_from_record("schedulers", limit_rows),
+    "schedulers-bounds": table_from_record("schedulers", bound_rows),
+    "schedulers-trained": table_from_record("schedulers", trained_rows),
+    "schedulers-dart": table_from_record("schedulers", partial(workload_rows, workload="dart")),
+    "schedulers-osworld": table_from_record("schedulers", partial(workload_rows, workload="osworld")),
+    "schedulers-starved": table_from_record("schedulers", starved_rows),
+    "schedulers-ideas": table_from_record("schedulers", idea_rows),
+    "schedulers-windows": table_from_record("schedulers", window_rows),
+    "schedulers-provenance": from_record("schedulers", provenance),
+    "verl-table": from_record("verl_table", lambda found: table(*verl_rows(found)) + "\n" + verl_provenance(found)),
+}
+"""The tables, by their names on the page."""

@@ -1,6 +1,6 @@
 """Every scheduler on every workload, ours against the best other and the closed-form bound; what each idea adds.
 
-python -m experiments.schedulers            three seeds: about 23 minutes of CPU
+python -m experiments.schedulers            three seeds: about 45 minutes of CPU
 python -m experiments.schedulers --quick    the same keys, a few schedulers on two workloads, in a minute
 """
 
@@ -16,10 +16,12 @@ from rich.table import Table
 
 from dartsim.config import Config, load
 from dartsim.run.bounds import bounds
-from dartsim.run.compared import class_ratios, compared, half_width, over_seeds
-from dartsim.run.finished import BY_LENGTH
+from dartsim.run.compared import classes_over_seeds, compared, half_width, over_seeds
+from dartsim.run.lab.closed import predict
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
+from dartsim.trace.bias import BAND, BY_DIFFICULTY, ByClass, usable
+from experiments import prefix_hits
 from experiments.common import Options, run_experiment
 from real.machine import usable_cores
 from real.processes import process_pool
@@ -58,13 +60,13 @@ SCHEDULERS = (
 
 HOURS: Mapping[str, float] = {
     "dart": 10.0,
-    "osworld": 3.0,
-    "long-tail": 4.0,
-    "skewed-hosts": 4.0,
-    "laptop": 2.0,
-    "math": 1.0,
+    "osworld": 8.0,
+    "long-tail": 10.0,
+    "skewed-hosts": 10.0,
+    "laptop": 4.0,
+    "math": 2.0,
 }
-"""Workloads, and simulated hours of each run."""
+"""Workloads, and simulated hours of each run: several passes over the tasks, and a hundred updates or so."""
 
 QUICK = ("areal-eta0", "areal-eta4", "dart-measured", OURS)
 QUICK_HOURS: Mapping[str, float] = {"dart": 4.0, "laptop": 0.5}
@@ -84,17 +86,12 @@ BOUNDS: Mapping[int, tuple[str, ...]] = {
 }
 """Staleness bounds at which we are compared with others, and our settings there; what waits gets stale by waiting."""
 
-HARD = 0.3
-"""Success rate below which a task is called hard; by tenths."""
-
-BAND = (0.8, 1.25)
-"""In which trained over offered must be for each third of tasks by length, or one is said to be starved or favoured."""
-
 IDEAS: Mapping[str, tuple[str, ...]] = {
     "all ideas": (),
     "all workers at once": ("rollout.sync.workers_at_a_time=all", "trainer.wait_for_sync=true"),
     "restart instead of keep": ("rollout.sync.mode=restart",),
     "no session affinity": ("rollout.routing.rule=least_in_flight",),
+    "sessions stay up to four requests more": ("rollout.routing.max_excess=4",),
     "images dropped one by one": ("cluster.engine.window=slide",),
     "no admission bound": ("curation.admission.ready_batches=none",),
     "half as far ahead": ("curation.admission.ready_batches=1.0",),
@@ -102,11 +99,27 @@ IDEAS: Mapping[str, tuple[str, ...]] = {
     "tasks that teach nothing are offered too": SCHEDULING[:2],
     "with spare slots on hard tasks": ("curation.attempts.further=8",),
 }
-"""Our preset with one idea taken out, or the one that it leaves out put in; spares go with ``without_spares``."""
+"""Our preset with one idea taken out or done otherwise, or the one that it leaves out put in.
+
+Spares go with ``without_spares``.
+"""
 
 IDEA_WORKLOADS = ("dart", "osworld")
 
+WINDOWS = ("slide", "block")
+WINDOW_WORKLOAD = "osworld"
+WINDOW_HOURS, WINDOW_QUICK_HOURS = 3.0, 0.25
+WINDOW_WORKERS = (2, 4, 8)
+"""Engines for the workload's 64 desktops, with which both ways to drop screenshots are compared."""
+WINDOW_EXCESS = (1, 1000)
+"""Requests more than another's that a session's worker may have: our preset's, and so many that no session leaves."""
+
 ALONE = "alone"
+
+UNQUEUED: Mapping[str, tuple[str, ...]] = {"laptop": ("rollout.num_workers=4",)}
+"""Workloads whose engine is the queue that no bound knows, and what gives each desktop an engine to itself."""
+
+UNQUEUED_NAME = "without a queue"
 
 SHOWN = ("trained_turns_per_minute", "env_utilization", "staleness_mean", "wasted_share", "long_tasks_ratio")
 
@@ -131,8 +144,9 @@ class Trial:
 def run_trial(trial: Trial) -> Figures:
     """Run one trial and return what schedulers are compared by, with the bound on what its groups allow."""
     found = models(trial.config)
-    result = run_simulation(found)
-    closed = bounds(found, result.figures)
+    hits = prefix_hits.PrefixHits(found.prompts)
+    result = run_simulation(found, on_start=lambda trace: trace.watchers.append(hits.see))
+    closed = bounds(found, result.figures, result.trace.snapshots)
     summary = {
         **result.figures,
         **closed,
@@ -142,44 +156,24 @@ def run_trial(trial: Trial) -> Figures:
     return {
         **compared(summary, [record.time / 3600.0 for record in result.trace.updates]),
         **shares(result.bias),
-        "bound_with_filter": bound_with_filter(summary),
+        **hits.figures(),
+        "predicted_turns_per_minute": predict(found).trained_turns_per_minute,
         "event_hash": result.event_hash,
     }
 
 
-def shares(bias: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, float | None]:
-    """Return who is trained on: hard tasks' share, and the extremes of trained over offered by length.
+def shares(bias: Mapping[str, ByClass]) -> dict[str, float | None]:
+    """Return the share of hard tasks among what is offered, what the group filter leaves, and what is trained on.
 
     Args:
-        bias: Trajectories offered and trained, by labels of their task.
+        bias: Counts by class of task, by classification.
     """
-    tenths = bias.get("by task success rate", {})
-    hard = [row for label, row in tenths.items() if float(label.partition("-")[0]) < HARD]
-    trained = sum(row["trained"] for row in tenths.values())
-    offered = sum(row["offered"] for row in tenths.values())
-    by_length = class_ratios(bias.get(BY_LENGTH, {}))
+    table: ByClass = bias.get(BY_DIFFICULTY, {})
+    offered, trained = ({label: row[name] for label, row in table.items()} for name in ("offered", "trained"))
     return {
-        "hard_share_trained": sum(row["trained"] for row in hard) / trained if trained else None,
-        "hard_share_offered": sum(row["offered"] for row in hard) / offered if offered else None,
-        "least_by_length": min(by_length.values(), default=None),
-        "greatest_by_length": max(by_length.values(), default=None),
+        f"hard_share_{name}": counts.get("hard", 0.0) / sum(counts.values()) if sum(counts.values()) else None
+        for name, counts in (("offered", offered), ("usable", usable(table)), ("trained", trained))
     }
-
-
-def bound_with_filter(summary: Mapping[str, Any]) -> float | None:
-    """Return the closed-form bound if only groups that the group filter keeps can be trained, turns a minute.
-
-    Desktops and engines make every attempt; of those that were judged, the filter drops a share that no scheduler can
-    train. The trainer's own bound is as it is.
-    """
-    by_part: Mapping[str, float] = summary.get("bounds") or {}
-    if not by_part:
-        return None
-    dropped = summary["dropped"]
-    filtered = sum(dropped.get(reason, 0) for reason in ("all_failed", "all_solved", "no_signal"))
-    judged = filtered + sum(dropped.get(reason, 0) for reason in ("stale",)) + summary["trained_trajectories"]
-    kept = 1.0 - filtered / judged if judged else 1.0
-    return min(value if part == "trainer" else value * kept for part, value in by_part.items())
 
 
 def trials(options: Options) -> Iterator[Trial]:
@@ -201,12 +195,29 @@ def idea_trials(options: Options) -> Iterator[tuple[str, Trial]]:
             yield "no spare desktops", without_spares(Trial(OURS, workload, hours, seed))
 
 
+def window_trials(options: Options) -> Iterator[tuple[str, Trial]]:
+    """Our preset with both ways to drop screenshots, few engines and many, sessions that move and that stay."""
+    hours = WINDOW_QUICK_HOURS if options.quick else WINDOW_HOURS
+    for seed in range(options.seeds):
+        for workers in WINDOW_WORKERS[:1] if options.quick else WINDOW_WORKERS:
+            for excess in WINDOW_EXCESS:
+                for window in WINDOWS:
+                    changes = (
+                        f"rollout.num_workers={workers}",
+                        f"rollout.routing.max_excess={excess}",
+                        f"cluster.engine.window={window}",
+                    )
+                    yield " ".join(changes), Trial(OURS, WINDOW_WORKLOAD, hours, seed, changes)
+
+
 def own_trials(options: Options) -> Iterator[tuple[str, Trial]]:
-    """Our preset as a scheduler alone, with its own staleness bound and with those of others, by name."""
+    """Our preset alone, with its own staleness bound and with those of others, and whole without a queue; by name."""
     hours = QUICK_HOURS if options.quick else HOURS
     for seed in range(options.seeds):
         for workload in hours:
             yield ALONE, Trial(OURS, workload, hours[workload], seed, SCHEDULING)
+            if workload in UNQUEUED:
+                yield UNQUEUED_NAME, Trial(OURS, workload, hours[workload], seed, UNQUEUED[workload])
             for bound in (1,) if options.quick else BOUNDS:
                 yield str(bound), Trial(OURS, workload, hours[workload], seed, (*SCHEDULING, *BOUNDS[bound]))
 
@@ -233,8 +244,8 @@ def run_trials(wanted: Sequence[Trial], console: Console) -> list[Figures]:
 def measure(options: Options) -> Figures:
     """Run everything."""
     wanted = list(trials(options))
-    own, ideas = list(own_trials(options)), list(idea_trials(options))
-    runs = run_trials([*wanted, *(trial for _, trial in (*own, *ideas))], options.console)
+    own, ideas, windows = list(own_trials(options)), list(idea_trials(options)), list(window_trials(options))
+    runs = run_trials([*wanted, *(trial for _, trial in (*own, *ideas, *windows))], options.console)
     by_key: dict[tuple[str, str], list[Figures]] = {}
     for trial, run in zip(wanted, runs, strict=False):
         by_key.setdefault((trial.workload, trial.scheduler), []).append(run)
@@ -243,8 +254,9 @@ def measure(options: Options) -> Figures:
         workloads.setdefault(workload, {"schedulers": {}})["schedulers"][scheduler] = of_seeds(seeds)
     by_own = by_name(own, runs[len(wanted) :])
     for workload, found in workloads.items():
-        alone = by_own.pop((workload, ALONE))
-        found |= against_others(found["schedulers"], alone)
+        found |= against_others(found["schedulers"], by_own.pop((workload, ALONE)))
+        unqueued = by_own.pop((workload, UNQUEUED_NAME), None)
+        found["unqueued"] = unqueued and {**unqueued, "over_bound": over_bound(unqueued)}
         found["at_bounds"] = [
             at_bound(int(bound), figures, found["schedulers"])
             for (place, bound), figures in by_own.items()
@@ -254,11 +266,12 @@ def measure(options: Options) -> Figures:
     return {
         "workloads": workloads,
         "ideas": [{"workload": workload, "idea": idea, **figures} for (workload, idea), figures in by_idea.items()],
+        "windows": by_window(windows, runs[-len(windows) :]),
         "config": {
             "hours": dict(QUICK_HOURS if options.quick else HOURS),
             "scheduling_alone": list(SCHEDULING),
             "at_bounds": {str(bound): list(changes) for bound, changes in BOUNDS.items()},
-            "band_by_length": list(BAND),
+            "starved_below": BAND,
         },
     }
 
@@ -271,12 +284,27 @@ def by_name(named: Sequence[tuple[str, Trial]], runs: Sequence[Figures]) -> dict
     return {key: of_seeds(seeds) for key, seeds in found.items()}
 
 
+def by_window(named: Sequence[tuple[str, Trial]], runs: Sequence[Figures]) -> list[Figures]:
+    """Return figures over seeds of each way to drop screenshots, with what else was set."""
+    configs = {name: trial.config for name, trial in named}
+    return [
+        {
+            "desktops_per_worker": configs[name].rollout.num_desktops / configs[name].rollout.num_workers,
+            "max_excess": configs[name].rollout.routing.max_excess,
+            "window": configs[name].cluster.engine.window,
+            **figures,
+        }
+        for (_, name), figures in by_name(named, runs).items()
+    ]
+
+
 def of_seeds(runs: Sequence[Figures]) -> Figures:
     """Return means with intervals over seeds, and what has none."""
-    bound = [run["bound_with_filter"] for run in runs if run["bound_with_filter"] is not None]
+    predicted = [run["predicted_turns_per_minute"] for run in runs]
     return {
-        "figures": {**over_seeds(runs), **_over_seeds(runs, shares({}))},
-        "bound_with_filter": sum(bound) / len(bound) if bound else None,
+        "figures": {**over_seeds(runs), **_over_seeds(runs, (*shares({}), *prefix_hits.FIGURES))},
+        **classes_over_seeds(runs),
+        "predicted_turns_per_minute": sum(predicted) / len(predicted),
         "staleness_definitions": runs[0]["staleness_definitions"],
         "event_hashes": [run["event_hash"] for run in runs],
     }
@@ -292,22 +320,34 @@ def _over_seeds(runs: Sequence[Figures], names: Iterable[str]) -> Figures:
     }
 
 
-def trained(figures: Figures) -> float:
-    """Return the trained turns a minute of what ``of_seeds`` returned."""
-    return float(figures["figures"]["trained_turns_per_minute"]["mean"])
+def trained(figures: Figures, counted: str = "trained") -> float:
+    """Return what ``of_seeds`` returned of trained turns a minute, or of those with a ``signal``."""
+    return float(figures["figures"][f"{counted}_turns_per_minute"]["mean"])
+
+
+def over_bound(figures: Figures) -> float | None:
+    """Return trained turns over their bound."""
+    bound = figures["figures"].get("bound_trained_turns_per_minute")
+    return trained(figures) / bound["mean"] if bound else None
 
 
 def against_others(schedulers: Mapping[str, Figures], alone: Figures) -> Figures:
-    """Return our scheduler, whole and alone, against the best other one, and against the bound."""
-    ours = schedulers[OURS]
-    best = max((name for name in schedulers if name != OURS), key=lambda name: trained(schedulers[name]))
-    bound = ours["bound_with_filter"]
+    """Return our scheduler, whole and alone, against the best other one, and against the bound.
+
+    Alone it is also held against the best other one by turns whose group carries a signal.
+    """
+    ours, others = schedulers[OURS], [name for name in schedulers if name != OURS]
+    best = max(others, key=lambda name: trained(schedulers[name]))
+    best_signal = max(others, key=lambda name: trained(schedulers[name], "signal"))
     return {
         "best_other": best,
         "ours_over_best_other": trained(ours) / trained(schedulers[best]),
-        "ours_over_bound": trained(ours) / bound if bound else None,
+        "ours_over_bound": over_bound(ours),
+        "ours_over_predicted": trained(ours) / ours["predicted_turns_per_minute"],
         "alone": alone,
         "alone_over_best_other": trained(alone) / trained(schedulers[best]),
+        "best_other_by_signal": best_signal,
+        "alone_over_best_other_by_signal": trained(alone, "signal") / trained(schedulers[best_signal], "signal"),
     }
 
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import importlib.util
 import os
 import signal
@@ -33,15 +35,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """Leave what the imports made to no search for garbage: half a million objects, 0.4 s each time, 8 % of the tests."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def dartsim():
     """Return a function that runs the command in this process and returns its exit code."""
+    import typer.main
+
+    # Options and help of all commands, which typer puts together anew for every call: 0.05 s.
+    built = functools.cache(typer.main.get_command)
 
     def run(*arguments: str) -> int:
         from dartsim.cli import app
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["dartsim", *arguments])
+            patch.setattr(typer.main, "get_command", built)
             with pytest.raises(SystemExit) as ended:
                 app.main()
         return int(ended.value.code or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, Workl
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config
 from dartsim.errors import ConfigError
+from dartsim.trace.bias import BAND, JUDGED, pooled
 
 if TYPE_CHECKING:
     from dartsim.trace.rundir import RunDir
@@ -39,22 +40,32 @@ PUBLISHED = {
 BESIDE = 4
 """Presets beside each other in one table."""
 
+UPDATES = "hours to update {}"
+"""The row of the time to an update; its number is filled in."""
+
 ROWS: dict[str, tuple[str, float]] = {
     "trained turns/min": ("trained_turns_per_minute", 1.0),
+    "  with a signal": ("signal_turns_per_minute", 1.0),
     "  closed-form bound": ("bound_trained_turns_per_minute", 1.0),
     "admitted turns/min": ("admitted_turns_per_minute", 1.0),
     "generated turns/min": ("generated_turns_per_minute", 1.0),
     "desktops busy, %": ("env_utilization", 100.0),
     "GPUs busy, %": ("gpu_utilization", 100.0),
+    "prefix hits, %": ("prefix_hit_share", 100.0),
     "staleness, mean": ("staleness_mean", 1.0),
     "staleness, most": ("staleness_max", 1.0),
     "not trained, %": ("wasted_share", 100.0),
-    "hours to updates": ("hours_to_updates", 1.0),
-    "long tasks, ratio": ("long_tasks_ratio", 1.0),
+    UPDATES: ("hours_to_updates", 1.0),
     "desktop h/1000 turns": ("desktop_hours_per_1000_turns", 1.0),
     "GPU h/1000 turns": ("gpu_hours_per_1000_turns", 1.0),
 }
 """Rows of the table: the figure (``dartsim.run.compared``), and what it is multiplied by."""
+
+Classes = Mapping[str, Any]
+"""What ``dartsim.run.compared.classes_over_seeds`` returned."""
+
+Column = tuple[str, Mapping[str, Mapping[str, float | None]], Classes]
+"""A preset: its name, ``over_seeds`` of its runs, its classes of tasks."""
 
 
 def compare(
@@ -64,6 +75,10 @@ def compare(
     faults: FaultsOption = None,
     workload: WorkloadOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each preset, from 0; figures are means.")] = 1,
+    updates: Annotated[
+        int | None,
+        typer.Option(min=1, help="Update to which the time is told; default: the last one that all runs finished."),
+    ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +95,7 @@ def compare(
     With a workload, a preset is its scheduler alone: cluster, tasks and latencies are the workload's. Every run's own
     folder lies below the comparison's.
     """
-    from dartsim.run.compared import over_seeds
+    from dartsim.run.compared import classes_over_seeds, over_seeds
     from dartsim.trace.report import render_comparison, surrogates
     from dartsim.trace.rundir import read_run
 
@@ -97,24 +112,41 @@ def compare(
         _tell_interrupted(jobs, folder)
         raise typer.Exit(130) from None
     runs = [read_run(job.path) for job in jobs]
-    figures = _figures(runs)
-    first_seed = [run for run in runs if run.summary["seed"] == 0]
-    page = render_comparison(first_seed, folder / "comparison.html", published=PUBLISHED)
+    updates, figures = _figures(runs, updates)
+    by_preset = {
+        name: [found for run, found in zip(runs, figures, strict=True) if run.name == name]
+        for name in dict.fromkeys(presets)
+    }
+    classes = {name: classes_over_seeds(own) for name, own in by_preset.items()}
+    columns = [(name, over_seeds(own), classes[name]) for name, own in by_preset.items()]
+    page = render_comparison(
+        [run for run in runs if run.summary["seed"] == 0],
+        folder / "comparison.html",
+        # On a workload a preset is not the run whose figures were published.
+        published=PUBLISHED if workload is None else None,
+        means=[found for _, found, _ in columns],
+        table=scheduler_rows(columns, updates),
+        bias=[pooled([found["bias"] for found in own]) for own in by_preset.values()],
+        num_seeds=seeds,
+    )
     if json_file != "-":
-        means = [(name, _mean([r.summary for r in runs if r.name == name])) for name in dict.fromkeys(presets)]
+        means = [(name, _mean([r.summary for r in runs if r.name == name])) for name in by_preset]
         if len(means) <= 2:
             out.print(figure_table(means))
-        by_preset = {name: [f for run, f in zip(runs, figures, strict=True) if run.name == name] for name, _ in means}
-        for table in scheduler_tables([(name, over_seeds(own)) for name, own in by_preset.items()]):
+        for table in scheduler_tables(columns, updates):
             out.print(table)
+        for line in starved_lines(classes):
+            out.print(line, highlight=False)
         if seeds > 1:
-            out.print(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page shows seed 0")
+            out.print(
+                f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0"
+            )
         told = surrogates([(run.name, run.summary) for run in runs])
         if told:
             out.print(told, highlight=False)
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        write_json([_row(run, found) for run, found in zip(runs, figures, strict=True)], json_file)
+        write_json([_row(run, found, updates) for run, found in zip(runs, figures, strict=True)], json_file)
 
 
 def plan(
@@ -181,22 +213,28 @@ def _mean(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _row(run: RunDir, figures: dict[str, Any]) -> dict[str, Any]:
+def _row(run: RunDir, figures: dict[str, Any], updates: int | None) -> dict[str, Any]:
     return {
         "preset": run.summary["preset"],
         "seed": run.summary["seed"],
         "workload": run.summary["config"]["workload"],
+        "updates": updates,
         **figures,
     }
 
 
-def _figures(runs: Sequence[RunDir]) -> list[dict[str, Any]]:
-    """Return what each run is compared by; the time to updates is that to the most that all of them reached."""
+def _figures(runs: Sequence[RunDir], updates: int | None) -> tuple[int | None, list[dict[str, Any]]]:
+    """Return to which update the time is told, and what each run is compared by.
+
+    Args:
+        runs: All of them.
+        updates: That update; None: the last one that all of them finished, if there is one.
+    """
     from dartsim.run.compared import compared
 
     finished = [update_hours(run.path) for run in runs]
-    common = min(map(len, finished))
-    return [compared(run.summary, hours, updates=common or None) for run, hours in zip(runs, finished, strict=True)]
+    number = updates or min(map(len, finished)) or None
+    return number, [compared(run.summary, hours, updates=number) for run, hours in zip(runs, finished, strict=True)]
 
 
 def update_hours(path: Path) -> list[float]:
@@ -207,24 +245,61 @@ def update_hours(path: Path) -> list[float]:
     return [json.loads(line)["time"] / 3600.0 for line in lines]
 
 
-def scheduler_tables(found: Sequence[tuple[str, dict[str, dict[str, float | None]]]]) -> list[Table]:
-    """Return one column a preset: means over seeds, with half the 95 % confidence interval if there is one."""
+def scheduler_rows(found: Sequence[Column], updates: int | None) -> list[tuple[str, list[str]]]:
+    """Return rows of one cell a preset: means over seeds, with half the 95 % confidence interval if there is one.
+
+    Below them the class of tasks that is trained least, of all seeds together.
+
+    Args:
+        found: The presets.
+        updates: To which update the time is told.
+    """
+    known = [name for name in JUDGED if any(name in classes["least_classes"] for *_, classes in found)]
+    figures = [
+        (label.format(updates or "–"), [_cell(figures.get(figure), scale) for _, figures, _ in found])
+        for label, (figure, scale) in ROWS.items()
+    ]
+    return figures + [
+        (f"least by {by}", [_least(classes["least_classes"].get(by)) for *_, classes in found]) for by in known
+    ]
+
+
+def scheduler_tables(found: Sequence[Column], updates: int | None) -> list[Table]:
+    """Return ``scheduler_rows`` as tables of a few presets beside each other."""
     tables = []
+    rows = scheduler_rows(found, updates)
     for start in range(0, len(found), BESIDE):
-        part = found[start : start + BESIDE]
+        part = slice(start, start + BESIDE)
         table = Table(header_style="bold", show_edge=False, pad_edge=False)
         table.add_column("")
-        for name, _ in part:
+        for name, *_ in found[part]:
             table.add_column(name, justify="right")
-        for label, (figure, scale) in ROWS.items():
-            table.add_row(label, *(_cell(figures.get(figure), scale) for _, figures in part))
+        for label, cells in rows:
+            table.add_row(label, *cells[part])
         tables.append(table)
     return tables
 
 
-def _cell(figure: dict[str, float | None] | None, scale: float) -> str:
+def _least(share: Mapping[str, Any] | None) -> str:
+    return "–" if share is None else f"{share['class']} {share['ratio']:.2f}"
+
+
+def starved_lines(classes: Mapping[str, Classes]) -> list[str]:
+    """Return a line for each class of tasks that a preset starves."""
+    return [
+        f"{preset} starves {share['class']} tasks (by {share['by']}): of what the group filter leaves of them, "
+        f"{share['ratio']:.2f} times as much is trained as of all ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
+        f"starved is below {BAND:g})"
+        for preset, found in classes.items()
+        for share in found["starved_classes"] or ()
+    ]
+
+
+def _cell(figure: Mapping[str, float | None] | None, scale: float) -> str:
     if figure is None or figure["mean"] is None:
         return "–"
+    if isinstance(figure["mean"], int):  # a largest one is a count, not a mean
+        return str(figure["mean"])
     width = figure["half_width"]
     digits = 2 if scale * abs(figure["mean"]) < 10 else 1
     text = f"{scale * figure['mean']:.{digits}f}"

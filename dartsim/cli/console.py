@@ -57,9 +57,19 @@ class _Hiding(logging.Formatter):
         return hidden(super().format(record))
 
 
+class _ToErrors(logging.Handler):
+    """Writes what is logged where errors go: above a progress bar, if there is one, and not through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            errors.print(self.format(record), highlight=False, markup=False, soft_wrap=True)
+        except Exception:  # as handlers do: what is logged wrongly stops nothing
+            self.handleError(record)
+
+
 def hide_secrets_in_logs() -> None:
     """Write warnings to standard error, as Python does by default, but without secrets."""
-    handler = logging.StreamHandler()
+    handler = _ToErrors()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(_Hiding("%(message)s"))
     logging.lastResort = handler

@@ -58,6 +58,32 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     handler(signal.SIGINT, frame)
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the end of a short piece of work, such as a database's transaction.
+
+    Libraries clean up after an error of their own, and log what goes wrong when an interruption comes in between.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for first, frame in came[:1]:
+            handler = before[signal.Signals(first)]
+            if callable(handler):
+                handler(first, frame)
+            elif handler is not signal.SIG_IGN:
+                signal.raise_signal(first)
+
+
 def exit_code(code: int) -> int:
     """Return the code to end with: of a command that was interrupted, it says by which signal."""
     return TERMINATED if code == INTERRUPTED and _terminated else code

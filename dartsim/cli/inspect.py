@@ -25,7 +25,9 @@ config_app = typer.Typer(
 )
 
 REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
-PRESETS_EXAMPLES = "Examples:\n\ndartsim presets\n\ndartsim presets --json - | jq 'keys'"
+PRESETS_EXAMPLES = (
+    "Examples:\n\ndartsim presets\n\ndartsim presets areal-eta4 prime-rl\n\ndartsim presets --json - | jq 'keys'"
+)
 PROFILES_EXAMPLES = "Examples:\n\ndartsim profiles\n\ndartsim run --preset dart --profile osworld"
 SHOW_EXAMPLES = (
     "Examples:\n\n"
@@ -50,22 +52,35 @@ def report(
 
 
 def presets(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Of which to say all that is known; default: list all.", metavar="PRESET")
+    ] = None,
     json_file: JsonInstead = None,
 ) -> None:
-    """List the presets: what each is, where it comes from, where it departs from that."""
+    """List the presets; of those that are named, say where each comes from and where it departs from that."""
+    from dartsim.config import preset
     from dartsim.config import presets as known
 
-    abouts = {name: tree.get("about", {}) for name, tree in known().items()}
+    for name in names or ():
+        preset(name)  # a wrong name is told
+    abouts = {name: tree.get("about", {}) for name, tree in known().items() if not names or name in names}
     if json_file is not None:
         write_json(abouts, json_file)
         return
-    table = Table(show_edge=False, pad_edge=False, header_style="bold", show_lines=True)
+    table = Table(show_edge=False, pad_edge=False, header_style="bold", show_header=not names)
     table.add_column("preset", no_wrap=True)
-    for column in ("what", "source", "departures"):
-        table.add_column(column, overflow="fold")
+    table.add_column("what", overflow="fold")
     for name, about in abouts.items():
-        table.add_row(name, about["title"], about["source"], "\n".join(about["departures"]))
+        table.add_row(name, about["title"])
+        if names:
+            table.add_row("  source", about["source"])
+            for number, departure in enumerate(about["departures"]):
+                table.add_row("" if number else "  departures", departure)
     out.print(table)
+    if not names:
+        out.print(
+            "\n`dartsim presets PRESET` says where it comes from, and where it departs from that", highlight=False
+        )
 
 
 def profiles() -> None:

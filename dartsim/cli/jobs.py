@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import time
 from collections.abc import Sequence
@@ -62,8 +63,17 @@ def _prepare(hours: Any) -> None:
     _progress = hours
 
 
+def named_handler(name: str) -> logging.Handler:
+    """Return what writes warnings to standard error behind the name of the run that they are of."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
+    return handler
+
+
 def _run_job(job: Job) -> None:
     from dartsim.run.execute import execute
+
+    logging.getLogger().handlers = [named_handler(job.name)]
 
     def advance(now: float) -> None:
         _progress[job.index] = now / 3600.0

@@ -16,6 +16,9 @@ from dartsim.run.lab import InProcess, Job, Outcome, Runner, run_job
 from real.machine import usable_cores
 from real.processes import Pool, process_pool
 
+SPEED_SECONDS = 600.0
+"""How far back a bar looks for its speed: a simulation may take a minute, and a speed needs several of them."""
+
 
 class Cores:
     """Runs jobs on all cores; a context manager, which ends its processes.
@@ -48,33 +51,33 @@ class Cores:
 
 
 class Counted:
-    """A runner that moves a bar by one with every job that ends.
+    """A runner that moves a bar by the simulations of every job that ends.
 
     Args:
         inner: What runs the jobs.
         progress: Where the bar is.
         name: What it is called.
-        total: Jobs that are expected; None grows with the jobs that are given.
+        expected: Simulations that are expected in all, one for each seed of a job; more are counted as they come.
     """
 
-    def __init__(self, inner: Runner, progress: Progress, name: str, total: int | None = None) -> None:
+    def __init__(self, inner: Runner, progress: Progress, name: str, expected: int = 0) -> None:
         self._inner = inner
         self._progress = progress
-        self._grows = total is None
-        self._task = progress.add_task(name, total=total or 0, live="")
+        self._expected = expected
+        self._given = 0
+        self._task = progress.add_task(name, total=expected, live="")
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
         """Yield as the inner runner does."""
-        if self._grows:
-            known = self._progress.tasks[self._task].total or 0
-            self._progress.update(self._task, total=known + len(jobs))
+        self._given += sum(len(job.seeds) for job in jobs)
+        self._progress.update(self._task, total=max(self._expected, self._given))
         for place, outcome in self._inner.run(jobs):
-            self._progress.update(self._task, advance=1, live=jobs[place].name)
+            self._progress.update(self._task, advance=len(jobs[place].seeds), live=jobs[place].name)
             yield place, outcome
 
-    def say(self, text: str) -> None:
-        """Show a text beside the bar."""
-        self._progress.update(self._task, live=text)
+    def done(self) -> None:
+        """Say that no more jobs come."""
+        self._progress.update(self._task, total=self._given)
 
 
 @contextmanager
@@ -88,7 +91,8 @@ def job_bars(console: Console = errors) -> Iterator[Progress]:
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[live]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    show = console.is_terminal
+    with Progress(*columns, console=console, disable=not show, speed_estimate_period=SPEED_SECONDS) as progress:
         yield progress
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.run.lab.closed import Check
+    from dartsim.run.lab.machines import Split
     from dartsim.run.lab.planning import Plan
 
 EXAMPLES = (
@@ -27,10 +28,12 @@ EXAMPLES = (
 )
 
 FILE = "plan.toml"
+SHOWN = 5
+"""Other splits that are shown; all are in the JSON."""
 
 
 def plan(
-    gpus: Annotated[int, typer.Option(min=2, help="GPUs, for workers and trainer together.")],
+    gpus: Annotated[int, typer.Option(help="GPUs, for workers and trainer together; 2 or more.")],
     hosts: Annotated[str, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores.")],
     profile: ProfileOption = "dart",
     preset: Annotated[str | None, typer.Option(help="Whose scheduling and workload are kept; default: dartsim.")] = (
@@ -39,9 +42,12 @@ def plan(
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
     hours: Annotated[
-        float | None, typer.Option(min=0.5, help="Simulated hours of each run; default: 3 to 10, by size.")
+        float | None,
+        typer.Option(min=0.5, help="Simulated hours of each run; default: 3 to 10, and more where updates take long."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Simulations of each, seeds from 0.")] = 2,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Simulations of each in the search; of the plan itself others, 3 or more.")
+    ] = 2,
     overrides: Overrides = None,
     processes: Processes = None,
     ray: RayAddress = None,
@@ -50,31 +56,32 @@ def plan(
 ) -> None:
     """Say how many desktops, rollout and trainer GPUs and which weight sync suit given machines, and what they give.
 
-    Every figure is simulated; the closed form stands beside it, with an alarm where they disagree.
+    Every figure is simulated, with seeds that the search has not seen; the closed form stands beside it, with an alarm
+    where they disagree.
     """
     from dartsim.cli.parallel import Counted, job_bars, runner_for
     from dartsim.cli.profiles import load_with_profile
     from dartsim.run.lab import Prices, as_virtual
     from dartsim.run.lab.closed import checks
-    from dartsim.run.lab.planning import Machines, Planner, read_hosts
+    from dartsim.run.lab.machines import Machines, read_hosts
+    from dartsim.run.lab.planning import Planner, expected_runs
     from dartsim.run.models import models
 
     count, memory_gib, cores = read_hosts(hosts)
     machines = Machines(gpus, count, memory_gib, cores)
-    base = as_virtual(
-        load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
-    )
-    prices = Prices(price_gpu_hour, price_host_hour)
+    base = load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
+    virtual, prices = as_virtual(base), Prices(price_gpu_hour, price_host_hour)
     folder_target(out_folder or new_folder("plan"))  # told before the work, not after it
     try:
         with runner_for(processes, ray) as runner, job_bars() as progress:
-            counted = Counted(runner, progress, "runs")
-            planner = Planner(base, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), runner=counted)
+            counted = Counted(runner, progress, "runs", expected_runs(seeds))
+            planner = Planner(virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), runner=counted)
             made = planner.plan()
+            counted.done()
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written; the same command begins again")
         raise typer.Exit(130) from None
-    if not made.figures["trained_turns_per_minute"]:
+    if not made.rate:
         errors.print("no update was finished; raise --hours", highlight=False)
         raise typer.Exit(1)
     held = checks(models(made.config), made.figures)
@@ -87,13 +94,31 @@ def plan(
 
 def _write(made: Plan, base: Config, *, machines_text: str, folder: Path) -> Path:
     from dartsim.config import to_toml
-    from dartsim.run.lab.planning import planned, words
+    from dartsim.run.lab.machines import words
+    from dartsim.run.lab.planning import planned
     from dartsim.trace.rundir import write_text
 
     folder.mkdir(parents=True, exist_ok=True)
-    comment = f"# Made by `dartsim plan` for {machines_text}: {words(made.split)}.\n"
+    comment = (
+        f"# Made by `dartsim plan` for {machines_text}: {words(made.split)}.\n"
+        f"# Simulated: {_simulated(made)}; cost an hour {made.figures['cost_per_hour']:.2f}.\n"
+    )
     write_text(folder / FILE, comment + "\n" + to_toml(planned(base, made)))
     return folder / FILE
+
+
+def _simulated(made: Plan) -> str:
+    """Say what the plan trains, and how that was simulated."""
+    hours, first, last = made.config.run.hours, made.seeds[0], made.seeds[-1]
+    return f"{made.rate:.1f} trained turns/min{_spread(made)} (seeds {first} to {last}, {hours:g} h each)"
+
+
+def _spread(made: Plan) -> str:
+    from dartsim.run.compared import half_width
+    from dartsim.run.lab.planning import trained_rate
+
+    width = half_width([trained_rate(figures) for figures in made.by_seed])
+    return "" if width is None else f" ± {width:.1f}"
 
 
 def as_json(made: Plan, held: Sequence[Check], path: Path) -> dict[str, Any]:
@@ -101,11 +126,19 @@ def as_json(made: Plan, held: Sequence[Check], path: Path) -> dict[str, Any]:
     return {
         "plan": {**asdict(made.split), "desktops_per_rollout_gpu": made.split.num_envs / made.split.workers},
         "binding": made.binding,
+        "seeds": list(made.seeds),
+        "hours": made.config.run.hours,
         "figures": made.figures,
+        "search_trained_turns_per_minute": made.searched,
         "closed_form": asdict(made.predicted),
         "checks": [{**asdict(check), "high": None if check.high == float("inf") else check.high} for check in held],
         "alarms": [f"{check.figure}: {check.alarm}" for check in held if check.alarm],
-        "extras": [{"what": extra.what, "gain": extra.gain, **_short(extra.figures)} for extra in made.extras],
+        "syncs": [asdict(way) for way in made.ways],
+        "sync_reason": made.reason,
+        "extras": [
+            {"what": extra.what, "gain": extra.gain, "half_width": extra.half_width, **_short(extra.figures)}
+            for extra in made.extras
+        ],
         "others": [{**asdict(split), "trained_turns_per_minute": rate} for split, rate in made.others],
         "config": str(path),
     }
@@ -121,19 +154,19 @@ def _show(made: Plan, held: Sequence[Check], path: Path) -> None:
     table = Table(show_edge=False, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(style="bold", overflow="fold")
-    rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
     cost = figures["cost_per_1000_turns"]
+    spares = f", and {split.spares} booted ahead" if split.spares else ""
     for name, value in (
-        ("desktops", f"{split.num_envs} ({split.num_envs / split.workers:.1f} a rollout GPU)"),
+        ("desktops", f"{split.num_envs} ({split.num_envs / split.workers:.1f} a rollout GPU){spares}"),
         ("GPUs", f"{split.workers} to roll out, {split.trainer} to train"),
-        ("weight sync", split.sync),
-        ("trained turns/min", f"{rate:.1f}"),
+        ("weight sync", f"{split.sync}: {made.reason}"),
+        ("trained turns/min", f"{made.rate:.1f}{_spread(made)}"),
         ("environment utilization", f"{figures['env_utilization']:.1%}"),
         ("GPU utilization (rollout)", f"{figures['gpu_utilization']:.1%}"),
         ("minutes per version", _number(figures["minutes_per_version"])),
         ("staleness, mean (largest)", f"{figures['staleness_mean']:.2f} ({figures['staleness_max']})"),
         ("cost an hour", f"{figures['cost_per_hour']:.2f}"),
-        ("cost of 1,000 trained turns", "–" if cost is None else f"{cost:.2f}"),
+        ("cost of 1,000 trained turns", _number(cost)),
         ("limited by", made.binding),
     ):
         table.add_row(name, value)
@@ -142,6 +175,9 @@ def _show(made: Plan, held: Sequence[Check], path: Path) -> None:
     out.print(_check_table(held))
     out.print()
     out.print(_extra_table(made))
+    out.print()
+    out.print(_search_table(made))
+    out.print(f"figures: {_simulated(made)}", soft_wrap=True, highlight=False)
     out.print(f"configuration: {path}", soft_wrap=True, highlight=False)
     for check in held:
         if check.alarm:
@@ -169,7 +205,30 @@ def _extra_table(made: Plan) -> Table:
         found = _short(extra.figures)
         rate = found["steady_turns_per_minute"] or found["trained_turns_per_minute"]
         costs = (_number(found[name]) for name in ("cost_per_hour", "cost_per_1000_turns"))
-        table.add_row(extra.what, f"{rate:.1f}", f"{extra.gain:+.1%}", *costs)
+        width = "" if extra.half_width is None else f" ± {100.0 * extra.half_width:.1f}"
+        table.add_row(extra.what, f"{rate:.1f}", f"{100.0 * extra.gain:+.1f}{width} %", *costs)
+    return table
+
+
+def _search_table(made: Plan) -> Table:
+    """Return what the search found instead: other ways to change weights with the same split, and other splits."""
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column in ("in the search", "desktops", "GPUs"):
+        table.add_column(column, justify="left" if column == "in the search" else "right")
+    for column in ("trained/min", "against the plan"):
+        table.add_column(column, justify="right")
+
+    def add(split: Split, rate: float) -> None:
+        against = "" if split == made.split else f"{rate / made.searched - 1.0:+.1%}" if made.searched else "–"
+        gpus = f"{split.workers} + {split.trainer}"
+        table.add_row(split.sync, f"{split.num_envs} + {split.spares}", gpus, f"{rate:.1f}", against)
+
+    add(made.split, made.searched)
+    for way in made.ways[1:]:
+        add(replace(made.split, sync=way.sync), way.rate)
+    rest = [(split, rate) for split, rate in made.others if replace(split, sync=made.split.sync) != made.split]
+    for split, rate in rest[:SHOWN]:
+        add(split, rate)
     return table
 
 

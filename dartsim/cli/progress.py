@@ -71,7 +71,6 @@ class Live:
         self._task = progress.add_task(name, total=hours, live="starting its parts", simulated=simulated)
         self._trace: Trace | None = None
         self._shown = 0.0
-        self._alarms = 0
 
     def watch(self, trace: Trace) -> None:
         """Show this trace's figures."""
@@ -79,20 +78,12 @@ class Live:
 
     def __call__(self, now: float) -> None:
         """Move the bar, at most five times a second."""
-        self._tell_alarms()
         real = time.monotonic()
         if real - self._shown < 0.2:
             return
         self._shown = real
         begun = 0.0 if self._trace is None else self._trace.started  # engines may have taken minutes to start
         self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
-
-    def _tell_alarms(self) -> None:
-        """Print the alarms that are new, above the bar."""
-        alarms = [] if self._trace is None else self._trace.alarms[self._alarms :]
-        for alarm in alarms:
-            self._progress.console.print(f"alarm: {alarm.text()}", highlight=False, markup=False, soft_wrap=True)
-        self._alarms += len(alarms)
 
     def step(self, name: str, done: int, total: int) -> None:
         """Show what comes before the run."""

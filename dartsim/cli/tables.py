@@ -15,6 +15,7 @@ SHOWN = (
     "env_utilization",
     "gpu_utilization",
     "gpu_utilization_rollout_phase",
+    "prefix_hit_share",
     "trajectories_per_minute",
     "minutes_per_version",
     "staleness_mean",

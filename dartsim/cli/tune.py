@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import (
@@ -25,9 +25,9 @@ from dartsim.cli.options import (
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.lab.objectives import Objective
-    from dartsim.run.lab.sensitivity import Knob
-    from dartsim.run.lab.study import Asked, Study, Trial
+    from dartsim.run.lab.asked import Asked
+    from dartsim.run.lab.study import Study, Trial
+    from dartsim.run.lab.validation import Validation
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -37,7 +37,9 @@ EXAMPLES = (
     "--objective trained_turns_per_minute --objective cost_per_hour \\\n  --sampler nsga2"
 )
 
-DATABASE, BEST, PAGE = "study.db", "best.toml", "study.html"
+DATABASE, BEST, FRONT, PAGE = "study.db", "best.toml", "front-{}.toml", "study.html"
+DEFAULT = "steady_turns_per_minute"
+"""Counts whole updates: over a window, one update more or less at its ends is worth more than most settings."""
 
 
 class Samplers(StrEnum):
@@ -68,16 +70,25 @@ def tune(
     workload: WorkloadOption = None,
     profile: ProfileOption = None,
     objective: Annotated[
-        list[str] | None, typer.Option(help="Figure to raise (or lower: FIGURE:min); repeatable.", metavar="FIGURE")
+        list[str] | None,
+        typer.Option(
+            help="Figure to raise (or lower: FIGURE:min); repeatable. Default: steady_turns_per_minute.",
+            metavar="FIGURE",
+        ),
     ] = None,
     budget: Annotated[int, typer.Option(min=1, help="Trials in all, those of an earlier part included.")] = 200,
-    max_staleness: Annotated[float | None, typer.Option(help="Largest staleness a solution may show.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Largest cost an hour, in the prices' currency.")] = None,
+    max_staleness: Annotated[float | None, typer.Option(min=0.0, help="Largest staleness a solution may show.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(min=0.0, help="Largest cost an hour, in the prices' currency.")
+    ] = None,
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
     sampler: Annotated[Samplers | None, typer.Option(help="Default: tpe.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the proposals.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations of a trial, seeds from 0; figures are means.")] = 1,
+    fresh_seeds: Annotated[
+        int, typer.Option(min=1, help="Simulations of the best settings at the end, with seeds that no trial had.")
+    ] = 5,
     prune: Annotated[bool, typer.Option(help="Give trials up that fall below the median on their way.")] = True,
     batch: Annotated[int, typer.Option(min=1, help="Trials proposed at a time; at least one for each core.")] = 8,
     overrides: Overrides = None,
@@ -96,11 +107,13 @@ def tune(
     larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
     """
     from dartsim.cli.profiles import load_with_profile
+    from dartsim.cli.tuned import show
     from dartsim.errors import ConfigError
+    from dartsim.run.lab.asked import Asked
     from dartsim.run.lab.objectives import objective as objective_of
     from dartsim.run.lab.prices import Prices
     from dartsim.run.lab.space import read_space
-    from dartsim.run.lab.study import Asked, Study, require_optuna
+    from dartsim.run.lab.study import Study, require_optuna
 
     require_optuna()
     if not space:
@@ -115,7 +128,7 @@ def tune(
             overrides=settings(overrides, hours, None),
         ),
         space=read_space(space),
-        objectives=tuple(objective_of(text) for text in objective or ["trained_turns_per_minute"]),
+        objectives=tuple(objective_of(text) for text in objective or [DEFAULT]),
         seeds=tuple(range(seeds)),
         sampler=(sampler or Samplers.TPE).value,
         seed=seed,
@@ -129,26 +142,38 @@ def tune(
     study = Study(asked, folder / DATABASE)
     errors.print(f"study: {folder} (with --out {folder} it is gone on with)", soft_wrap=True, highlight=False)
     try:
-        knobs = _search(study, asked, budget, processes, ray)
+        held = _search(study, asked, budget, fresh_seeds, processes, ray)
     except KeyboardInterrupt:
         done = len(study.trials())
         errors.print(f"interrupted after {done} trials; the same command with --out {folder} goes on", soft_wrap=True)
         raise typer.Exit(130) from None
-    found = _write(study, asked, knobs, folder)
+    found = _write(study, asked, held, folder)
     if json_file != "-":
-        _show(study, asked, knobs, folder)
+        show(study, held)
+        if study.best() is not None:
+            out.print(f"configuration: {folder / BEST}", soft_wrap=True, highlight=False)
+            out.print(f"page: {(folder / PAGE).resolve().as_uri()}", soft_wrap=True)
+            out.print("simulated: outcomes are drawn, nothing was learned")
     if json_file is not None:
         write_json(found, json_file)
     if study.best() is None:
-        errors.print("no trial kept the bounds: no settings were written", highlight=False)
+        errors.print(f"no trial kept the bounds: no settings were written{_why(study.trials())}", highlight=False)
         raise typer.Exit(1)
 
 
-def _search(study: Study, asked: Asked, budget: int, processes: int | None, ray: str | None) -> list[Knob]:
-    """Run the study and, around its best settings, the sweep of each knob."""
+def _why(trials: Sequence[Trial]) -> str:
+    """Return the most frequent reason why trials were refused, if any was."""
+    reasons = Counter(trial.reason for trial in trials if trial.reason)
+    return "".join(f"; {number} of {len(trials)}: {reason}" for reason, number in reasons.most_common(1))
+
+
+def _search(
+    study: Study, asked: Asked, budget: int, fresh_seeds: int, processes: int | None, ray: str | None
+) -> Validation | None:
+    """Run the study and, with seeds that it has not seen, its best settings and each knob moved from there."""
+    from dartsim.cli.ending import undisturbed
     from dartsim.cli.parallel import Counted, job_bars, runner_for
-    from dartsim.run.lab import Job, as_virtual, changed
-    from dartsim.run.lab.sensitivity import sensitivity
+    from dartsim.run.lab.validation import validate
 
     done = {trial.number for trial in study.trials()}
     with runner_for(processes, ray) as runner, job_bars() as progress:
@@ -157,14 +182,12 @@ def _search(study: Study, asked: Asked, budget: int, processes: int | None, ray:
         def ended(trial: Trial) -> None:
             progress.update(bar, advance=1, live=_live(study))
 
-        study.run(budget, runner, on_trial=ended)
+        study.run(budget, runner, on_trial=ended, undisturbed=undisturbed)
         best = study.best()
         if best is None:
-            return []
-        config = changed(as_virtual(asked.base), best.settings)
-        job = Job(name="best", config=config, seeds=asked.seeds, prices=asked.prices)
-        around = Counted(runner, progress, "around the best")
-        return sensitivity(job, best.settings, asked.space, asked.objectives[0], around)
+            return None
+        counted = Counted(runner, progress, "with fresh seeds")
+        return validate(asked, best.settings, fresh_seeds, counted)
 
 
 def _live(study: Study) -> str:
@@ -175,16 +198,19 @@ def _live(study: Study) -> str:
     return f"best {wanted.figure.replace('_', ' ')} {best.values[0]:.4g} (trial {best.number})"
 
 
-def _write(study: Study, asked: Asked, knobs: Sequence[Knob], folder: Path) -> dict[str, Any]:
+def _write(study: Study, asked: Asked, held: Validation | None, folder: Path) -> dict[str, Any]:
     """Write the best configurations and the page; return all that was found, as plain values."""
+    from dartsim.cli.tuned import as_it_is
     from dartsim.trace.studies import render_study
 
     best, front, trials = study.best(), study.front(), study.trials()
     files: list[str] = []
     if best is not None:
-        files.append(str(_toml(folder / BEST, asked, best)))
+        files.append(str(_toml(folder / BEST, asked, best, held)))
+    for old in folder.glob(FRONT.format("*")):
+        old.unlink()  # of an earlier part of the study, whose front may have been longer
     if len(asked.objectives) > 1:
-        files += [str(_toml(folder / f"front-{place}.toml", asked, trial)) for place, trial in enumerate(front)]
+        files += [str(_toml(folder / FRONT.format(place), asked, trial)) for place, trial in enumerate(front)]
     found = {
         "objectives": [{"figure": wanted.figure, "direction": wanted.direction} for wanted in asked.objectives],
         "space": {dimension.key: dimension.text() for dimension in asked.space},
@@ -193,10 +219,12 @@ def _write(study: Study, asked: Asked, knobs: Sequence[Knob], folder: Path) -> d
             state: sum(trial.state == state for trial in trials) for state in ("finished", "given up", "refused")
         },
         "base": None if not trials else asdict(trials[0]),
+        "as_it_is": as_it_is(asked),
         "best": None if best is None else asdict(best),
         "front": [asdict(trial) for trial in front],
         "importances": study.importances(),
-        "sensitivity": [{**asdict(knob), "worth": knob.worth} for knob in knobs],
+        "validation": None if held is None else {**asdict(held), "knobs": len(held.knobs)},
+        "sensitivity": [] if held is None else [{**asdict(knob), "worth": knob.worth} for knob in held.knobs],
         "trials": [{key: value for key, value in asdict(trial).items() if key != "figures"} for trial in trials],
         "database": str(folder / DATABASE),
         "files": files,
@@ -205,8 +233,9 @@ def _write(study: Study, asked: Asked, knobs: Sequence[Knob], folder: Path) -> d
     return found
 
 
-def _toml(path: Path, asked: Asked, trial: Trial) -> Path:
-    """Write the tuned configuration, whole, with where it comes from."""
+def _toml(path: Path, asked: Asked, trial: Trial, held: Validation | None = None) -> Path:
+    """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
+    from dartsim.cli.tuned import in_words
     from dartsim.config import to_toml
     from dartsim.run.lab import changed
     from dartsim.trace.rundir import write_text
@@ -217,63 +246,8 @@ def _toml(path: Path, asked: Asked, trial: Trial) -> Path:
     )
     lines = [
         f"# Found by `dartsim tune`, trial {trial.number}: simulated {values}.",
+        *(f"# With fresh seeds: {line}." for line in ([] if held is None else in_words(held))),
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
     write_text(path, "\n".join(lines) + "\n\n" + to_toml(tuned))
     return path
-
-
-def _show(study: Study, asked: Asked, knobs: Sequence[Knob], folder: Path) -> None:
-    best, trials = study.best(), study.trials()
-    states = ", ".join(
-        f"{sum(trial.state == state for trial in trials)} {state}" for state in ("finished", "given up", "refused")
-    )
-    out.print(f"{len(trials)} trials: {states}")
-    if best is None:
-        return
-    importances = study.importances()
-    out.print(_best_table(best, trials[0], asked.objectives, knobs, importances))
-    if len(asked.objectives) > 1:
-        out.print()
-        out.print(_front_table(study.front(), asked))
-    out.print(f"configuration: {folder / BEST}", soft_wrap=True, highlight=False)
-    out.print(f"page: {(folder / PAGE).resolve().as_uri()}", soft_wrap=True)
-    out.print("simulated: outcomes are drawn, nothing was learned")
-
-
-def _best_table(
-    best: Trial, base: Trial, objectives: Sequence[Objective], knobs: Sequence[Knob], importances: dict[str, float]
-) -> Table:
-    """Return the best settings with what each is worth; the knob that matters most comes first."""
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column, justify in (("", "left"), ("at first", "right"), ("best", "right"), ("importance", "right")):
-        table.add_column(column, justify="right" if justify == "right" else "left", overflow="fold")
-    table.add_column("moved alone, from the best", overflow="fold")
-    for place, wanted in enumerate(objectives):
-        first = f"{base.values[place]:.4g}" if base.values else "–"
-        table.add_row(wanted.figure.replace("_", " "), first, f"{best.values[place]:.4g}", "", "", style="bold")
-    for knob in knobs:
-        importance = f"{importances[knob.key]:.0%}" if knob.key in importances else "–"
-        moves = ", ".join(
-            f"{_text(moved.value)}: {'–' if moved.change is None else f'{moved.change:+.1%}'}" for moved in knob.moved
-        )
-        table.add_row(knob.key, _text(base.settings.get(knob.key)), _text(knob.best), importance, moves)
-    return table
-
-
-def _front_table(front: Sequence[Trial], asked: Asked) -> Table:
-    table = Table(title="Pareto front", title_justify="left", show_edge=False, pad_edge=False, header_style="bold")
-    for wanted in asked.objectives:
-        table.add_column(wanted.figure.replace("_", " "), justify="right")
-    for dimension in asked.space:
-        table.add_column(dimension.key, justify="right", overflow="fold")
-    for trial in front:
-        table.add_row(
-            *(f"{value:.4g}" for value in trial.values),
-            *(_text(trial.settings.get(dimension.key)) for dimension in asked.space),
-        )
-    return table
-
-
-def _text(value: Any) -> str:
-    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,6 +9,7 @@ from dartsim.curation.groups import GroupRule
 from dartsim.curation.held_out import FilteredOrder, Order, TaskFilter, split_tasks
 from dartsim.curation.manager import DataManager
 from dartsim.curation.pool import SuccessPool
+from dartsim.curation.rules import Rules
 from dartsim.curation.selection import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.curation.staleness import StalenessRule
 from dartsim.curation.store import MemoryStore, TrajectoryState
@@ -37,6 +38,7 @@ __all__ = [
     "Order",
     "Places",
     "Pressure",
+    "Rules",
     "StalenessRule",
     "SuccessPool",
     "TaskFilter",

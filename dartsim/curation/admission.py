@@ -39,7 +39,7 @@ class AdmissionRule:
             gives its place back.
         max_open: Groups whose attempts run (AReaL's C, slime's and verl's concurrency).
         max_ready: Complete groups that wait for an update (slime's done queue, prime-rl's lead).
-        max_waiting: Groups begun that no update has taken (slime's one batch ahead, OpenRLHF's queue).
+        max_waiting: Groups begun that no update has taken (slime's one batch ahead, OpenRLHF's slot).
     """
 
     max_ahead: int | None = None

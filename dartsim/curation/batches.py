@@ -27,9 +27,10 @@ class BatchRule:
         min_groups: Fewest groups of a batch.
         max_groups: Most groups of a batch.
         order: Which come first: ``ready``, those that became ready first (DART, verl; oldest tasks first in its
-            released trainer: ``train_bz_min``, ``train_bz_max``); ``started``, those begun first (AReaL, tinker);
-            ``weights``, those of the oldest weights (NeMo-RL's weight_fifo); ``in_order``, those begun first, and
-            the batch waits for each of them (NeMo-RL's in_order, slime's one-step-off).
+            released trainer: ``train_bz_min``, ``train_bz_max``); ``started``, those begun first (AReaL, tinker,
+            verl's buffer, NeMo-RL's windowed); ``weights``, those of the oldest weights, of these the first begun
+            (NeMo-RL's weight_fifo); ``in_order``, those begun first, and the batch waits for each of them (NeMo-RL's
+            in_order, slime's one-step-off).
         wait_age: No batch while a running group was begun this many versions ago or more (verl's dropless
             replay buffer); None: never wait.
     """
@@ -74,6 +75,5 @@ def _begun(group: Group) -> int:
     return group.id
 
 
-def _weights(group: Group) -> tuple[Version, float, int]:
-    oldest = min((t.oldest_version for t in group.trajectories), default=0)
-    return (oldest, group.ready, group.id)
+def _weights(group: Group) -> tuple[Version, int]:
+    return (min((t.oldest_version for t in group.trajectories), default=0), group.id)

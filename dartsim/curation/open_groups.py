@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dartsim.curation.attempts import AttemptsRule
+from dartsim.curation.batches import Begun
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.held_out import Order
 from dartsim.curation.saved import read_open, save_open
@@ -116,6 +117,20 @@ class OpenGroups:
         """Offer a task once more, before those of the order."""
         self._again.append(task)
 
+    def begun(self, running: Iterable[Attempt], version: Version) -> Iterator[Begun]:
+        """Yield them for rules that look at what still runs.
+
+        Args:
+            running: Attempts that run, of these groups and others.
+            version: The newest published version, for groups of which nothing is left and nothing runs.
+        """
+        begun = {group.id: [t.attempt.version for t in group.usable] for group in self.groups.values()}
+        for attempt in running:
+            if attempt.group in begun:
+                begun[attempt.group].append(attempt.version)
+        for group, versions in begun.items():
+            yield Begun(group, min(versions, default=version))
+
     def check(self, running: Counter[int]) -> None:
         """Check that no group waits for ever.
 
@@ -149,6 +164,7 @@ class OpenGroups:
             "replace": [group.id for group in self._replace],
             "open": [save_open(group) for group in self.groups.values()],
             "again": [task.id for task in self._again],
+            "order": self._order.state(),
         }
 
     def restore(self, saved: Mapping[str, Any], tasks: Mapping[str, Task], found: Mapping[int, Trajectory]) -> None:
@@ -159,6 +175,7 @@ class OpenGroups:
             tasks: The run's tasks, by id; others are not offered again.
             found: The trajectories that are left, by attempt.
         """
+        self._order.restore(saved["order"])
         self._drawn, self._begun = saved["drawn"], saved["groups"]
         self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
         self.groups = {group["id"]: read_open(group, tasks[group["task"]], found) for group in saved["open"]}

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from dartsim.curation.books import Books
 from dartsim.curation.faults import StoreFault
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.manager import DataManager
+from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.sql import SqlStore
 from dartsim.curation.sql.writer import Writer
 from dartsim.curation.staleness import StalenessRule
@@ -84,11 +86,11 @@ def _told_one(old: Any) -> Any:
     return bring_up
 
 
-@_planted(DataManager, "_lease", "a leased group stays eligible and is leased again")
+@_planted(ReadyGroups, "lease", "a leased group stays eligible and is leased again")
 def _double_lease(old: Any) -> Any:
-    def lease(self: DataManager, groups: Any) -> Any:
+    def lease(self: ReadyGroups, groups: Any) -> Any:
         batch = old(self, groups)
-        self._eligible[:0] = groups
+        self.groups[:0] = groups
         return batch
 
     return lease
@@ -149,9 +151,9 @@ def _dropped_exception(old: Any) -> Any:
     return finish
 
 
-@_planted(DataManager, "ahead", "attempts that run do not count against the bound on what is ahead")
+@_planted(Books, "ahead", "attempts that run do not count against the bound on what is ahead")
 def _unbounded_queue(old: Any) -> Any:
-    return property(lambda self: old.fget(self) - self.running)
+    return property(lambda self: old.fget(self) - len(self.running))
 
 
 @_planted(OpenGroup, "complete", "a group is closed before its replacements have ended, and again after")
@@ -315,7 +317,7 @@ def _forgotten_transaction(old: Any) -> Any:
 @_planted(DataManager, "_interrupt", "attempts that ran when the process died are forgotten by the scheduler")
 def _forgotten_attempts(old: Any) -> Any:
     def interrupt(self: DataManager, attempt: Any) -> None:
-        self.admitted -= 1
+        self._books.admitted -= 1
 
     return interrupt
 

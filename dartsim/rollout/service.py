@@ -87,6 +87,10 @@ class PoolSession:
             hot.generated_turns += 1
             hot.prompt_tokens += reply.prompt_tokens
             hot.response_tokens += reply.response_tokens
+            cached = reply.cached_tokens
+            if cached is not None:
+                hot.cached_tokens += cached
+                hot.looked_up_tokens += reply.prompt_tokens
             return reply
 
     def close(self) -> None:

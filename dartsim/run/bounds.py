@@ -16,20 +16,24 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from dartsim.run.models import Models, hosts
+from dartsim.run.supply import supply_bound
 from dartsim.sim import SimEnvironment
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import place
 from dartsim.sim.latency import from_spec
+from dartsim.trace.trace import Snapshot
 
 
-def bounds(found: Models, figures: Mapping[str, Any]) -> dict[str, Any]:
+def bounds(found: Models, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     """Return the bounds on trained turns per minute; none of a run with parts that are real, which no profile binds.
 
-    The mean turns of an update and of a trajectory are taken from the run.
+    The mean turns of an update and of a trajectory, and what the group filter drops, are taken from the run. ``bounds``
+    are those of each part alone, in turns that it makes or takes; the bound on what is trained is ``supply_bound``'s.
 
     Args:
         found: The configuration and what it names.
         figures: The run's figures.
+        snapshots: Of the run, oldest first.
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
     backend = found.config.backend
@@ -41,10 +45,11 @@ def bounds(found: Models, figures: Mapping[str, Any]) -> dict[str, Any]:
         "desktops": desktop_bound(found, turns),
         "engines": engine_bound(found, turns),
     }
-    part = min(by_part, key=lambda name: by_part[name])
+    bound = supply_bound(by_part, snapshots, found.config.run.warmup_share)
+    made_by = min(("desktops", "engines"), key=lambda name: by_part[name])
     return {
-        "bound_trained_turns_per_minute": by_part[part],
-        "bound_by": part,
+        "bound_trained_turns_per_minute": bound,
+        "bound_by": "trainer" if bound >= by_part["trainer"] else made_by,
         "bounds": {name: value for name, value in by_part.items() if value < inf},
     }
 
@@ -59,8 +64,9 @@ def trainer_bound(found: Models, turns_per_update: float) -> float:
 def desktop_bound(found: Models, turns_per_trajectory: float) -> float:
     """Return the turns a minute of desktops whose every request is answered by an engine of its own.
 
-    The engine's part of a turn is its least time alone (``alone_seconds``); queues and syncs are left out. With spare
-    desktops a slot does not wait for a boot or a tear-down. A host makes no more turns than its cores have seconds for.
+    The engine's part of a turn is its least time alone (``alone_seconds``); queues and syncs are left out. Spare
+    desktops take boots and tear-downs off the slots, not off the desktops: those are as many, and each attempt still
+    has a boot. A host makes no more turns than its cores have seconds for.
     """
     answer = alone_seconds(found, turns_per_trajectory)
     places = sites(found)
@@ -80,14 +86,14 @@ def desktop_rate(found: Models, places: Sequence[Site], turns: float, answer_sec
     """
     seconds, rate = core_seconds(found, turns), 0.0
     for cores, num_hosts, num_desktops in places:
-        slot = slot_seconds(found, turns, answer_seconds, cores)
+        cycle = desktop_seconds(found, turns, answer_seconds, cores)
         most = num_hosts * cores / seconds if seconds > 0.0 else inf
-        rate += min(num_desktops / slot if slot > 0.0 else inf, most)
+        rate += min(num_desktops / cycle if cycle > 0.0 else inf, most)
     return rate
 
 
-def slot_seconds(found: Models, turns: float, answer_seconds: float, cores: float) -> float:
-    """Return the seconds of a slot for each turn, everything around its attempts included.
+def desktop_seconds(found: Models, turns: float, answer_seconds: float, cores: float) -> float:
+    """Return the seconds of a desktop for each turn, everything around its attempts included.
 
     Args:
         found: The configuration and what it names.
@@ -95,15 +101,26 @@ def slot_seconds(found: Models, turns: float, answer_seconds: float, cores: floa
         answer_seconds: Until an engine has answered, without the way there and back.
         cores: Of the desktop's host; what wants more of them than there are takes longer.
     """
-    config, timing = found.config, found.timing
+    timing = found.timing
     slow_boot, slow_step = (max(1.0, wanted / cores) for wanted in (timing.boot_cores, timing.step_cores))
     boots = timing.start.mean + timing.boot.mean
     around = around_seconds(found) + (slow_boot - 1.0) * (boots + timing.setup.mean)
-    if config.rollout.warm_envs:
-        around -= slow_boot * boots + timing.teardown.mean
     around += (slow_step - 1.0) * timing.evaluate.mean
-    way = config.cluster.engine.overhead_seconds + config.cluster.engine.control_seconds
+    engine = found.config.cluster.engine
+    way = engine.overhead_seconds + engine.control_seconds
     return slow_step * timing.step.mean + way + answer_seconds + around / turns
+
+
+def slot_seconds(found: Models, turns: float, answer_seconds: float, cores: float) -> float:
+    """Return the seconds of a slot for each turn: those of a desktop, less what spares take off it.
+
+    Takes what ``desktop_seconds`` takes.
+    """
+    seconds, timing = desktop_seconds(found, turns, answer_seconds, cores), found.timing
+    if not found.config.rollout.warm_envs:
+        return seconds
+    slow_boot = max(1.0, timing.boot_cores / cores)
+    return seconds - (slow_boot * (timing.start.mean + timing.boot.mean) + timing.teardown.mean) / turns
 
 
 def around_seconds(found: Models) -> float:

@@ -7,15 +7,17 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from dartsim.run.finished import BY_LENGTH
+from dartsim.trace.bias import BY_LENGTH, JUDGED, ByClass, ClassShare, judged, least, pooled
 
 FIGURES = (
     "trained_turns_per_minute",
+    "signal_turns_per_minute",
     "admitted_turns_per_minute",
     "generated_turns_per_minute",
     "bound_trained_turns_per_minute",
     "env_utilization",
     "gpu_utilization",
+    "prefix_hit_share",
     "staleness_mean",
     "staleness_max",
     "wasted_share",
@@ -24,7 +26,6 @@ FIGURES = (
     "desktop_hours_per_1000_turns",
     "gpu_hours_per_1000_turns",
     "long_tasks_ratio",
-    "least_class_ratio",
 )
 """One number each, for which there is a mean over seeds."""
 
@@ -40,7 +41,8 @@ def compared(
     ``hours_to_updates`` is when update number ``updates`` was finished; ``desktop_hours_per_1000_turns`` and
     ``gpu_hours_per_1000_turns`` what was provisioned (desktops, rollout GPUs) for a thousand trained turns;
     ``long_tasks_ratio`` the share of the longest third of tasks among trained trajectories, over their share among
-    attempts; ``least_class_ratio`` the smallest such ratio of any third by length.
+    attempts. Of each class of tasks (``classes``) and of the one that is trained least by length, difficulty and domain
+    (``least_ratio_by_…``) the share is over that of what the group filter leaves (``dartsim.trace.bias``).
 
     Args:
         summary: As written to ``summary.json``, with ``config``.
@@ -50,7 +52,8 @@ def compared(
     rollout = summary["config"]["rollout"]
     per_minute = summary["trained_turns_per_minute"]
     hours_per_1000 = 1000.0 / per_minute / 60.0 if per_minute else None
-    ratios = class_ratios(summary.get("bias", {}).get(BY_LENGTH, {}))
+    bias = summary.get("bias", {})
+    ratios, classes = class_ratios(bias.get(BY_LENGTH, {})), judged(bias)
     reached = updates is not None and 1 <= updates <= len(update_hours)
     desktops = rollout["num_envs"] + rollout["warm_envs"]
     found = {
@@ -59,17 +62,46 @@ def compared(
         "desktop_hours_per_1000_turns": None if hours_per_1000 is None else desktops * hours_per_1000,
         "gpu_hours_per_1000_turns": None if hours_per_1000 is None else rollout["num_workers"] * hours_per_1000,
         "long_tasks_ratio": ratios.get("long"),
-        "least_class_ratio": min(ratios.values(), default=None),
     }
     return {
         **{name: found.get(name) for name in FIGURES},
+        **{f"least_ratio_by_{name}": least_ratio(classes.get(name, {})) for name in JUDGED},
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
-        "bias": summary.get("bias", {}),
+        "bias": bias,
+        "classes": {name: {label: share.told() for label, share in shares.items()} for name, shares in classes.items()},
     }
 
 
-def class_ratios(table: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+def least_ratio(shares: Mapping[str, ClassShare]) -> float | None:
+    """Return the ratio of the class that is trained least; None if there is none."""
+    return shares[least(shares)].ratio if shares else None
+
+
+def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return who is trained least, and who is starved, by the counts of all runs together.
+
+    A least ratio has no useful mean over runs: of classes that are all treated alike one is least by chance, and more
+    so the fewer groups a run has.
+
+    Args:
+        runs: What ``compared`` returned.
+
+    Returns:
+        ``least_classes``: by name of the classification, its class with all that is known of it. ``starved_classes``:
+        a list of the same, with ``by``, the name; None if nobody counted what the group filter did.
+    """
+    found = judged(pooled([run["bias"] for run in runs]))
+    every = [
+        {"by": name, "class": label, **share.told()} for name, own in found.items() for label, share in own.items()
+    ]
+    return {
+        "least_classes": {name: {"class": least(own), **own[least(own)].told()} for name, own in found.items()},
+        "starved_classes": [share for share in every if share["starved"]] if found else None,
+    }
+
+
+def class_ratios(table: ByClass) -> dict[str, float]:
     """Return, for each label, its share of trained trajectories over its share of attempts."""
     offered = sum(row["offered"] for row in table.values())
     trained = sum(row["trained"] for row in table.values())
@@ -102,5 +134,11 @@ def half_width(values: Sequence[float]) -> float | None:
     number = len(values)
     if number < 2:
         return None
-    quantile = _T95[number - 2] if number - 2 < len(_T95) else 1.96 + 2.4 / (number - 1)
-    return quantile * stdev(values) / sqrt(number)
+    return _t95(number - 1) * stdev(values) / sqrt(number)
+
+
+def _t95(freedom: int) -> float:
+    """Return Student's t, two-sided 95 %: from the table, else by its series in 1 / freedom (off by less than 1e-4)."""
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    return 1.96 + 2.3723 / freedom + 2.8225 / freedom**2 + 2.5556 / freedom**3

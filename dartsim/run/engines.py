@@ -39,8 +39,15 @@ ENTROPY_TOKENS = 20
 
 
 @asynccontextmanager
-async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[VllmWorker]]:
+async def vllm_workers(
+    found: Models, learning: Learning, on_step: Callable[[str, int, int], None] | None = None
+) -> AsyncIterator[list[VllmWorker]]:
     """Start the configured engines, or attach to them, give them the model's weights, and stop ours at the end.
+
+    Args:
+        found: The configuration.
+        learning: The model.
+        on_step: Told "engines", how many are there and how many there will be: a start takes minutes.
 
     Raises:
         ConfigError: If there is no interpreter with vLLM, or more workers than addresses.
@@ -79,11 +86,21 @@ async def vllm_workers(found: Models, learning: Learning) -> AsyncIterator[list[
                 for index, engine in enumerate(engines)
             ]
 
+            there = 0
+
+            def tell() -> None:
+                if on_step is not None:
+                    on_step("engines", there, len(workers))
+
             async def begin(worker: VllmWorker) -> None:
+                nonlocal there
                 await worker.start()
                 if isinstance(worker.engine, AttachedEngine):
                     await worker.load(weights, SyncMode.DRAIN)
+                there += 1
+                tell()
 
+            tell()
             await stack.enter_async_context(started(workers, at_once=config.vllm.concurrent_starts, begin=begin))
             yield workers
 

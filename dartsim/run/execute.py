@@ -72,7 +72,15 @@ def execute(
     trained = learned(found, path, on_step)  # refuses what it cannot use before there is a folder
     with held(path):
         refuse_used(path, ours=True)  # again: whoever held it meanwhile may have run
-        return begin(found, path, trained, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+        return begin(
+            found,
+            path,
+            trained,
+            on_start=on_start,
+            on_advance=on_advance,
+            on_step=on_step,
+            every_seconds=every_seconds,
+        )
 
 
 def begin(
@@ -82,6 +90,7 @@ def begin(
     *,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
+    on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
 ) -> tuple[RunDir, Finished]:
     """Begin a run in a folder that this process holds, and in which nothing has happened; otherwise as ``execute``.
@@ -92,6 +101,7 @@ def begin(
         trained: The run's model; None for the surrogate policy.
         on_start: As for ``execute``, as are the others.
         on_advance: Likewise.
+        on_step: Likewise.
         every_seconds: Likewise.
     """
     claim(path)
@@ -104,7 +114,7 @@ def begin(
         if isinstance(store, SqlStore):
             store.save({FIRST: first})
         parts = Parts(found, path, store, trained, first=first)
-        return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+        return run_parts(parts, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,7 @@ def run_parts(
     *,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
+    on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
 ) -> tuple[RunDir, Finished]:
     """Run what was put together, and write its folder; arguments as ``execute``."""
@@ -164,7 +175,7 @@ def run_parts(
         if config.backend.virtual:
             result = run_simulation(found, **options, every_seconds=every_seconds)
         else:
-            result = run_realtime(found, **options, folder=path)
+            result = run_realtime(found, **options, on_step=on_step, folder=path)
         watch.interrupted = result.interrupted
         result = replace(result, alarm=watch.ended_by)
     return write_results(parts, result, samples), result
@@ -192,7 +203,12 @@ def write_results(parts: Parts, result: Finished, samples: Samples | None) -> Ru
         result.trace,
         config=config.model_dump(mode="json"),
         config_toml=to_toml(config),
-        summary={**result.figures, "bias": result.bias, **bounds(found, result.figures), **more},
+        summary={
+            **result.figures,
+            "bias": result.bias,
+            **bounds(found, result.figures, result.trace.snapshots),
+            **more,
+        },
         meta=meta(config, result),
     )
     # Imported here: the page needs jinja2 and plotly, which nothing else of a run does.

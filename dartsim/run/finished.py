@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dartsim.run.models import Models
+from dartsim.run.usable import one_task
 from dartsim.trace import Trace
+from dartsim.trace.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
 from dartsim.trace.figures import summary
 from dartsim.trace.series import by_label
 
@@ -18,7 +21,7 @@ class Finished:
     Attributes:
         trace: Its measurements, closed.
         figures: ``dartsim.trace.figures.summary`` of it.
-        bias: Attempts offered and trajectories trained, by labels of their task.
+        bias: Attempts offered and what became of them, by classes of their tasks.
         interrupted: Whether it was stopped before its time.
         event_hash: Of everything that happened, in order; None in real time, which is never the same twice.
         num_events: How much that was; None in real time.
@@ -27,7 +30,7 @@ class Finished:
 
     trace: Trace
     figures: dict[str, Any]
-    bias: dict[str, dict[str, dict[str, int]]]
+    bias: dict[str, dict[str, dict[str, float]]]
     interrupted: bool
     event_hash: str | None
     num_events: int | None
@@ -50,8 +53,47 @@ def finished(
     )
 
 
-BY_LENGTH = "by task length"
-"""Which third of the tasks by length: ``short``, ``middle``, ``long``."""
+def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, float]]]:
+    """Count, by class of task, what was offered and what became of it (``dartsim.trace.bias``)."""
+    counts: dict[str, Mapping[str, float]] = {
+        "offered": trace.offered,
+        "judged": trace.judged,
+        "kept": trace.kept,
+        "trained": trace.trained,
+        "trained_groups": trace.trained_groups,
+    }
+    if _rates_known(found) and not found.config.curation.pool.enabled:
+        counts["expected"] = _expected(found, trace.offered)
+    return {name: by_label(counts, labels) for name, labels in classes(found).items()}
+
+
+def classes(found: Models) -> dict[str, dict[str, str]]:
+    """Return the class of each task, by classification; only those that the tasks have."""
+    by_name: dict[str, dict[str, str]] = {}
+    domains = {task.id: task.domain for task in found.tasks}
+    if len(set(domains.values())) > 1:
+        by_name[BY_DOMAIN] = domains
+    if _rates_known(found):
+        rates = {task.id: found.difficulties[task.id].success_rate for task in found.tasks}
+        by_name[BY_RATE] = {task: _tenth(rate) for task, rate in rates.items()}
+        by_name[BY_DIFFICULTY] = {task: difficulty(rate) for task, rate in rates.items()}
+        by_name[BY_LENGTH] = _thirds(found)
+    return by_name
+
+
+def difficulty(rate: float) -> str:
+    """Return how hard a task of this success rate is."""
+    return "hard" if rate < HARD else "easy" if rate > EASY else "middle"
+
+
+def _rates_known(found: Models) -> bool:
+    """Whether attempts are drawn by success rates and length factors: not a model's, nor a recorded run's."""
+    return bool(found.difficulties) and found.outcomes is None
+
+
+def _tenth(rate: float) -> str:
+    tenth = min(9, int(rate * 10))
+    return f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}"
 
 
 def _thirds(found: Models) -> dict[str, str]:
@@ -61,13 +103,13 @@ def _thirds(found: Models) -> dict[str, str]:
     return {task.id: names[3 * place // len(order)] for place, task in enumerate(order)}
 
 
-def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, int]]]:
-    """Count attempts offered and trajectories trained, by domain, success rate and length of their task."""
-    counts = {"offered": trace.offered, "trained": trace.trained}
-    domains = {task.id: task.domain for task in found.tasks}
-    if not found.difficulties:
-        return {"by domain": by_label(counts, domains)}
-    tenths = {task.id: min(9, int(found.difficulties[task.id].success_rate * 10)) for task in found.tasks}
-    deciles = {task: f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}" for task, tenth in tenths.items()}
-    by_decile = {"by task success rate": by_label(counts, deciles), BY_LENGTH: by_label(counts, _thirds(found))}
-    return by_decile if len(set(domains.values())) == 1 else {"by domain": by_label(counts, domains), **by_decile}
+def _expected(found: Models, offered: Mapping[str, int]) -> dict[str, float]:
+    """Return the trajectories of each task that the group filter keeps on average, by closed form.
+
+    There is none of a pool of stored successes: it saves groups only of tasks of which it has one.
+    """
+    known = found.difficulties
+    return {
+        task: number * one_task(found, known[task].success_rate, known[task].length_factor).kept
+        for task, number in offered.items()
+    }

@@ -20,7 +20,7 @@ import tomli_w
 
 from dartsim.config import Config
 from dartsim.errors import ConfigError
-from dartsim.run.timings import TIMINGS
+from dartsim.run.timings import CUT, OLDER, TIMINGS
 from dartsim.sim.drift import fit_memory
 from dartsim.sim.fitting import Line, fit_line, fit_quantiles
 from dartsim.sim.outcomes import Outcomes, Recorded
@@ -87,7 +87,7 @@ class Measured:
 
 
 def read_timings(folder: Path) -> list[Entry]:
-    """Return the timings of a run, in order. A last line that was cut off is left out.
+    """Return the timings of a run, in order, as far as they are kept. A last line that was cut off is left out.
 
     Args:
         folder: The run's, or the file itself.
@@ -96,8 +96,11 @@ def read_timings(folder: Path) -> list[Entry]:
         ConfigError: If there are none, or a line is not what it should be.
     """
     path = folder if folder.suffix == ".jsonl" else folder / TIMINGS
+    older = path.with_name(OLDER)
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if path.name == TIMINGS and older.is_file():
+            lines = [*older.read_text(encoding="utf-8").splitlines(keepends=True), *lines]
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}); only a run by the machine's clock writes it, such as "
@@ -134,6 +137,9 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
     found = Found(entries, first + config.run.warmup_share * (last - first))
     settings: Tree = {}
     notes: list[str] = []
+    since = max((entry["since"] for entry in entries if entry["what"] == CUT), default=None)
+    if since is not None:
+        notes.append(f"Of a run as long as this the newest timings are kept: those from its second {since:,.0f} on.")
     for part in (_desktops, _workers, _learner, _faults):
         settings = {**settings, **part(config, found, notes)}
     return Measured(found.rows(), {"cluster": settings}, notes)
@@ -201,8 +207,8 @@ class Found:
         return sum(bool(entry.get("failed")) for entry in those) / len(those) if those else 0.0
 
     def rows(self) -> list[Row]:
-        """Return a row for everything but the event loop, whose entries are shares of time."""
-        return [self._row(what) for what in sorted(self._by_what) if what != "loop/busy" and self.of(what)]
+        """Return a row for everything that took time; entries of the event loop are shares of it."""
+        return [self._row(what) for what in sorted(self._by_what) if what not in ("loop/busy", CUT) and self.of(what)]
 
     def _row(self, what: str) -> Row:
         entries = self.of(what)

@@ -76,6 +76,7 @@ def run_realtime(
     folder: Path | None = None,
     on_start: Callable[[Trace], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
+    on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 0.2,
 ) -> Finished:
     """Run a configuration by the machine's clock.
@@ -88,6 +89,7 @@ def run_realtime(
         folder: Where the run's timings are written; None writes none.
         on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
         on_advance: Called with the run's time now and then; for a progress bar.
+        on_step: Given the name, the steps done and the steps to do of what comes before: engines take minutes to start.
         every_seconds: Seconds between two such calls.
     """
     traces: list[Trace] = []
@@ -104,7 +106,8 @@ def run_realtime(
             if timings is not None and isinstance(loop, RunLoop):
                 watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")
                 stack.callback(watching.cancel)
-            system = await RealParts(found, learning, stack, timings, origin).assemble(store or MemoryStore())
+            parts = RealParts(found, learning, stack, timings, origin, on_step)
+            system = await parts.assemble(store or MemoryStore())
             traces.append(system.trace)
             if timings is not None:
                 system.trace.watchers.append(timings.attempt)
@@ -145,6 +148,7 @@ class RealParts:
         stack: AsyncExitStack,
         timings: Timings | None = None,
         origin: Origin | None = None,
+        on_step: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._found = found
         self._config: Config = found.config
@@ -152,6 +156,7 @@ class RealParts:
         self._stack = stack
         self._timings = timings
         self._origin = origin
+        self._on_step = on_step
         self._streams = Streams(found.config.run.seed, life=1 if origin is None else origin.life)
         self._version = 0 if origin is None else origin.recovered.version
 
@@ -236,7 +241,7 @@ class RealParts:
             return local
         from dartsim.run.engines import vllm_workers
 
-        return await self._stack.enter_async_context(vllm_workers(self._found, learning))
+        return await self._stack.enter_async_context(vllm_workers(self._found, learning, self._on_step))
 
     def _learner(self) -> Learner:
         found = self._trainer()

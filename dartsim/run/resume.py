@@ -95,15 +95,26 @@ def _resume(
             if origin is not None:
                 origin = replace(origin, longer=longer)
                 write_text(path / CONFIG, to_toml(config))
-                trained = learned(found, path, on_step, restore=origin.recovered.checkpoint)
+                # Before the model is read, which takes minutes: a life that is killed meanwhile was one as well.
                 store.save({LIVES: [*origin.lives, origin.told()]})
+                trained = learned(found, path, on_step, restore=origin.recovered.checkpoint)
                 parts = Parts(found, path, store, trained, first=origin.first, origin=origin)
-                return run_parts(parts, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+                return run_parts(
+                    parts, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds
+                )
             store.clear()
         # The configuration stays where it is: a model's warm start takes minutes, and may be killed.
         (path / SUMMARY).unlink(missing_ok=True)
         trained = learned(found, path, on_step)
-        return begin(found, path, trained, on_start=on_start, on_advance=on_advance, every_seconds=every_seconds)
+        return begin(
+            found,
+            path,
+            trained,
+            on_start=on_start,
+            on_advance=on_advance,
+            on_step=on_step,
+            every_seconds=every_seconds,
+        )
 
 
 def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:

@@ -24,6 +24,7 @@ from dartsim.curation import (
     FurtherRule,
     GroupRule,
     Order,
+    Rules,
     StalenessRule,
     SuccessPool,
     TaskFilter,
@@ -52,7 +53,7 @@ from dartsim.rollout import (
 )
 from dartsim.run.origin import Origin
 from dartsim.run.words import SystemWords
-from dartsim.trace import Trace
+from dartsim.trace import Trace, TrainerState
 from dartsim.trace.trace import HELD_OUT, UpdateRecord
 from dartsim.trainer import RetryRule, Trainer
 from dartsim.types import Task, Weights
@@ -133,6 +134,8 @@ class System:
             wait_for_sync=config.trainer.wait_for_sync,
             publish_every=config.trainer.publish_every,
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
+            # A batch that weights wait for is the one that the trainer needs next, published or not.
+            held=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
             retry=RetryRule(
                 first_seconds=config.trainer.retry_seconds,
                 longest_seconds=config.trainer.retry_longest_seconds,
@@ -244,11 +247,10 @@ def _data_manager(
     task_filter = _task_filter(config)
     if task_filter is not None:
         order = FilteredOrder(order, task_filter, num_tasks=len(tasks))
-    return DataManager(
+    rules = Rules(
         order=order,
-        task_filter=task_filter,
-        pool=successes,
         attempts=_attempts_rule(config),
+        turn_limits=_turn_limits(config),
         group_rule=GroupRule(
             min_size=groups.min_size,
             drop_all_failed=groups.drop_all_failed,
@@ -263,10 +265,8 @@ def _data_manager(
             wait_age=curation.batch.wait_age,
         ),
         staleness=StalenessRule(bound=staleness.bound, measured_by=staleness.measured_by),
-        units=Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most),
-        store=store,
-        trace=trace,
-        turn_limits=_turn_limits(config),
+        pool=successes,
+        task_filter=task_filter,
         max_ahead=curation.max_ahead,
         admission=_admission(config),
         concurrency=None if caches is None else _concurrency(config, caches),
@@ -276,8 +276,9 @@ def _data_manager(
         publish_wait=config.trainer.publish_wait,
         max_replacements=curation.attempts.max_replacements,
         further=FurtherRule(most=curation.attempts.further),
-        seed=streams.seed_of("curation/attempts"),
     )
+    units = Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most)
+    return DataManager(rules, units=units, store=store, trace=trace, seed=streams.seed_of("curation/attempts"))
 
 
 def _admission(config: Config) -> AdmissionRule:

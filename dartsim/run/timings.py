@@ -7,15 +7,69 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
 
-TIMINGS = "timings.jsonl"
-"""File of a run's folder."""
+TIMINGS, OLDER = "timings.jsonl", "timings.old.jsonl"
+"""Files of a run's folder: the newest lines, and the ones just before them."""
+PART_BYTES = 32 * 2**20
+"""Most that each of them takes: at 4,000 turns a minute about twelve minutes each."""
+CUT = "cut"
+"""What the first line of the newer file is, once lines were let go."""
+
+
+class Lines(Protocol):
+    """Where lines are written."""
+
+    def write(self, line: str, /) -> Any:
+        """Write one, with its end."""
+        ...
+
+
+class Newest:
+    """A file of lines that keeps the newest: the last stretch of a run as a whole, and nothing before it.
+
+    A sample would not do, because who reads timings asks what went on at the same time. Once the file has
+    ``PART_BYTES`` it takes the place of ``OLDER``, and another one is begun; so one to two times as many are kept. If
+    lines were let go by that, the new file's first line is a ``cut``, whose ``since`` says from which second of the
+    run on every line is there.
+
+    Args:
+        path: The file; what is there is kept.
+        part_bytes: Most that it takes.
+    """
+
+    def __init__(self, path: Path, part_bytes: int = PART_BYTES) -> None:
+        self._path = path
+        self._most = part_bytes
+        self._file = path.open("a", encoding="utf-8")
+        self._bytes = path.stat().st_size
+
+    def write(self, line: str) -> None:
+        """Write a line of ASCII, with its end."""
+        if self._bytes and self._bytes + len(line) > self._most:
+            self._begin_another(json.loads(line)["at"])
+        self._file.write(line)
+        self._bytes += len(line)
+
+    def close(self) -> None:
+        """Write what is pending."""
+        self._file.close()
+
+    def _begin_another(self, now: float) -> None:
+        self._file.close()
+        older = self._path.with_name(OLDER)
+        lost = older.is_file()
+        self._path.replace(older)
+        self._file, self._bytes = self._path.open("w", encoding="utf-8"), 0
+        if lost:
+            with older.open(encoding="utf-8") as kept:
+                since = json.loads(kept.readline())["at"]
+            self.write(json.dumps({"at": now, "what": CUT, "seconds": 0.0, "since": since}) + "\n")
 
 
 class Timings:
@@ -39,7 +93,7 @@ class Timings:
     raised has ``failed``, one that was cancelled ``cancelled``.
     """
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: Lines) -> None:
         self._file = file
         self._busy: Counter[str] = Counter()
 
@@ -48,10 +102,13 @@ class Timings:
     def open(cls, folder: Path, *, goes_on: bool = False) -> Iterator[Timings]:
         """Write into a run's folder; behind what its earlier lives wrote there if it goes on."""
         path = folder / TIMINGS
-        if goes_on and path.is_file():
+        if not goes_on:
+            for old in (path, folder / OLDER):
+                old.unlink(missing_ok=True)
+        elif path.is_file():
             whole = path.read_bytes().rfind(b"\n") + 1  # a crash may have cut a line off
             os.truncate(path, whole)
-        with path.open("a" if goes_on else "w", encoding="utf-8") as file:
+        with closing(Newest(path)) as file:
             yield cls(file)
 
     def desktop(self, slot: int, what: str, seconds: float) -> None:

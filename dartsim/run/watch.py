@@ -111,7 +111,7 @@ class Watch:
         self._looked = now
         new = alarms.look(now + trace.started)
         for alarm in new:
-            logger.warning("%s", alarm.text())
+            logger.warning("alarm: %s", alarm.text())
         if new or now - self._written >= self._write_spacing:
             self._written = now
             self._parts = {"as_of_seconds": round(now, 3), "parts": [part.plain() for part in parts(trace)]}

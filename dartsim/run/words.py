@@ -93,12 +93,13 @@ class SystemWords:
     def trainer(self, index: int) -> str:
         """Say what the trainer does, or what its next batch lacks."""
         state = self._trace.trainer.tracks[0].state
-        if state == TrainerState.WAIT_DATA:
-            return self._data.waits().batch()
+        if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
+            waits = self._data.waits()
+            return waits.publication() if self._data.holds_publication else waits.batch()
         if state == TrainerState.DOWN:
             return f"{self._trainer.failures} failed in a row; {self._trainer.doing} goes back"
         if state == TrainerState.WAIT_SYNC:
-            return self._data.waits().publication() if self._data.holds_publication else self._behind()
+            return self._behind()
         return self._trainer.doing if state == TrainerState.TRAINING else ""
 
     def _behind(self) -> str:

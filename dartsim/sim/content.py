@@ -65,12 +65,13 @@ class ContentWorker(SimWorker):
         if self.engine.atomic:
             self._written.clear()  # what still waits is computed by the weights that its batch finds
 
-    def _reply(self, request: Request, version: Version, prompt_tokens: int, tokens: int) -> Reply:
+    def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
         key = (request.attempt.id, request.turn)
         if key not in self._written:
             self._compute()
         content, made_by = self._written[key]
-        return Reply(content.action, made_by, made_by, self.index, prompt_tokens, len(content.tokens), *content[1:])
+        said = len(content.tokens)
+        return Reply(content.action, made_by, made_by, self.index, prompt, said, *content[1:], cached)
 
     def _compute(self) -> None:
         """Compute everything in flight that is not computed yet."""

@@ -107,6 +107,8 @@ class SimWorker:
         self._load_fails = load_fails
         self.spoils_load: Callable[[], bool] | None = None
         """Asked at the end of a load: whether it failed for a reason that lies outside."""
+        self._has_prefixes = isinstance(engine, FluidEngine)
+        """Whether it is known what an engine finds of a prompt: one that was measured from outside does not say."""
         self._cache: PrefixCache | None = None
         if prefix_cache and isinstance(engine, FluidEngine):
             mean_context = prompts.cold[min(prompts.max_images, self._last)].tokens
@@ -131,14 +133,16 @@ class SimWorker:
             raise
         finally:
             if self._again:
-                self._again.pop(future, None)
+                job = self._again.pop(future, job)
         if self.engine.atomic:
             version = self.version
-        return self._reply(request, version, prompt.tokens, tokens)
+        cached = job.cached_tokens if self._has_prefixes else None
+        return self._reply(request, version, prompt.tokens, tokens, cached)
 
-    def _reply(self, request: Request, version: Version, prompt_tokens: int, tokens: int) -> Reply:
+    def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
         """Return what is said once the latency has passed; ``version`` is that of the request's beginning."""
-        return Reply(self._policy.act(request), self.version, version, self.index, prompt_tokens, tokens)
+        action = self._policy.act(request)
+        return Reply(action, self.version, version, self.index, prompt, tokens, None, None, None, cached)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dartsim.trace.bias import ByClass, ordered, usable
 from dartsim.trace.idle import AT_WORK, WORK
 from dartsim.trace.series import rolling
-from dartsim.trace.styles import FIGURES, POPULATIONS, RUN_COLORS, STATES
+from dartsim.trace.styles import POPULATIONS, RUN_COLORS, STATES
 
 Chart = dict[str, Any]
 Named = Sequence[tuple[str, Mapping[str, Any]]]
 """Runs by what they are called: their summary or their series."""
 
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""Of lines, where there are more runs than colours."""
 SHARES = {"desktops": "desktop_shares", "workers": "worker_shares", "trainer": "trainer_shares"}
 BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
@@ -34,15 +37,14 @@ CAUSE_COLORS: Mapping[str, str] = {
     "admission limit": "#e69f00",
     "update": "#7a5cc9",
     "weight sync": "#d55e00",
+    "publication": "#f0a5a0",
     "failed starts": "#a05a2c",
     "spare": "#44aa99",
     "fault": "#882255",
     "not provisioned": "#9aa5b1",
 }
 """Colour of every cause of ``dartsim.trace.idle``, in drawing order; states of the same meaning look the same."""
-LENGTHS = ("short", "middle", "long")
-"""Labels with an order of their own."""
-ENDING_COLOR, DROP_COLOR, STALE_COLOR, PUBLISHED_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9", "#e69f00"
+ENDING_COLOR, DROP_COLOR, STALE_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9"
 
 
 def _chart(data: list[dict[str, Any]], height: int, **layout: Any) -> Chart:
@@ -53,12 +55,12 @@ def _axis(title: str = "", **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **more}
 
 
-chart, axis = _chart, _axis
-"""What the charts of other pages are made of."""
-
-
 def _floats(values: Iterable[float]) -> list[float]:
     return [round(float(value), 4) for value in values]
+
+
+chart, axis, floats = _chart, _axis, _floats
+"""What the charts of other pages are made of."""
 
 
 def in_minutes(chart: Chart) -> Chart:
@@ -260,19 +262,23 @@ def counted(counts: Mapping[str, int], color: str, what: str) -> Chart:
     )
 
 
-def bias(groups: Mapping[str, Mapping[str, int]]) -> Chart:
-    """Each label's share of the offered and of the trained trajectories."""
-    labels = sorted(groups, key=LENGTHS.index) if set(groups) <= set(LENGTHS) else list(groups)
+def bias(table: ByClass) -> Chart:
+    """Each label's share of what was offered, of what the group filter leaves of it, and of what was trained."""
+    labels = ordered(table)
+    offered, trained = ({label: table[label].get(key, 0) for label in labels} for key in ("offered", "trained"))
+    bars = [("offered", offered, MUTED), ("left by the filter", usable(table), TEAL), ("trained", trained, PURPLE)]
     data = []
-    for key, name, color in (("offered", "offered", MUTED), ("trained", "trained", PURPLE)):
-        total = sum(groups[label].get(key, 0) for label in labels) or 1
+    for name, counts, color in bars:
+        if not counts:
+            continue  # an older run, which did not count what the filter did
+        total = sum(counts.values()) or 1
         data.append(
             {
                 "type": "bar",
                 "name": name,
                 "x": labels,
-                "y": _floats(100.0 * groups[label].get(key, 0) / total for label in labels),
-                "customdata": [groups[label].get(key, 0) for label in labels],
+                "y": _floats(100.0 * counts[label] / total for label in labels),
+                "customdata": [round(counts[label]) for label in labels],
                 "marker": {"color": color},
                 "hovertemplate": f"%{{y:.1f}} % of {name} (%{{customdata:,}})",
             }
@@ -307,51 +313,6 @@ def run_colors(num_runs: int) -> list[str]:
     return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(num_runs)]
 
 
-def efficiency(figure: str, summaries: Named, published: Sequence[float | None]) -> Chart:
-    """One figure of every run as bars, with the published values as diamonds."""
-    style = FIGURES[figure]
-    scale = 100.0 if style.unit == "%" else 1.0
-    values = [(summary.get(figure) or 0.0) * scale for _, summary in summaries]
-    given = [(index, value * scale) for index, value in enumerate(published) if value is not None]
-    names = [name for name, _ in summaries]
-    positions = list(range(len(names)))
-    bars = {
-        "type": "bar",
-        "x": positions,
-        "y": _floats(values),
-        "text": [f"{value:.{style.decimals}f}" for value in values],
-        "textposition": "outside",
-        "textfont": {"size": 15},
-        "cliponaxis": False,
-        "marker": {"color": run_colors(len(names))},
-        "width": 0.52,
-        "customdata": names,
-        "hovertemplate": f"<b>%{{customdata}}</b><br>measured here %{{y:.2f}} {style.unit}<extra></extra>",
-    }
-    # Beside the bars, where neither hides the other.
-    diamonds = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [index + 0.37 for index, _ in given],
-        "y": _floats(value for _, value in given),
-        "text": [f"{value:.{style.decimals}f}" for _, value in given],
-        "textposition": "top center",
-        "cliponaxis": False,
-        "marker": {"symbol": "diamond", "size": 12, "color": PUBLISHED_COLOR},
-        "customdata": [names[index] for index, _ in given],
-        "hovertemplate": f"<b>%{{customdata}}</b><br>published %{{y:.2f}} {style.unit}<extra></extra>",
-    }
-    top = max([*values, *(value for _, value in given), 0.0]) * 1.15 or 1.0
-    return _chart(
-        [bars, diamonds] if given else [bars],
-        330,
-        showlegend=False,
-        title={"text": f"{style.label}{', %' if style.unit == '%' else ' per minute'}"},
-        xaxis=_axis(tickvals=positions, ticktext=names, range=[-0.5, len(names) - 0.4], showgrid=False),
-        yaxis=_axis("", range=[0, top]),
-    )
-
-
 def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
     """One rate of every run over the run's time."""
     data = [
@@ -360,8 +321,9 @@ def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
             color,
             *rolling(series, series["rates"][key], window_hours=window_hours),
             "%{y:.1f} turns/min",
+            dash=DASHES[index // len(RUN_COLORS) % len(DASHES)],
         )
-        for (name, series), color in zip(all_series, run_colors(len(all_series)), strict=True)
+        for index, ((name, series), color) in enumerate(zip(all_series, run_colors(len(all_series)), strict=True))
     ]
     return _over_time(data, "turns per minute")
 

@@ -52,10 +52,11 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     gpu = sum(workers[state] for state in SERVING)
     rollout_share = phase[PhaseState.ROLLOUT]
     trajectories, updates, generated = count("trajectories"), count("updates"), count("generated_turns")
-    tokens = per_minute("response_tokens") / 60.0
+    tokens, looked_up = per_minute("response_tokens") / 60.0, count("looked_up_tokens")
     return {
         "minutes": minutes,
         "trained_turns_per_minute": per_minute("trained_turns"),
+        "signal_turns_per_minute": per_minute("signal_turns"),
         "admitted_turns_per_minute": per_minute("admitted_turns"),
         "generated_turns_per_minute": per_minute("generated_turns"),
         "trajectories_per_minute": per_minute("trajectories"),
@@ -65,6 +66,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         "gpu_utilization": gpu,
         "gpu_utilization_rollout_phase": gpu / rollout_share if rollout_share > 0 else 0.0,
         "gpu_peak_share": tokens / peak_tokens_per_second if peak_tokens_per_second else None,
+        "prefix_hit_share": count("cached_tokens") / looked_up if looked_up else None,
         "rollout_share": rollout_share,
         "turns_per_trajectory": count("trajectory_turns") / trajectories if trajectories else None,
         "mean_reward": mean_reward(first, last),

@@ -5,8 +5,8 @@ utilization, which counts the wait for a reply as use of the desktop: here that 
 
 Most states name their cause. Three do not, and take it from what the rest of the system does at that moment:
 
-- a desktop that is *not admitted* waits for the trainer while that runs an update, for the sync while the trainer waits
-  for it, and for the admission limit else;
+- a desktop that is *not admitted* waits for the trainer while that runs an update, for the publication or the sync
+  while the trainer waits for it, and for the admission limit else;
 - an *idle worker* waits for what most desktops do that do not ask for a reply; if all of them ask, the request is
   on its way;
 - a trainer that *waits for data* waits for what most desktops do that have an attempt; if none has, for what most of
@@ -47,6 +47,7 @@ CAUSES: Mapping[str, str] = {
     "admission limit": "the admission rule lets no further attempt start, while the trainer waits for data",
     "update": "an update runs, and nothing more may be admitted before it ends",
     "weight sync": "weights are being changed",
+    "publication": "new weights are held back until the attempts that run have ended, and none begins",
     "failed starts": "a desktop failed to start, and the next try is due later",
     "spare": "a spare desktop is booted and not needed",
     "fault": "a worker or the trainer is down",
@@ -75,6 +76,7 @@ TRAINER_CAUSE: Mapping[TrainerState, str] = {
     TrainerState.WAIT_DATA: "admission limit",
     TrainerState.TRAINING: "update",
     TrainerState.WAIT_SYNC: "weight sync",
+    TrainerState.WAIT_PUBLISH: "publication",
     TrainerState.DOWN: "fault",
     TrainerState.OFF: "admission limit",
 }
@@ -205,6 +207,7 @@ def _trainer(counts: NDArray[np.int32]) -> dict[str, Floats]:
     for state, cause in {
         TrainerState.TRAINING: AT_WORK,
         TrainerState.WAIT_SYNC: "weight sync",
+        TrainerState.WAIT_PUBLISH: "publication",
         TrainerState.DOWN: "fault",
         TrainerState.OFF: "not provisioned",
     }.items():

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dartsim.trace.states import TrainerState, padded
 from dartsim.trace.trace import Snapshot, Trace, UpdateRecord
 
 SCALARS = {
@@ -118,6 +119,7 @@ def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
     for line in lines:
         with suppress(ValueError, TypeError):
             snapshot = Snapshot(**json.loads(line))
+            snapshot = replace(snapshot, trainer=padded(snapshot.trainer, TrainerState))
             if snapshot.time <= until:
                 found.append(snapshot)
     return found

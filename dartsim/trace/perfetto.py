@@ -1,14 +1,17 @@
 """The recorded window as a Chrome trace, for ui.perfetto.dev or chrome://tracing.
 
 One process for each population, one thread for each desktop, worker and the trainer, and one complete event
-for each stay in a state; times are microseconds of simulated time since the start of the run. Of the newest requests
-there are arrows, from the turn to the request, the batch and the update (``dartsim.trace.flows``).
+for each stay in a state; times are microseconds of simulated time since the start of the run. A desktop's wait for a
+reply names attempt, turn and worker, where the request is among those kept. Of the newest there are arrows, from the
+turn to the request, the batch and the update (``dartsim.trace.flows``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from dartsim.trace.flows import Processes, batches_and_flows
@@ -16,12 +19,16 @@ from dartsim.trace.styles import POPULATIONS, STATES
 from dartsim.trace.timeline import Stay, recorded_window
 from dartsim.trace.trace import Trace
 
+Told = tuple[int, dict[str, int]]
+"""A moment, microseconds since the start of the run, and what is told of it."""
+
 
 def perfetto(trace: Trace, *, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the trace as a JSON object; it has no events if segments were not kept."""
     events: list[dict[str, Any]] = []
     window = recorded_window(trace)
     if window is not None:
+        asked = _asked(trace)
         for order, population in enumerate(reversed(trace.populations())):
             process = order + 1
             states = [state.name.lower() for state in population.states]
@@ -29,10 +36,20 @@ def perfetto(trace: Trace, *, meta: Mapping[str, Any] | None = None) -> dict[str
             for index, stays in enumerate(window.stays[population.name]):
                 thread = index + 1
                 events += _thread(process, thread, f"{population.name.removesuffix('s')} {index}")
-                events += _events(process, thread, population.name, states, stays)
+                told = asked.get(index, []) if population.name == "desktops" else []
+                events += _events(process, thread, population.name, states, stays, told)
         numbers = {population.name: number + 1 for number, population in enumerate(reversed(trace.populations()))}
         events += batches_and_flows(trace, window.start, Processes(**numbers))
     return {"displayTimeUnit": "ms", "otherData": dict(meta or {}), "traceEvents": events}
+
+
+def _asked(trace: Trace) -> dict[int, list[Told]]:
+    """Return what each desktop asked, and the microsecond at which it did, in order."""
+    found: dict[int, list[Told]] = {}
+    for desktop, worker, attempt, turn, when, _ in trace.requests or ():
+        moment = round((when - trace.started) * 1e6)
+        found.setdefault(desktop, []).append((moment, {"attempt": attempt, "turn": turn, "worker": worker}))
+    return {desktop: sorted(told, key=itemgetter(0)) for desktop, told in found.items()}
 
 
 def _process(process: int, order: int, name: str) -> Iterator[dict[str, Any]]:
@@ -52,12 +69,18 @@ def _thread(process: int, thread: int, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _events(
-    process: int, thread: int, population: str, states: list[str], stays: list[Stay]
+    process: int,
+    thread: int,
+    population: str,
+    states: list[str],
+    stays: list[Stay],
+    told: Sequence[Told],
 ) -> Iterator[dict[str, Any]]:
     # Whole microseconds at the borders: neighbours touch and never overlap.
     borders = [round(stay.start * 1e6) for stay in stays]
     borders += [round(stay.end * 1e6) for stay in stays[-1:]]
     for stay, (start, end) in zip(stays, pairwise(borders), strict=True):
+        first = bisect_left(told, start, key=itemgetter(0))  # one asked again elsewhere asks within its wait
         if end > start:
             yield {
                 "ph": "X",
@@ -67,4 +90,5 @@ def _events(
                 "dur": end - start,
                 "name": STATES[population][states[stay.state]].label,
                 "cat": population,
+                **({"args": told[first][1]} if first < len(told) and told[first][0] < end else {}),
             }

@@ -16,10 +16,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dartsim.trace import charts
+from dartsim.trace import bars, charts
 from dartsim.trace.alarm import hours
+from dartsim.trace.bias import BAND, JUDGED, ByClass, class_shares, judged, least, usable
 from dartsim.trace.rundir import RunDir, write_text
-from dartsim.trace.styles import FIGURES, POPULATIONS, STATES, USEFUL, StateStyle, figure_text
+from dartsim.trace.styles import FIGURES, POPULATIONS, STATES, USEFUL, StateStyle, figure_parts, figure_text
 
 CARDS: Mapping[str, tuple[str, str]] = {
     "trained_turns_per_minute": ("admitted_turns_per_minute", "{} admitted"),
@@ -54,8 +55,8 @@ def render_report(run: RunDir) -> Path:
         plots["learning"] = charts.learning(curve)
     if run.idle is not None:
         plots |= {f"idle_{name}": charts.idle_over_time(run.idle, name) for name in POPULATIONS}
-    bias = {f"bias{index}": name for index, name in enumerate(summary.get("bias", {}))}
-    plots |= {key: charts.bias(summary["bias"][name]) for key, name in bias.items()}
+    tables: Mapping[str, ByClass] = summary.get("bias", {})
+    plots |= {f"bias{index}": charts.bias(table) for index, table in enumerate(tables.values())}
     page = (
         _environment()
         .get_template("report.html.j2")
@@ -68,7 +69,10 @@ def render_report(run: RunDir) -> Path:
             legends=_legends(summary),
             sentences=_sentences(summary),
             window_minutes=window * 60.0,
-            bias=bias,
+            bias=[
+                {"key": f"bias{index}", "name": name, "filter": usable(table), "found": _least_trained(name, table)}
+                for index, (name, table) in enumerate(tables.items())
+            ],
             idle=run.idle,
             populations=POPULATIONS,
             curve=curve,
@@ -83,7 +87,14 @@ def render_report(run: RunDir) -> Path:
 
 
 def render_comparison(
-    runs: Sequence[RunDir], path: Path, *, published: Mapping[str, Mapping[str, float]] | None = None
+    runs: Sequence[RunDir],
+    path: Path,
+    *,
+    published: Mapping[str, Mapping[str, float]] | None = None,
+    means: Sequence[Mapping[str, bars.Mean]] = (),
+    table: Sequence[tuple[str, Sequence[str]]] = (),
+    bias: Sequence[Mapping[str, ByClass]] = (),
+    num_seeds: int = 1,
 ) -> Path:
     """Write one page that puts runs side by side and return its path.
 
@@ -92,6 +103,10 @@ def render_comparison(
         path: The page's file.
         published: By run's name (its preset), published figures by the names of ``summary.json``; shares
             from 0 to 1.
+        means: Of each run, its figures over several seeds; the bars are these then.
+        table: What was told of them: what it is, and a cell a run.
+        bias: Of each run, its counts by class of task over several seeds; its own by default.
+        num_seeds: How many seeds.
     """
     if not runs:
         raise ValueError("a comparison needs at least one run, got none")
@@ -100,7 +115,9 @@ def render_comparison(
     summaries = [(name, run.summary) for name, run in zip(names, runs, strict=True)]
     window = max(rolling_window(run.summary) for run in runs)
     plots: dict[str, charts.Chart] = {
-        f"efficiency{index}": charts.efficiency(figure, summaries, [values.get(figure) for values in given])
+        f"efficiency{index}": bars.efficiency(
+            figure, summaries, [values.get(figure) for values in given], [found.get(figure) for found in means]
+        )
         for index, figure in enumerate(EFFICIENCY)
     }
     plots |= {f"states_{population}": charts.time_by_state(summaries, [population]) for population in POPULATIONS}
@@ -118,7 +135,11 @@ def render_comparison(
             runs=runs,
             rows=_rows([run.summary for run in runs], given),
             has_published=any(given),
+            table=table,
+            num_seeds=num_seeds,
             surrogates=surrogates([(run.name, run.summary) for run in runs]),
+            bias=_bias_rows(bias or [run.summary.get("bias", {}) for run in runs]),
+            band=BAND,
             differences=differences([run.summary.get("config", {}) for run in runs]),
             populations=POPULATIONS,
             legends=_states_shown([run.summary for run in runs]),
@@ -137,6 +158,30 @@ def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     all_of_them = all(summary.get("surrogate") for _, summary in runs)
     of = "" if all_of_them else f" ({', '.join(drawn)})"
     return f"surrogate policy{of}: outcomes are drawn, nothing was learned"
+
+
+def _least_trained(name: str, table: ByClass) -> str:
+    """Say which classes are starved, or else which is trained least.
+
+    Nothing of a classification that is not judged, or of an older run.
+    """
+    shares = class_shares(table) if name in JUDGED.values() else {}
+    if not shares:
+        return ""
+    labels = [label for label, share in shares.items() if share.starved] or [least(shares)]
+    told = "; ".join(f"{label}, {shares[label]}" for label in labels)
+    return f"Trained least, over what the filter leaves: {told}; starved is below {BAND:g}."
+
+
+def _bias_rows(counts: Sequence[Mapping[str, ByClass]]) -> list[dict[str, Any]]:
+    """Return the classes of tasks that are judged, with what each run trained of them; no row if none has any."""
+    found = [judged(tables) for tables in counts]
+    labels = {name: list(dict.fromkeys(label for own in found for label in own.get(name, {}))) for name in JUDGED}
+    return [
+        {"name": name, "label": label, "cells": [own.get(name, {}).get(label) for own in found]}
+        for name, its_labels in labels.items()
+        for label in its_labels
+    ]
 
 
 def _alarms(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -277,12 +322,13 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     warm = " after the warm-up" if summary.get("warmup_hours") else ""
     for name, (below, phrase) in CARDS.items():
         style = FIGURES[name]
+        value, unit = figure_parts(name, summary.get(name))
         cards.append(
             {
                 "name": name,
                 "label": style.label,
-                "value": figure_text(name, summary.get(name), unit=False),
-                "unit": style.unit if summary.get(name) is not None else "",
+                "value": value,
+                "unit": unit,
                 "below": phrase.format(_number(summary, below)) + (warm if below == "num_updates" else ""),
                 "definition": style.definition,
             }
@@ -329,7 +375,13 @@ def _sentences(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the plain values of the summary that no card or chart shows."""
+    """Return the figures that no card shows, and the plain values of the summary that no chart does."""
+    on_cards = {*CARDS, *(below for below, _ in CARDS.values())}
+    figures = [
+        (style.label, figure_text(name, summary[name]))
+        for name, style in FIGURES.items()
+        if name not in on_cards and summary.get(name) is not None
+    ]
     shown = {"alarms", "config", "learning", "samples", "preset", "seed", "event_hash", "surrogate", *FIGURES}
     facts = [(name, value) for name, value in summary.items() if name not in shown]
     plain = [
@@ -340,7 +392,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     versions = summary.get("versions")
     if isinstance(versions, Mapping):
         plain.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    return [(name.replace("_", " "), value) for name, value in plain]
+    return [*figures, *((name.replace("_", " "), value) for name, value in plain)]
 
 
 def _rows(summaries: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:

@@ -86,14 +86,14 @@ def rolling(
     return hours, (np.interp(high, borders, summed) - np.interp(low, borders, summed)) / (high - low)
 
 
-def by_label(counts: Mapping[str, Mapping[str, int]], labels: Mapping[str, str]) -> dict[str, dict[str, int]]:
+def by_label(counts: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """Add counts by task up to counts by label (a domain, a decile of success), sorted by label.
 
     Args:
-        counts: ``{"offered": trace.offered, "trained": trace.trained}``: trajectories by task.
+        counts: By task, by what was counted: ``{"offered": trace.offered, "trained": trace.trained}``.
         labels: The label of each task's id; tasks without one are left out.
     """
-    sums: dict[str, dict[str, int]] = {label: dict.fromkeys(counts, 0) for label in sorted(set(labels.values()))}
+    sums: dict[str, dict[str, float]] = {label: dict.fromkeys(counts, 0) for label in sorted(set(labels.values()))}
     for name, by_task in counts.items():
         for task, number in by_task.items():
             if task in labels:

@@ -5,6 +5,7 @@ Each part is in exactly one state at a time, so that its states' times add up to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -78,6 +79,8 @@ class TrainerState(IntEnum):
     """Failed, waiting for another try."""
     OFF = 4
     """Before its start or after the run's end."""
+    WAIT_PUBLISH = 5
+    """Has new weights that may not be published before the attempts that run have ended."""
 
 
 class PhaseState(IntEnum):
@@ -87,3 +90,8 @@ class PhaseState(IntEnum):
     """No attempt is running."""
     ROLLOUT = 1
     """At least one attempt is running."""
+
+
+def padded(seconds: Sequence[float], states: type[IntEnum]) -> tuple[float, ...]:
+    """Return seconds by state with 0 for states that there were not yet when they were stored."""
+    return (*seconds, *[0.0] * (len(states) - len(seconds)))

@@ -62,6 +62,9 @@ STATES: Mapping[str, Mapping[str, StateStyle]] = {
         "wait_sync": StateStyle("waiting for sync", "#d55e00", "idle: waits until workers have the new weights"),
         "down": StateStyle("down", "#882255", "idle: failed, waits for another try"),
         "off": StateStyle("off", "#9aa5b1", "before its start or after the run's end"),
+        "wait_publish": StateStyle(
+            "waiting to publish", "#f0a5a0", "idle: holds new weights back until the attempts that run have ended"
+        ),
     },
 }
 """The style of every state, by population and by the state's name in lower case."""
@@ -86,6 +89,12 @@ class FigureStyle(NamedTuple):
 FIGURES: Mapping[str, FigureStyle] = {
     "trained_turns_per_minute": FigureStyle(
         "Trained turns", "/min", 1, "Training throughput: distinct turns in finished updates, per minute."
+    ),
+    "signal_turns_per_minute": FigureStyle(
+        "Trained with signal",
+        "/min",
+        1,
+        "Trained turns of groups whose rewards differ: of others every advantage is 0.",
     ),
     "admitted_turns_per_minute": FigureStyle(
         "Admitted turns",
@@ -124,6 +133,12 @@ FIGURES: Mapping[str, FigureStyle] = {
     "gpu_peak_share": FigureStyle(
         "Share of peak token rate", "%", 1, "Response tokens per second over the workers' largest rate."
     ),
+    "prefix_hit_share": FigureStyle(
+        "Prefix hits",
+        "%",
+        1,
+        "Share of the prompt tokens that a worker found in its prefix cache, of those workers that say so.",
+    ),
     "minutes_per_version": FigureStyle("Minutes per version", "min", 1, "Time per finished update."),
     "rollout_share": FigureStyle(
         "Time with rollout", "%", 1, "Share of time in which at least one attempt is running."
@@ -154,8 +169,15 @@ RUN_COLORS = ("#8c97a8", "#4f5bd5", "#0f8b8d", "#c2416b", "#b7791f", "#5b8c2a")
 
 def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:
     """Return a figure as it is read: shares as per cent, an unknown one as a dash."""
+    number, measured_in = figure_parts(name, value)
+    return f"{number}\u202f{measured_in}" if unit and measured_in else number
+
+
+def figure_parts(name: str, value: float | int | None) -> tuple[str, str]:
+    """Return a figure's number as it is read, and its unit; minutes below one in seconds, a dash for an unknown one."""
     style = FIGURES[name]
     if value is None:
-        return "–"
-    number = f"{value * 100.0 if style.unit == '%' else value:,.{style.decimals}f}"
-    return f"{number}\u202f{style.unit}" if unit and style.unit else number
+        return "–", ""
+    if style.unit == "min" and 0.0 < value < 1.0:  # with a small model, by the machine's clock
+        return f"{60.0 * value:.3g}", "s"
+    return f"{value * 100.0 if style.unit == '%' else value:,.{style.decimals}f}", style.unit

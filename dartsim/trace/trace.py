@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from dartsim.trace.alarm import Alarm
 from dartsim.trace.part import Part
-from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState
+from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState, padded
 from dartsim.trace.tracks import Clock, Population, Segment
 from dartsim.types import Batch, Drop, Trajectory, Version
 
@@ -88,15 +88,23 @@ class Gathered:
     trained: float | None = None
 
 
+@dataclass(slots=True)
 class Counts:
-    """Totals counted on the hot path; plain attributes, because a dictionary costs twice as much."""
+    """Totals counted on the hot path; plain attributes, because a dictionary costs twice as much.
 
-    __slots__ = ("generated_turns", "prompt_tokens", "response_tokens")
+    Attributes:
+        generated_turns: Turns that were answered.
+        prompt_tokens: Of their prompts.
+        response_tokens: Of the answers.
+        cached_tokens: Of the prompts, found in a worker's prefix cache.
+        looked_up_tokens: Of the prompts of workers that say how much they found.
+    """
 
-    def __init__(self) -> None:
-        self.generated_turns = 0
-        self.prompt_tokens = 0
-        self.response_tokens = 0
+    generated_turns: int = 0
+    prompt_tokens: int = 0
+    response_tokens: int = 0
+    cached_tokens: int = 0
+    looked_up_tokens: int = 0
 
 
 class Trace:
@@ -138,7 +146,11 @@ class Trace:
         self.staleness_trajectories: Counter[tuple[int, int]] = Counter()
         """Trained trajectories by the same of all of their turns."""
         self.offered: Counter[str] = Counter()
+        self.judged: Counter[str] = Counter()
+        """Trajectories by task whose whole group was looked at for a signal; ``kept``: those of groups with one."""
+        self.kept: Counter[str] = Counter()
         self.trained: Counter[str] = Counter()
+        self.trained_groups: Counter[str] = Counter()
         self.staleness_max = 0
         """Largest (version trained on, less oldest that generated any part) of a trained trajectory."""
         self.updates: deque[UpdateRecord] = deque(maxlen=4096)
@@ -195,10 +207,19 @@ class Trace:
             watch(trajectory)
         self.tick()
 
+    def group_judged(self, trajectories: tuple[Trajectory, ...], reason: Drop | None) -> None:
+        """A group had all its attempts; it may be trained on, or not for this reason."""
+        if reason is Drop.TOO_SMALL:
+            return  # by faults: nothing was said of its rewards
+        for trajectory in trajectories:
+            self.judged[trajectory.attempt.task.id] += 1
+            self.kept[trajectory.attempt.task.id] += reason is None
+
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
         """Trajectories will not be trained."""
+        num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
         self.counts[f"dropped/{reason}"] += len(trajectories)
-        self.counts["dropped_turns"] += sum(len(t.turns) for t in trajectories)
+        self.counts[f"dropped_turns/{reason}"] += num_turns
 
     def batch_leased(self, batch: Batch) -> None:
         """A batch was given to the trainer."""
@@ -214,8 +235,14 @@ class Trace:
         if self.batches:
             self.batches.pop()
 
-    def update_finished(self, batch: Batch, metrics: Mapping[str, float]) -> None:
-        """An update was finished; its turns count as trained from now on."""
+    def update_finished(self, batch: Batch, metrics: Mapping[str, float], *, rescued: Batch | None = None) -> None:
+        """An update was finished; its turns count as trained from now on.
+
+        Args:
+            batch: What was attempted for it.
+            metrics: What the learner says of it.
+            rescued: The same with the stored successes, without which some of its groups had no signal.
+        """
         trajectories = batch.trajectories
         worst = total = num_turns = 0
         for trajectory in trajectories:
@@ -227,10 +254,16 @@ class Trace:
                 self.staleness[batch.version - oldest, batch.version - newest] += times
             self.staleness_trajectories[behind, batch.version - trajectory.newest_version] += 1
             num_turns += len(trajectory.turns)
+        self.trained_groups.update(group.task.id for group in batch.groups)
         if self.batches:
             self.batches[-1].trained = self.clock()
         self.counts["updates"] += 1
         self.counts["trained_turns"] += num_turns
+        self.counts["signal_turns"] += sum(
+            own.num_turns
+            for own, group in zip(batch.groups, (rescued or batch).groups, strict=True)
+            if _has_signal(group.trajectories)
+        )
         self.counts["trained_trajectories"] += len(trajectories)
         self.staleness_max = max(self.staleness_max, worst)
         record = UpdateRecord(
@@ -275,10 +308,7 @@ class Trace:
 
     def measure(self) -> Snapshot:
         """Return everything counted up to now."""
-        counts = dict(self.counts)
-        counts["generated_turns"] = self.hot.generated_turns
-        counts["prompt_tokens"] = self.hot.prompt_tokens
-        counts["response_tokens"] = self.hot.response_tokens
+        counts = {**self.counts, **asdict(self.hot)}
         return Snapshot(
             time=self.now,
             desktops=self.desktops.seconds(),
@@ -302,12 +332,15 @@ class Trace:
             "trainer": now.trainer,
             "phase": now.phase,
             "counts": dict(self.counts),
-            "hot": [self.hot.generated_turns, self.hot.prompt_tokens, self.hot.response_tokens],
+            "hot": astuple(self.hot),
             "staleness": [[*versions, number] for versions, number in self.staleness.items()],
             "staleness_trajectories": [[*versions, number] for versions, number in self.staleness_trajectories.items()],
             "staleness_max": self.staleness_max,
             "offered": dict(self.offered),
+            "judged": dict(self.judged),
+            "kept": dict(self.kept),
             "trained": dict(self.trained),
+            "trained_groups": dict(self.trained_groups),
             "running": self._running,
             "alarms": [asdict(alarm) for alarm in self.alarms],
             "states": [[track.state for track in population.tracks] for population in self.populations()],
@@ -331,14 +364,18 @@ class Trace:
         """
         self.started = self.clock() - state["time"]
         for population in (*self.populations(), self.phase):
-            population.totals = [a + b for a, b in zip(population.totals, state[population.name], strict=True)]
+            before = padded(state[population.name], population.states)
+            population.totals = [a + b for a, b in zip(population.totals, before, strict=True)]
         self.counts = Counter(state["counts"])
-        self.hot.generated_turns, self.hot.prompt_tokens, self.hot.response_tokens = state["hot"]
+        self.hot = Counts(*state["hot"])  # those begun before prefix hits were counted have three
         self.staleness = Counter({(oldest, newest): number for oldest, newest, number in state["staleness"]})
         whole = state.get("staleness_trajectories", ())  # those begun before it was kept lack it
         self.staleness_trajectories = Counter({(oldest, newest): number for oldest, newest, number in whole})
         self.staleness_max = state["staleness_max"]
         self.offered, self.trained = Counter(state["offered"]), Counter(state["trained"])
+        # Those begun before they were counted lack these.
+        self.judged, self.kept = Counter(state.get("judged", {})), Counter(state.get("kept", {}))
+        self.trained_groups = Counter(state.get("trained_groups", {}))
         self.updates.extend(updates)
         self._running = state["running"]
         self.alarms = [Alarm(**alarm) for alarm in state.get("alarms", ())]
@@ -358,11 +395,19 @@ class Trace:
     def untrain(self, trajectories: Sequence[Trajectory], version: Version) -> None:
         """Take back what was counted of a finished update, whose weights are lost.
 
+        Signals are those of groups without stored successes, which are not given back and tell nothing here.
+
         Args:
             trajectories: Those that were in it and may be trained again.
             version: The weights that it was trained with.
         """
         num_turns = 0
+        groups: dict[int, list[Trajectory]] = {}
+        for trajectory in trajectories:
+            groups.setdefault(trajectory.attempt.group, []).append(trajectory)
+        self.trained_groups.subtract(members[0].attempt.task.id for members in groups.values())
+        again = (members for members in groups.values() if _has_signal(members))
+        self.counts["signal_turns"] -= sum(len(trajectory.turns) for members in again for trajectory in members)
         for trajectory in trajectories:
             self.trained[trajectory.attempt.task.id] -= 1
             for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
@@ -387,6 +432,11 @@ class Trace:
         for population in (*self.populations(), self.phase):
             population.flush()
         self.snapshot()
+
+
+def _has_signal(group: Sequence[Trajectory]) -> bool:
+    """Return whether rewards of a group differ: where they are equal, every advantage is 0."""
+    return len({trajectory.reward for trajectory in group}) > 1
 
 
 def _go_on() -> None:

@@ -55,6 +55,7 @@ class Trainer:
         retry: What is done about failures.
         publish_every: Updates between two publications (verl's T, slime's update interval).
         before_publication: Awaited before weights are published, for schedulers whose rollouts must end first.
+        held: The state while it is: what it waits for, the end of what runs or its next batch.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Trainer:
         retry: RetryRule | None = None,
         publish_every: int = 1,
         before_publication: Callable[[], Awaitable[None]] | None = None,
+        held: TrainerState = TrainerState.WAIT_PUBLISH,
     ) -> None:
         self._learner = learner
         self._source = source
@@ -77,6 +79,7 @@ class Trainer:
         self._retry = retry or RetryRule()
         self._publish_every = publish_every
         self._before_publication = before_publication
+        self._held = held
         self._track = trace.trainer.tracks[0]
         self.doing = ""
         """The update that it does, or did last."""
@@ -117,7 +120,7 @@ class Trainer:
         if result.weights.version % self._publish_every:
             return
         if self._before_publication is not None:
-            self._track.enter(TrainerState.WAIT_SYNC)
+            self._track.enter(self._held)
             await self._before_publication()
         self._publisher.publish(result.weights)
         if self._wait_for_sync:

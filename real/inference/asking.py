@@ -44,7 +44,10 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A whole answer: what was said, by which versions (oldest, newest), after how many tokens found in the cache."""
+    """A whole answer: what was said, by which versions (oldest, newest), after how many tokens found in the cache.
+
+    ``cached_tokens`` is None if the engine does not say.
+    """
 
     action: str
     tokens: np.ndarray[Any, np.dtype[np.int64]]
@@ -52,7 +55,7 @@ class Answered(NamedTuple):
     entropies: np.ndarray[Any, np.dtype[np.float32]] | None
     oldest: int
     newest: int
-    cached_tokens: int
+    cached_tokens: int | None
 
 
 class Language(Protocol):
@@ -141,7 +144,8 @@ class Asker:
             tokens = [int(token) for token in choice["token_ids"]]
             logprobs = [float(place["logprob"]) for place in places]
             found = int(usage["prompt_tokens"])
-            cached = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+            details = usage.get("prompt_tokens_details") or {}
+            cached = None if details.get("cached_tokens") is None else int(details["cached_tokens"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineBadReply(f"the engine answered {str(answer)[:300]}: {error!r} is missing or odd") from error
         if found != asked.prompt_tokens:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dartsim.types import Version
 from real.inference.errors import WeightsTorn, WeightsUnconfirmed
+from real.inference.files import FileNow, file_now
 
 _HASHED_BYTES = 64 * 2**20
 """Tensors up to this size are hashed: norms and biases of every layer at any scale, all of a small model."""
@@ -47,28 +48,18 @@ def read_folder(path: Path) -> FolderFacts:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise WeightsTorn(f"{str(path)!r} holds no safetensors file")
-    return _read_files(path, tuple(_as_it_is(file) for file in files))
+    return _read_files(path, tuple(_now(file) for file in files))
 
 
-class _AsItIs(NamedTuple):
-    """A file as it is on the disk now: another one, or one that was written to, differs."""
-
-    file: Path
-    inode: int
-    size: int
-    changed_ns: int
-
-
-def _as_it_is(file: Path) -> _AsItIs:
+def _now(file: Path) -> FileNow:
     try:
-        found = file.stat()
+        return file_now(file)
     except OSError as error:
         raise WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}") from error
-    return _AsItIs(file, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 @lru_cache(maxsize=8)  # each engine of a pool asks for the same folder, of which gigabytes are hashed
-def _read_files(path: Path, files: tuple[_AsItIs, ...]) -> FolderFacts:
+def _read_files(path: Path, files: tuple[FileNow, ...]) -> FolderFacts:
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
     digests: dict[str, str] = {}
     for file, *_ in files:

@@ -17,6 +17,7 @@ from dartsim.errors import ConfigError, WorkerFault
 from dartsim.types import Version, Weights
 from real.inference.client import EngineClient
 from real.inference.errors import EngineBadReply, WeightsRefused, WeightsTorn
+from real.inference.files import FileNow, file_now
 from real.inference.plugin import BACKEND, digest
 
 
@@ -143,20 +144,15 @@ def file_transfer(root: Path = Path("/")) -> RouteTransfer:
     def info(folder: Path) -> dict[str, Any]:
         files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
         path = folder.resolve().relative_to(root.resolve())
-        return {"path": str(path), "sha256": {file.name: _digest(file) for file in files}}
+        return {"path": str(path), "sha256": {file.name: _digest(file_now(file)) for file in files}}
 
     return RouteTransfer(init_info={"root": str(root.resolve())}, update_info=info)
 
 
-def _digest(file: Path) -> str:
-    """Return a file's SHA-256, computed once for all engines of a pool."""
-    facts = file.stat()
-    return _digest_of(str(file), facts.st_ino, facts.st_size, facts.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _digest_of(file: str, inode: int, size: int, changed_ns: int) -> str:
-    return digest(Path(file))
+@lru_cache(maxsize=64)  # once for all engines of a pool
+def _digest(now: FileNow) -> str:
+    """Return a file's SHA-256."""
+    return digest(now.file)
 
 
 def nccl_transfer(

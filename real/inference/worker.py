@@ -164,7 +164,7 @@ class VllmWorker:
             raise
         self.counts["requests"] += 1
         self.counts["prompt_tokens"] += asked.prompt_tokens
-        self.counts["cached_tokens"] += read.cached_tokens
+        self.counts["cached_tokens"] += read.cached_tokens or 0
         self.counts["response_tokens"] += len(read.tokens)
         return Reply(
             read.action,
@@ -176,6 +176,7 @@ class VllmWorker:
             read.tokens,
             read.logprobs,
             read.entropies,
+            read.cached_tokens,
         )
 
     async def _generate(self, request: Request) -> tuple[Asked, Answered, Version]:

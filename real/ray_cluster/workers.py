@@ -260,5 +260,4 @@ def _blank(turn: Turn) -> Turn:
 
 def _own(reply: Reply) -> Reply:
     """Return a reply whose arrays are memory of this process."""
-    copied = (np.array(one) if isinstance(one, np.ndarray) else one for one in reply[-3:])
-    return Reply(*reply[:-3], *copied)
+    return Reply._make(np.array(one) if isinstance(one, np.ndarray) else one for one in reply)

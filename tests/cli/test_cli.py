@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from dartsim.cli import compare
+from dartsim.cli.jobs import named_handler
 from dartsim.config import load, valid_keys
+from dartsim.run.execute import execute
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
@@ -84,6 +88,10 @@ def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
         "staleness_definitions",
         "hours_to_updates",
         "long_tasks_ratio",
+        "least_ratio_by_length",
+        "least_ratio_by_difficulty",
+        "least_ratio_by_domain",
+        "classes",
         "trained_turns_per_minute",
         "generated_turns_per_minute",
         "env_utilization",
@@ -91,19 +99,67 @@ def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
         "staleness_mean",
         "staleness_max",
         "wasted_share",
+        "prefix_hit_share",
         "bound_trained_turns_per_minute",
     }
     assert Path("both/comparison.html").stat().st_size > 100_000
-    assert "ratio" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ratio" in printed
+    assert rows[0]["updates"] is None  # neither finished one
+    assert "hours to update –" in printed
+    assert "Diamonds" in Path("both/comparison.html").read_text("utf-8")
+    assert "prefix hits, %" in printed
+    assert all(0.0 < row["prefix_hit_share"] < 1.0 for row in rows)
+    assert "Prefix hits" in Path("both/comparison.html").read_text("utf-8")
     assert dartsim(*arguments) == 2
     assert "both exists already" in capsys.readouterr().err
 
 
-def test_a_finished_run_is_drawn_again(dartsim):
+def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "run_jobs", lambda jobs: [execute(job.config, job.path) for job in jobs])
+    arguments = ("--workload", "laptop", "--hours", "0.2", "--seeds", "2", "--out", "both", "--json", "rows.json")
+    assert dartsim("compare", "coupled", *arguments) == 0
+    rows = json.loads(Path("rows.json").read_text())
+    lines = [Path(f"both/coupled-seed{seed}/metrics.jsonl").read_text().splitlines() for seed in (0, 1)]
+    times = [[json.loads(line)["time"] / 3600.0 for line in own] for own in lines]
+    number = min(map(len, times))
+    assert number > 1
+    assert [row["hours_to_updates"] for row in rows] == [found[number - 1] for found in times]
+    page, printed = Path("both/comparison.html").read_text("utf-8"), capsys.readouterr().out
+    assert f"hours to update {number}" in printed
+    trained = [row["trained_turns_per_minute"] for row in rows]
+    told = f"{sum(trained) / 2:.1f} ±{12.706 * abs(trained[0] - trained[1]) / 2:.1f}"
+    assert told in printed
+    assert f"<td>{told}</td>" in page
+    assert "means over 2 seeds" in page
+    assert "Diamonds" not in page
+
+
+def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):
+    record = logging.LogRecord("dartsim", logging.WARNING, "", 0, "%d groups", (3,), None)
+    named_handler("dart seed 1").emit(record)
+    assert capsys.readouterr().err == "dart seed 1: 3 groups\n"
+
+
+def test_a_finished_run_is_drawn_again(dartsim, capsys):
     dartsim("run", *SMALL, "--out", "here")
     Path("here/report.html").unlink()
+    capsys.readouterr()
     assert dartsim("report", "here") == 0
-    assert Path("here/report.html").is_file()
+    assert "Prefix hits" in capsys.readouterr().out
+    assert "<td>Prefix hits</td>" in Path("here/report.html").read_text("utf-8")
+
+
+def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, capsys):
+    dartsim("run", *SMALL, "--out", "here")
+    summary = json.loads(Path("here/summary.json").read_text())
+    assert summary.pop("prefix_hit_share") > 0.0
+    Path("here/summary.json").write_text(json.dumps(summary))
+    capsys.readouterr()
+    assert dartsim("report", "here") == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "Prefix hits" in line)
+    assert row.endswith("–")
+    assert "<td>Prefix hits</td>" not in Path("here/report.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +213,16 @@ def test_presets_say_where_they_come_from(dartsim, capsys):
     presets = json.loads(capsys.readouterr().out)
     assert {"coupled", "dart"} <= set(presets)
     assert all(about["title"] and about["source"] and about["departures"] for about in presets.values())
+    assert dartsim("presets") == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in presets)
+    assert presets["trl"]["source"] not in listed
+    assert dartsim("presets", "trl", "dart") == 0
+    card = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert presets["trl"]["source"] in card
+    assert all(departure in card for name in ("trl", "dart") for departure in presets[name]["departures"])
+    assert dartsim("presets", "trll") == 2
+    assert "did you mean 'trl'" in capsys.readouterr().err
 
 
 def test_profiles_are_listed(dartsim, capsys):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.cli import compare, console
+from dartsim.cli.ending import ended_by_term, undisturbed
 from dartsim.config import load, to_toml
 from dartsim.errors import ConfigError
 from dartsim.run.execute import refuse_used
@@ -32,6 +33,24 @@ def interrupt(*_: object, **__: object) -> None:
 def terminate(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(10.0)  # the signal's handler ends it
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_waits_for_what_must_not_be_disturbed(monkeypatch, number):
+    monkeypatch.setattr("dartsim.cli.ending._terminated", False)
+    done = []
+
+    def work():
+        with ended_by_term():
+            with undisturbed():
+                signal.raise_signal(number)
+                signal.raise_signal(number)
+                done.append("whole")
+            done.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["whole"]
 
 
 def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_path):

@@ -27,7 +27,9 @@ SMALL = [argument for setting in SETTINGS for argument in ("--set", setting)]
 
 def tune(dartsim, *arguments: str) -> int:
     space = "rollout.num_envs=2..6,rollout.sync.mode=drain|keep"
-    return dartsim("tune", "--space", space, *SMALL, "--hours", "0.3", "--processes", "1", *arguments)
+    return dartsim(
+        "tune", "--space", space, *SMALL, "--hours", "0.3", "--processes", "1", "--fresh-seeds", "2", *arguments
+    )
 
 
 def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
@@ -36,12 +38,17 @@ def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     found = json.loads(Path("tuned.json").read_text())
     assert found["num_trials"] == 3
     assert {row["key"] for row in found["sensitivity"]} == {"rollout.num_envs", "rollout.sync.mode"}
-    tuned = load(Path("study/best.toml"))
+    tuned, tuned_text = load(Path("study/best.toml")), Path("study/best.toml").read_text()
     assert tuned.rollout.num_envs == found["best"]["settings"]["rollout.num_envs"]
     assert tuned.rollout.sync.mode == found["best"]["settings"]["rollout.sync.mode"]
     assert tuned.trace.max_segments == load(preset_name="dart-measured").trace.max_segments
     assert "best.toml" in capsys.readouterr().out
     assert "Best settings" in Path("study/study.html").read_text()
+    assert found["validation"]["seeds"] == [1, 2]
+    (held,) = found["validation"]["held"]
+    assert held["figure"] == "steady_turns_per_minute"
+    assert f"# With fresh seeds: (1 to 2), steady turns per minute: {held['best']:.4g}" in tuned_text
+    assert found["as_it_is"] == {"rollout.num_envs": 4, "rollout.sync.mode": "restart"}
     # A larger budget goes on with the same study.
     assert tune(dartsim, "--budget", "4", "--out", "study", "--json", "-") == 0
     again = json.loads(capsys.readouterr().out)
@@ -66,6 +73,9 @@ def test_tune_of_two_objectives_writes_the_front(dartsim):
         (("tune",), "nothing to tune: give --space"),
         (("tune", "--space", "rollout.num_env=2..4"), "did you mean 'rollout.num_envs'?"),
         (("tune", "--space", "rollout.num_envs=2..4", "--objective", "speed"), "there is no figure 'speed'"),
+        (("tune", "--space", "rollout.num_envs=2..4", "--max-staleness", "nan"), "Invalid value for '--max-staleness'"),
+        (("tune", "--space", "rollout.num_envs=2..4", "--max-cost", "-1"), "Invalid value for '--max-cost'"),
+        (("plan", "--gpus", "0", "--hosts", "4x64GiB"), "a plan needs 2 GPUs or more"),
         (("plan", "--gpus", "4", "--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
         (("plan", "--gpus", "4", "--hosts", "4x64GiB", "--profile", "mac"), "there is no profile, run or file 'mac'"),
         (("explain", "nowhere"), "nowhere is not a folder"),
@@ -79,8 +89,10 @@ def test_wrong_requests_are_refused(dartsim, capsys, arguments, message):
 
 def test_no_trial_within_the_bounds_is_said(dartsim, capsys):
     pytest.importorskip("optuna")
-    assert tune(dartsim, "--budget", "1", "--max-staleness", "-1", "--out", "study") == 1
-    assert "no trial kept the bounds" in capsys.readouterr().err
+    assert tune(dartsim, "--budget", "1", "--max-cost", "1", "--out", "study") == 1
+    said = capsys.readouterr().err
+    assert "no trial kept the bounds" in said
+    assert "1 of 1: costs 10 an hour, more than 1" in said
     assert not Path("study/best.toml").exists()
 
 
@@ -117,6 +129,11 @@ def test_plan_writes_a_file_that_run_loads(dartsim, capsys):
     made = load(Path("planned/plan.toml"))
     assert made.rollout.num_envs == found["plan"]["num_envs"] <= 4
     assert made.rollout.num_workers + made.cluster.learner.gpus == 3
+    own = load(preset_name="dart-measured")
+    assert (made.curation.store, made.trace.max_segments) == (own.curation.store, own.trace.max_segments)
+    assert found["seeds"] == [1, 2, 3]
+    assert {way["sync"] for way in found["syncs"]} >= {"keep, one worker at a time", "drain, one worker at a time"}
+    assert "trained turns/min ± " in Path("planned/plan.toml").read_text()
     assert "limited by" in capsys.readouterr().out
     assert {check["figure"] for check in found["checks"]} >= {"trained turns/min", "mean staleness, versions"}
 

@@ -9,7 +9,10 @@ import pytest
 from rich.console import Console
 
 from dartsim.cli import progress
+from dartsim.cli.parallel import Counted, job_bars
 from dartsim.cli.progress import Live, bars
+from dartsim.config import Config
+from dartsim.run.lab import Job, Outcome
 
 
 @pytest.fixture
@@ -46,3 +49,20 @@ def test_what_comes_before_a_run_is_shown():
     with bars(console) as running:
         Live(running, "tiny", 0.1, simulated=False)
     assert "starting its parts" in console.file.getvalue()
+
+
+def test_a_bar_of_the_laboratory_counts_simulations_and_knows_how_many_come():
+    class Instant:
+        def run(self, jobs):
+            yield from ((place, Outcome()) for place in range(len(jobs)))
+
+    jobs = [Job(name=str(number), config=Config(), seeds=(0, 1, 2)) for number in range(4)]
+    with job_bars(Console(file=io.StringIO())) as running:
+        counted = Counted(Instant(), running, "runs", expected=20)
+        (task,) = running.tasks
+        next(counted.run(jobs))
+        assert (task.completed, task.total) == (3, 20)
+        list(counted.run(jobs))
+        assert task.total == 24  # more than was thought
+        counted.done()
+        assert task.total == 24

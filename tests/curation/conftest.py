@@ -16,6 +16,7 @@ from dartsim.curation import (
     FixedTurnLimit,
     GroupRule,
     MemoryStore,
+    Rules,
     StalenessRule,
     TaskOrder,
     Units,
@@ -86,22 +87,28 @@ def make(
     bound=None,
     measured_by="oldest",
     batch=(1, 1),
+    batch_rule=None,
     store=None,
     group_rule=None,
     tasks=TASKS,
+    seed=0,
     **options,
 ):
     """A data manager that trains on everything, one group of two at a time, unless told otherwise."""
     everything = GroupRule(min_size=1, drop_all_failed=False, drop_solved=False, drop_equal=False)
-    return DataManager(
+    rules = Rules(
         order=TaskOrder(tasks, np.random.default_rng(0)),
         attempts=rule or FixedAttempts(attempts),
         group_rule=group_rule or everything,
-        batch_rule=BatchRule(min_groups=batch[0], max_groups=batch[1]),
+        batch_rule=batch_rule or BatchRule(min_groups=batch[0], max_groups=batch[1]),
         staleness=StalenessRule(bound=bound, measured_by=measured_by),
+        turn_limits=FixedTurnLimit(5),
+        **options,
+    )
+    return DataManager(
+        rules,
         units=Units(unit, num_envs=num_envs, attempts_per_task=attempts),
         store=store or MemoryStore(),
         trace=Trace(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),
-        turn_limits=FixedTurnLimit(5),
-        **options,
+        seed=seed,
     )

@@ -38,10 +38,10 @@ def test_what_began_first_comes_first(made):
     assert numbers(rule.select(ready_in_order(made, 3, 1, 2))) == [1, 2]
 
 
-def test_the_oldest_weights_come_first_then_what_became_ready_first(made):
+def test_the_oldest_weights_come_first_then_what_was_begun_first(made):
     rule = BatchRule(min_groups=1, max_groups=3, order="weights")
     versions = {1: 5, 2: 4, 3: 5, 4: 6}
-    assert numbers(rule.select(ready_in_order(made, 4, 3, 1, 2, versions=versions))) == [2, 3, 1]
+    assert numbers(rule.select(ready_in_order(made, 4, 3, 1, 2, versions=versions))) == [2, 1, 3]
 
 
 def test_in_order_waits_for_every_group_that_began_before(made):

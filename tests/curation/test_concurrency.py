@@ -155,7 +155,7 @@ async def test_it_always_goes_on(made, share):
     data.withdraw = ended.append
     asked = await asking(data, range(4))
     for _ in range(20):
-        attempt = next(a for a in answered(asked) if a.id in data._running)
+        attempt = next(a for a in answered(asked) if a.id in data._books.running)
         slot = next(slot for slot, one in enumerate(asked) if one.done() and one.result() is attempt)
         data.finish(made.ended(attempt, None if attempt.id in ended else 1.0))
         asked[slot] = (await asking(data, [slot]))[0]

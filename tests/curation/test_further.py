@@ -53,7 +53,9 @@ async def test_at_most_so_many_are_added_and_then_the_group_is_dropped(made):
     assert (await asked[3]).group == 1  # there is room again
 
 
-@pytest.mark.parametrize("options", [{"admission": None}, {"unit": "batch", "admission": AdmissionRule(max_open=1)}])
+@pytest.mark.parametrize(
+    "options", [{"admission": AdmissionRule()}, {"unit": "batch", "admission": AdmissionRule(max_open=1)}]
+)
 async def test_nothing_is_added_where_no_slot_could_take_it(made, options):
     """Without a bound nobody waits for admission; a batch-wise slot waits for the others."""
     data = made.make(num_envs=2, further=FurtherRule(most=4), group_rule=GroupRule(), **options)

@@ -208,7 +208,7 @@ async def test_only_so_many_are_tried_again(made):
 async def test_a_group_of_masked_attempts_alone_leaves_nothing(made):
     data = made.make(attempts=1, max_replacements=0)
     data.finish(made.ended(await data.admit(0), None))
-    assert (data.dropped, data._open.groups, data._eligible) == (1, {}, [])
+    assert (data.dropped, data._open.groups, data._ready.groups) == (1, {}, [])
     assert (await data.admit(0)).group == 1
 
 
@@ -366,7 +366,7 @@ async def test_a_rescued_group_whose_own_attempts_are_too_old_is_dropped(made):
     assert pool.counts["rescued"] == 1
     await train(data)
     data.published(1)
-    assert (data._eligible, data.dropped, data.trained_count) == ([], 2, 2)
+    assert (data._ready.groups, data.dropped, data.trained_count) == ([], 2, 2)
     data.check()
 
 
@@ -499,20 +499,20 @@ async def test_an_attempt_that_was_never_admitted_cannot_be_handed_over(made):
         data.finish(made.trajectory(9))
 
 
-@pytest.mark.parametrize(("name", "change"), [("leased", 1), ("trained_count", -1), ("dropped", 5)])
+@pytest.mark.parametrize(("name", "change"), [("leased", 1), ("trained", -1), ("dropped", 5)])
 async def test_counts_that_do_not_add_up_are_found(made, name, change):
     data = made.make()
     await fill(data, made, [[0.0, 1.0]])
     await train(data)
     data.check()
-    setattr(data, name, getattr(data, name) + change)
+    setattr(data._books, name, getattr(data._books, name) + change)
     with pytest.raises(InvariantViolated, match="2 attempts were admitted, but they are found in these places"):
         data.check()
 
 
 async def test_counts_that_add_up_by_chance_are_found_too(made):
     data = made.make()
-    data.leased, data.dropped = -1, 1
+    data._books.leased, data._books.dropped = -1, 1
     with pytest.raises(InvariantViolated, match="0 attempts were admitted"):
         data.check()
 

@@ -83,8 +83,8 @@ class Cluster:
             pool=SuccessPool(max_per_task=2) if config["pool"] else None,
         )
         watched = defaultdict(WatchedGang)
-        gangs = [watched[id(gang)] for gang in self.data._units._gang_of]
-        self.data._units._gang_of = gangs
+        gangs = [watched[id(gang)] for gang in self.data._line._units._gang_of]
+        self.data._line._units._gang_of = gangs
         self.version = 0
         self.trained = Counter()
 
@@ -163,8 +163,8 @@ class Cluster:
         assert kept == waiting
         # Work conserving: who waits, waits for its unit or for room.
         if not data._ending and (self.max_ahead is None or data.ahead < self.max_ahead):
-            assert not [slot for slot in data._ready if data._units.gang(slot).open]
-            assert not [slot for slot in data._waiters if data._units.gang(slot).open]
+            assert not data._line.startable()
+            assert not data._line.forgotten()
 
     def look_at(self, batch):
         assert self.config["min_groups"] <= len(batch.groups) <= self.most

@@ -18,6 +18,7 @@ from dartsim.curation import (
 )
 from dartsim.curation.held_out import FilteredOrder, TaskFilter
 from dartsim.curation.pool import SuccessPool, own, own_batch, pooled
+from dartsim.curation.rules import Rules
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
 from dartsim.trace import Trace
 from dartsim.types import (
@@ -43,18 +44,21 @@ def played(attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
 
 
 def make(**options) -> DataManager:
-    settings = {
+    parts = {
+        "units": Units("rollout", num_envs=2, attempts_per_task=2),
+        "store": MemoryStore(),
+        "trace": Trace(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
+    }
+    parts |= {name: options.pop(name) for name in parts if name in options}
+    rules = {
         "order": TaskOrder([TASK], np.random.default_rng(0)),
         "attempts": FixedAttempts(2),
         "group_rule": GroupRule(),
         "batch_rule": BatchRule(min_groups=1, max_groups=1),
         "staleness": StalenessRule(bound=0),
-        "units": Units("rollout", num_envs=2, attempts_per_task=2),
-        "store": MemoryStore(),
-        "trace": Trace(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
         "turn_limits": FixedTurnLimit(30),
     }
-    return DataManager(**settings | options)
+    return DataManager(Rules(**rules | options), **parts)
 
 
 async def play_group(manager: DataManager, *rewards: float) -> None:

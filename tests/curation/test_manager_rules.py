@@ -169,8 +169,8 @@ async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, ca
 
 
 async def test_a_batch_in_order_comes_when_the_group_before_it_is_dropped(made):
-    data = made.make(num_envs=2, attempts=1, max_replacements=0)
-    data._batch_rule = BatchRule(min_groups=1, max_groups=1, order="in_order")
+    in_order = BatchRule(min_groups=1, max_groups=1, order="in_order")
+    data = made.make(num_envs=2, attempts=1, max_replacements=0, batch_rule=in_order)
     (first, second), _ = await begin(data, range(2))
     finish(made, data, [second])
     asking = start(data.next_batch())
@@ -224,8 +224,7 @@ async def test_crashes_use_up_none_of_the_second_tries(made):
 
 async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_gets_younger(made):
     """Its only attempt was masked: the one that is tried again will be of newer weights."""
-    data = made.make(num_envs=3, attempts=1)
-    data._batch_rule = BatchRule(min_groups=1, max_groups=1, wait_age=1)
+    data = made.make(num_envs=3, attempts=1, batch_rule=BatchRule(min_groups=1, max_groups=1, wait_age=1))
     (old, first, second), _ = await begin(data, range(3))
     finish(made, data, [first])
     assert await train(data) == [first.group]
@@ -240,8 +239,8 @@ async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_gets_y
 
 
 async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_is_withdrawn(made):
-    data = made.make(num_envs=2, attempts=1, bound=1, measured_by="start", cancel_stale=True)
-    data._batch_rule = BatchRule(min_groups=1, max_groups=1, wait_age=2)
+    patient = BatchRule(min_groups=1, max_groups=1, wait_age=2)
+    data = made.make(num_envs=2, attempts=1, batch_rule=patient, bound=1, measured_by="start", cancel_stale=True)
     (_, first), _ = await begin(data, range(2))
     finish(made, data, [first])
     await train(data)

@@ -16,11 +16,11 @@ from experiments.charts import Panel, Series, draw
 from experiments.claims_arms import ARMS, LADDER
 from experiments.claims_figures import PICTURES
 from experiments.claims_knee import knee, mean_turns
+from experiments.claims_pictures import drawn_of
 from experiments.claims_runs import Arm, by_arm, derived, over, run_arm
-from experiments.claims_tables import TABLES, cell, distribution, provenance
+from experiments.claims_tables import ROWS, cell, distribution, provenance
 from experiments.claims_verdicts import gpu_definitions, pick, verdicts
 from experiments.common import recorded, run_experiment
-from experiments.pages import drawn_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
@@ -184,7 +184,7 @@ def figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_table_and_picture_can_be_made(figures):
-    for rows_of in TABLES.values():
+    for rows_of in ROWS.values():
         head, rows = rows_of(figures)
         assert rows
         assert all(len(row) == len(head) for row in rows)
@@ -280,5 +280,5 @@ def test_pictures_are_drawn_from_what_is_recorded(known):
 
 def test_the_page_has_every_table_and_picture():
     page = PAGE.read_text("utf-8")
-    for name in (*TABLES, *(f"{name}-picture" for name in PICTURES)):
+    for name in (*ROWS, *(f"{name}-picture" for name in PICTURES)):
         assert f"<!-- figures: {name} -->" in page

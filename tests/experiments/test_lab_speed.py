@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from experiments import lab_speed, pages
+from experiments import lab_speed, speed_tables
 
 
 def test_one_size_is_measured():
@@ -25,13 +25,12 @@ def test_a_study_is_measured():
     assert found["trials_per_minute"] == pytest.approx(240.0 / found["wall_seconds"])
 
 
-def test_figures_are_shown_and_quoted(monkeypatch):
+def test_figures_are_shown_and_quoted():
     size = {"num_envs": 10_000, "simulated_hours": 0.25, "simulated_hours_per_second": 0.004}
     sizes = [{**size, "cpu_us_per_turn": 75.0, "peak_rss_mb": 270.0, "cpu_seconds": 60.0}]
     figures = {"sizes": sizes, "study": {"trials_per_minute": 49.3, "cores": 2, "simulated_hours": 4.0}}
     console = Console(file=io.StringIO(), width=120)
     lab_speed.show(figures, console)
-    monkeypatch.setattr(pages, "recorded", lambda name: figures)
-    for text in (console.file.getvalue(), pages.lab_speed()):
+    for text in (console.file.getvalue(), speed_tables.lab_speed(figures)):
         assert "10,000" in text
         assert "49.3 trials a minute on 2 cores" in text

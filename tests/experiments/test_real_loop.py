@@ -14,7 +14,7 @@ from rich.console import Console
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
 from dartsim.run.twin import COMPARED
-from experiments import common, pages, real_loop
+from experiments import common, pages, real_loop, twin_tables
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
 
@@ -70,7 +70,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     shown = Console(file=io.StringIO(), width=120)
     real_loop.show(figures, shown)
     assert "0 lost requests" in shown.file.getvalue()
-    quoted = pages.real_loop(figures)
+    quoted = twin_tables.real_loop(figures)
     assert "| trajectories per minute | " in quoted
     assert "Engines: 1; 0.06 minutes, seeds 0: success on held-out tasks" in quoted
     assert "0 were lost" in quoted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,17 @@ from dartsim.config import presets
 from dartsim.config.load import workloads
 from experiments import schedulers
 from experiments.common import run_experiment
-from experiments.scheduler_tables import best_rows, bound_rows, idea_rows, trained_rows, workload_rows
+from experiments.scheduler_tables import (
+    best_rows,
+    bound_rows,
+    idea_rows,
+    least_cells,
+    limit_rows,
+    starved_rows,
+    trained_rows,
+    window_rows,
+    workload_rows,
+)
 from experiments.schedulers import (
     BOUNDS,
     HOURS,
@@ -20,7 +31,6 @@ from experiments.schedulers import (
     SCHEDULING,
     Trial,
     at_bound,
-    bound_with_filter,
     run_trial,
     shares,
     without_spares,
@@ -36,6 +46,7 @@ def figures(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedulers, "QUICK", ("areal-eta0", OURS))
         patch.setattr(schedulers, "QUICK_HOURS", {"dart": 1.0, "laptop": 0.1})
+        patch.setattr(schedulers, "WINDOW_QUICK_HOURS", 0.15)
         patch.setattr(schedulers, "run_trials", lambda wanted, console: [run_trial(trial) for trial in wanted])
         run_experiment(
             "schedulers", schedulers.measure, schedulers.show, about="", argv=["--quick", "--json", str(target)]
@@ -49,9 +60,20 @@ def test_the_experiment_compares_ours_with_the_best_other_and_the_bound(figures)
     ours = found["schedulers"][OURS]
     trained = {name: own["figures"]["trained_turns_per_minute"]["mean"] for name, own in found["schedulers"].items()}
     assert found["ours_over_best_other"] == pytest.approx(trained[OURS] / trained["areal-eta0"])
-    assert found["ours_over_bound"] == pytest.approx(trained[OURS] / ours["bound_with_filter"])
+    assert found["ours_over_bound"] == pytest.approx(
+        trained[OURS] / ours["figures"]["bound_trained_turns_per_minute"]["mean"]
+    )
     alone = found["alone"]["figures"]["trained_turns_per_minute"]["mean"]
     assert found["alone_over_best_other"] == pytest.approx(alone / trained["areal-eta0"])
+    signal = {name: own["figures"]["signal_turns_per_minute"]["mean"] for name, own in found["schedulers"].items()}
+    by_signal = found["alone"]["figures"]["signal_turns_per_minute"]["mean"] / signal["areal-eta0"]
+    assert found["alone_over_best_other_by_signal"] == pytest.approx(by_signal)
+    assert found["unqueued"] is None
+    unqueued = figures["workloads"]["laptop"]["unqueued"]
+    turns = unqueued["figures"]["trained_turns_per_minute"]["mean"]
+    assert unqueued["over_bound"] == pytest.approx(
+        turns / unqueued["figures"]["bound_trained_turns_per_minute"]["mean"]
+    )
     assert {row["idea"] for row in figures["ideas"]} == {*schedulers.IDEAS, "no spare desktops"}
 
 
@@ -80,39 +102,71 @@ def test_alone_ours_offers_all_tasks_alike_with_the_prompts_of_others():
 
 
 def test_who_is_trained_on():
-    tenths = {
-        "0.0-0.1": {"offered": 40, "trained": 1},
-        "0.2-0.3": {"offered": 10, "trained": 1},
-        "0.3-0.4": {"offered": 50, "trained": 8},
+    table = {
+        "easy": {"offered": 50, "judged": 50, "kept": 30, "trained": 8},
+        "hard": {"offered": 50, "judged": 25, "kept": 5, "trained": 2},
     }
-    by_length = {"short": {"offered": 50, "trained": 6}, "long": {"offered": 50, "trained": 4}}
-    found = shares({"by task success rate": tenths, "by task length": by_length})
-    assert found == {
-        "hard_share_trained": 0.2,
-        "hard_share_offered": 0.5,
-        "least_by_length": pytest.approx(0.8),
-        "greatest_by_length": pytest.approx(1.2),
-    }
+    found = shares({"by task difficulty": table})
+    assert found == {"hard_share_offered": 0.5, "hard_share_usable": 0.25, "hard_share_trained": 0.2}
     assert set(shares({}).values()) == {None}
 
 
 def test_every_table_can_be_made(figures):
     full = {**figures, "workloads": {**figures["workloads"], "osworld": figures["workloads"]["laptop"]}}
-    made = (best_rows(full), bound_rows(full), trained_rows(full), workload_rows(full, "dart"), idea_rows(full))
-    for head, rows in made:
+    made = (
+        best_rows(full),
+        limit_rows(full),
+        bound_rows(full),
+        trained_rows(full),
+        workload_rows(full, "dart"),
+        idea_rows(full),
+    )
+    for head, rows in (*made, starved_rows(full)):
         assert rows
         assert all(len(row) == len(head) for row in rows)
 
 
-def test_the_bound_leaves_out_what_the_filter_drops():
-    summary = {
-        "bounds": {"trainer": 40.0, "desktops": 100.0, "engines": 90.0},
-        "dropped": {"all_failed": 3, "all_solved": 4, "stale": 1},
-        "trained_trajectories": 2,
-    }
-    assert bound_with_filter(summary) == pytest.approx(27.0)
-    assert bound_with_filter({**summary, "dropped": {}}) == 40.0
-    assert bound_with_filter({"dropped": {}, "bounds": None}) is None
+def test_who_is_trained_least_is_told_and_an_older_recording_has_dashes(figures):
+    found = figures["workloads"]["dart"]["schedulers"]
+    (length, difficulty) = least_cells(found[OURS])
+    assert re.fullmatch(r"(short|middle|long) \d\.\d\d(, starved)?", length)
+    assert re.fullmatch(r"(hard|middle|easy) \d\.\d\d(, starved)?", difficulty)
+    assert least_cells({"figures": {}}) == ["–", "–"]
+
+    long = {"by": "length", "class": "long", "ratio": 0.5, "low": 0.3, "high": 0.7, "groups": 9}
+    shares = {"trained_share": 0.25, "kept_share": 0.4}
+    other = {"figures": {}, "starved_classes": [{**long, **shares, "starved": True}]}
+    for ours, said in (({"figures": {}}, "–"), ({"figures": {}, "starved_classes": []}, "none")):
+        _, rows = starved_rows({"workloads": {"dart": {"schedulers": {"other": other, OURS: ours}}}})
+        assert rows == [
+            ["`dart`", "`other`", "long (length)", "0.50 (0.30 to 0.70)", "25%", "40%", "9"],
+            ["`dart`", "`dartsim`", said, "–", "–", "–", "–"],
+        ]
+
+
+def test_the_worth_of_dropping_screenshots_in_blocks_is_told_with_what_keeps_it_from_more(figures):
+    head, rows = window_rows(figures)
+    assert [row[:2] for row in rows] == [["32", "1 more"], ["32", "always"]]
+    assert {row[-1] for row in rows} == {"+66%"}
+    moving, staying = (dict(zip(head, row, strict=True)) for row in rows)
+    for row in (moving, staying):
+        assert float(row["prefix hits, %: one by one"]) < float(row["prefix hits, %: in blocks"])
+        most = float(row["hits at most, %: in blocks"])  # of the attempts that ended, with those of the warm-up
+        assert float(row["prefix hits, %: in blocks"]) <= most + 2
+        assert row["gain"].startswith("+")
+    assert float(moving["lost by moving, %: in blocks"]) > float(staying["lost by moving, %: in blocks"])
+
+
+def test_a_recording_without_prefix_hits_has_dashes(figures):
+    (head, rows), older = idea_rows(figures), json.loads(json.dumps(figures))
+    place = head.index("prefix hits, %")
+    assert all(re.fullmatch(r"\d+", row[place]) for row in rows)
+    for row in older["ideas"]:
+        del row["figures"]["prefix_hit_share"]
+    assert {row[place] for row in idea_rows(older)[1]} == {"–"}
+    del older["windows"]
+    head, rows = window_rows(older)
+    assert rows == [["–"] * len(head)]
 
 
 def test_without_spares_the_desktops_are_as_many():

@@ -48,6 +48,7 @@ async def test_a_request_is_answered_and_counted(fakes):
     assert (reply.action, reply.version, reply.worker, when) == ("act", 0, 0, 3.0)
     hot = pool.trace.hot
     assert (hot.generated_turns, hot.prompt_tokens, hot.response_tokens) == (1, 100, 10)
+    assert (hot.cached_tokens, hot.looked_up_tokens) == (0, 0), "this engine does not say what it found in a cache"
     assert pool.service.workers[0].in_flight == 0
 
 

@@ -102,15 +102,18 @@ def faults(trace):
 
 
 def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
+    steps = []
     with ExitStack() as stack:
         urls = [stack.enter_context(standin(folder))[1] for _ in range(2)]
-        result, trained = play(configured("run.updates=5", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}"))
+        config = configured("run.updates=5", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
+        result, trained = play(config, on_step=lambda *step: steps.append(step))
         versions = [version_of(url) for url in urls]
     assert result.trace.counts["updates"] >= 5
     assert faults(result.trace) == {}
     assert all(1 <= version <= trained.newest.version for version in versions)
     assert max(versions) >= 3
     assert result.trace.counts["trained_turns"] > 0
+    assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
 
 
 def test_engines_serve_modelled_desktops_in_real_time(folder):

@@ -1,4 +1,4 @@
-"""The laboratory: spaces, jobs, studies, sensitivity, gains and plans, on a small cluster."""
+"""The laboratory: spaces, jobs, studies, sensitivity, gains and closed forms, on a small cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,13 +16,14 @@ from dartsim.config.load import check_setting, to_toml
 from dartsim.errors import ConfigError, DartsimError
 from dartsim.run.bounds import TurnLoad, engine_bound, least_seconds
 from dartsim.run.lab import InProcess, Job, Outcome, Prices, as_virtual, changed, run_job
+from dartsim.run.lab.asked import Asked, difference
 from dartsim.run.lab.closed import checks, predict
 from dartsim.run.lab.jobs import Rung, means, outcomes, simulated, steady_turns_per_minute
 from dartsim.run.lab.objectives import objective
-from dartsim.run.lab.planning import Machines, Planner, planned, read_hosts
-from dartsim.run.lab.sensitivity import neighbours, sensitivity
+from dartsim.run.lab.sensitivity import neighbours
 from dartsim.run.lab.space import Choices, Range, read_space
-from dartsim.run.lab.study import Asked, Study
+from dartsim.run.lab.study import Study
+from dartsim.run.lab.validation import validate
 from dartsim.run.lab.whatif import REMOVED, gains
 from dartsim.run.models import models
 from dartsim.sim.engine import FluidEngine
@@ -58,10 +60,12 @@ def asked(**changes) -> Asked:
 
 
 def test_a_space_is_read_from_text():
-    assert read_space("rollout.num_envs=20..80/10, rollout.sync.mode=drain|keep,run.warmup_share=0.1..0.5") == (
+    assert read_space(
+        "rollout.num_envs=20..80/10, rollout.sync.mode=drain|keep,curation.admission.ready_batches=0.5..2.5"
+    ) == (
         Range("rollout.num_envs", 20, 80, 10),
         Choices("rollout.sync.mode", ("drain", "keep")),
-        Range("run.warmup_share", 0.1, 0.5),
+        Range("curation.admission.ready_batches", 0.5, 2.5),
     )
     assert read_space("cluster.engine.reload_seconds=1..300:log")[0] == Range(
         "cluster.engine.reload_seconds", 1.0, 300.0, None, True
@@ -91,7 +95,9 @@ def test_a_space_is_read_from_a_file(tmp_path: Path):
         ("rollout.num_envs=0..4", "wanted greater than or equal to 1"),
         ("rollout.num_envs=4..2", "the first has to be the smaller one"),
         ("rollout.num_envs=2..4/9", "a step is above 0"),
-        ("run.warmup_share=0..1:log", "ratios need numbers above 0"),
+        ("cluster.engine.reload_seconds=0..1:log", "ratios need numbers above 0"),
+        ("run.hours=2..4", "run.hours cannot be tuned"),
+        ("rollout.num_envs=2..4,run.seed=0..9", "run.seed cannot be tuned"),
         ("rollout.sync.mode=drain|stop", "rollout.sync.mode"),
         ("rollout.sync.mode=drain", "choices are two or more different values"),
         ("rollout.num_envs", "a dimension is written key=low..high"),
@@ -146,6 +152,31 @@ def test_a_rung_gives_a_run_up_below_its_figure():
     assert ended.figures == {}
     assert ended.seen == seen[:1]
     assert not run_job(Job(name="kept", config=config, rungs=(Rung(0.1, seen[0][1]),))).given_up
+
+
+@pytest.mark.parametrize("figure", ["steady_turns_per_minute", "cost_per_1000_turns"])
+def test_every_figure_of_a_rate_can_give_a_run_up(figure):
+    config = as_virtual(small())
+    sign = objective(figure).sign
+    seen = run_job(Job(name="all", config=config, figure=figure, sign=sign, rungs=(Rung(0.2),))).seen
+    assert len(seen) == 1
+    least = seen[0][1] + 1e-6
+    ended = run_job(Job(name="some", config=config, figure=figure, sign=sign, rungs=(Rung(0.2, least),)))
+    assert ended.given_up
+
+
+def test_a_rung_gives_nothing_up_of_which_it_knows_nothing():
+    config = as_virtual(small())
+    early = Job(name="early", config=config, figure="steady_turns_per_minute", rungs=(Rung(0.01, 1e9),))
+    found = run_job(early)
+    assert (found.given_up, found.seen) == (False, ())
+
+
+def test_costs_are_of_the_rate_that_stands_beside_them():
+    found = simulated(as_virtual(small()), Prices(2.5, 0.8))
+    assert found["cost_per_1000_turns"] == pytest.approx(
+        1000.0 * found["cost_per_hour"] / (60.0 * found["steady_turns_per_minute"])
+    )
 
 
 def test_rungs_change_nothing_of_a_run_that_goes_on():
@@ -209,6 +240,22 @@ def test_a_study_goes_on_where_it_was_interrupted(tmp_path: Path, sampler):
     assert len(rows(whole)) == 6
 
 
+def test_a_study_that_was_interrupted_between_two_writes_goes_on_quietly(tmp_path: Path, monkeypatch):
+    pytest.importorskip("optuna")
+    study = Study(asked(), tmp_path / "study.db")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(study._study, "tell", interrupt)  # what rungs saw is written, the trial's end is not
+        with pytest.raises(KeyboardInterrupt):
+            study.run(3, Drawn())
+    again = Study(asked(), tmp_path / "study.db")
+    again.run(3, Drawn())  # a warning would be an error
+    assert [trial.state for trial in again.trials()] == ["finished"] * 3
+
+
 def test_the_first_trial_is_the_base_and_the_best_keeps_the_bounds(tmp_path: Path):
     pytest.importorskip("optuna")
     study = Study(asked(max_cost=4.0, space=read_space(SPACE + ",rollout.num_workers=1..3")), tmp_path / "study.db")
@@ -243,9 +290,9 @@ def test_a_staleness_bound_makes_trials_infeasible(tmp_path: Path):
 def test_a_study_of_something_else_is_refused(tmp_path: Path):
     pytest.importorskip("optuna")
     Study(asked(), tmp_path / "study.db")
-    with pytest.raises(ConfigError, match="--seed '5', now '6'; give another folder"):
+    with pytest.raises(ConfigError, match=r"\(--seed: 5 then, 6 now\); give another folder"):
         Study(asked(seed=6), tmp_path / "study.db")
-    with pytest.raises(ConfigError, match="a study of another configuration"):
+    with pytest.raises(ConfigError, match=r"\(another configuration: run\.seed 0 then, 3 now\)"):
         Study(asked(base=small(run={"seed": 3})), tmp_path / "study.db")
     (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 10)
     with pytest.raises(ConfigError, match="cannot be used as a study's database"):
@@ -268,7 +315,7 @@ class Drawn:
                 "staleness_max": 1,
                 "cost_per_hour": float(size**2),
             }
-            yield place, Outcome(figures=figures, by_seed=(figures,), seen=seen)
+            yield place, Outcome(figures=figures, by_seed=(figures,) * len(job.seeds), seen=seen)
 
 
 def test_a_study_finds_the_best_and_gives_bad_trials_up(tmp_path: Path):
@@ -286,6 +333,27 @@ def test_a_study_finds_the_best_and_gives_bad_trials_up(tmp_path: Path):
     assert set(study.importances()) == {"rollout.num_envs", "rollout.sync.mode"}
 
 
+def test_importance_is_for_what_is_wanted_of_several_objectives_too(tmp_path: Path):
+    pytest.importorskip("optuna")
+
+    class Top:
+        """Only the best tenth depends on the sync: all else is the number of desktops."""
+
+        def run(self, jobs):
+            for place, job in enumerate(jobs):
+                size, keep = job.config.rollout.num_envs, job.config.rollout.sync.mode == "keep"
+                figures = {"trained_turns_per_minute": 1000.0 if keep and size > 9 else float(size), "cost_per_hour": 1}
+                yield place, Outcome(figures=figures, by_seed=(figures,))
+
+    wanted = (objective("trained_turns_per_minute"), objective("cost_per_hour"))
+    space = read_space("rollout.num_envs=2..12,rollout.sync.mode=drain|keep")
+    both = Study(asked(objectives=wanted, space=space, sampler="random", batch=12), tmp_path / "both.db")
+    one = Study(asked(space=space, sampler="random", batch=12), tmp_path / "one.db")
+    for study in (both, one):
+        study.run(12, Top())
+    assert both.importances() == one.importances()
+
+
 @pytest.mark.soak
 def test_the_front_of_two_objectives_is_what_nothing_beats(tmp_path: Path):
     pytest.importorskip("optuna")
@@ -301,18 +369,71 @@ def test_the_front_of_two_objectives_is_what_nothing_beats(tmp_path: Path):
     assert [trial.values[0] for trial in front] == sorted({trial.values[0] for trial in front}, reverse=True)
 
 
-def test_each_knob_is_moved_alone():
-    config = as_virtual(small(cluster={"hosts": {"count": 8}}))
+def test_each_knob_is_moved_alone_with_seeds_that_no_trial_had():
     space = read_space("rollout.num_envs=2..22,rollout.sync.mode=drain|keep")
     best = {"rollout.num_envs": 10, "rollout.sync.mode": "keep"}
-    job = Job(name="best", config=changed(config, best))
-    knobs = sensitivity(job, best, space, objective("trained_turns_per_minute"), Drawn())
-    assert [knob.key for knob in knobs] == ["rollout.sync.mode", "rollout.num_envs"]
-    assert [(moved.value, moved.change) for moved in knobs[0].moved] == [("drain", pytest.approx(-0.5))]
-    assert [(moved.value, moved.change) for moved in knobs[1].moved] == [
+    question = asked(space=space, base=small(cluster={"hosts": {"count": 8}}), seeds=(0, 1))
+    found = validate(question, best, 4, Drawn())
+    assert found.seeds == (2, 3, 4, 5)
+    assert [knob.key for knob in found.knobs] == ["rollout.sync.mode", "rollout.num_envs"]
+    assert [(moved.value, moved.change) for moved in found.knobs[0].moved] == [("drain", pytest.approx(-0.5))]
+    assert [(moved.value, moved.change) for moved in found.knobs[1].moved] == [
         (7, pytest.approx(-0.3)),
         (13, pytest.approx(0.3)),
     ]
+    (held,) = found.held
+    assert (held.first, held.best, held.change) == (2.0, 10.0, pytest.approx(4.0))  # 4 desktops, restart
+    assert held.half_width == pytest.approx(0.0)
+    assert held.better
+
+
+class Lucky:
+    """A runner in which settings mean nothing: every seed of every job has its own luck."""
+
+    def run(self, jobs):
+        for place, job in enumerate(jobs):
+            by_seed = []
+            for seed in job.seeds:
+                luck = np.random.default_rng([job.config.rollout.num_envs, seed]).normal()
+                by_seed.append({"trained_turns_per_minute": 100.0 + 5.0 * luck, "staleness_max": seed % 2})
+            yield place, Outcome(figures={**means(by_seed), "cost_per_hour": 1.0}, by_seed=tuple(by_seed))
+
+
+def test_luck_of_the_search_does_not_outlast_fresh_seeds(tmp_path: Path):
+    pytest.importorskip("optuna")
+    space = read_space("rollout.num_envs=2..40")
+    question = asked(space=space, base=small(cluster={"hosts": {"count": 8}}), prune=False, max_staleness=0.0, batch=16)
+    study = Study(question, tmp_path / "study.db")
+    study.run(16, Lucky())
+    best = study.best()
+    assert best is not None
+    assert best.values[0] > 105.0  # nothing but the luckiest
+    found = validate(question, best.settings, 5, Lucky())
+    assert not found.held[0].better
+    assert found.held[0].best < best.values[0] - 2.0
+    assert found.broken == ("its largest staleness is 1, above the bound of 0",)
+
+
+def test_a_bound_that_was_not_there_is_told_in_words(tmp_path: Path):
+    pytest.importorskip("optuna")
+    Study(asked(max_staleness=None), tmp_path / "study.db")
+    with pytest.raises(ConfigError, match=r"\(--max-staleness: none then, 1\.0 now\); give another folder"):
+        Study(asked(max_staleness=1.0), tmp_path / "study.db")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": (0, 1, 2)}, "--seeds: 1 then, 3 now"),
+        ({"prune": False}, "--prune: on then, off (--no-prune) now"),
+        ({"objectives": (objective("cost_per_hour"),)}, "trained_turns_per_minute:max then, cost_per_hour:min now"),
+        ({"prices": Prices(2.5, 0.8)}, "1.0 a GPU hour and 0.0 a host hour then, 2.5 a GPU hour and 0.8 a host"),
+    ],
+)
+def test_what_differs_from_an_earlier_question_is_told_as_it_was_asked(changes, words):
+    old, new = asked().as_text(), asked(**changes).as_text()
+    (name,) = (name for name in old if old[name] != new[name])
+    assert words in difference(name, old[name], new[name])
 
 
 def test_without_optuna_the_extra_is_named(monkeypatch, tmp_path: Path):
@@ -334,7 +455,7 @@ def test_an_unknown_objective_is_refused(text, message):
     assert message in str(error.value)
 
 
-# -- gains and plans
+# -- gains and closed forms
 
 
 def test_every_cause_that_can_be_removed_is_a_cause():
@@ -391,6 +512,18 @@ def test_the_closed_form_is_near_the_simulation(name):
     assert [check.figure for check in checks(found, figures) if check.alarm] == []
 
 
+@pytest.mark.parametrize("name", ["areal-eta0", pytest.param("coupled", marks=pytest.mark.soak)])
+def test_one_batch_at_a_time_is_no_alarm(name):
+    config = changed(as_virtual(load(preset_name=name)), {"run.hours": 3.0})
+    found, figures = models(config), simulated(config, Prices())
+    rows = {check.figure: check for check in checks(found, figures)}
+    assert [check.alarm for check in rows.values() if check.alarm] == []
+    assert rows["trained turns/min"].law.endswith("; one batch at a time")
+    assert rows["trained turns/min"].low < predict(found).trained_turns_per_minute < rows["trained turns/min"].high
+    slower = {**figures, "steady_turns_per_minute": 0.9 * rows["trained turns/min"].low}
+    assert any("below the bound" in check.alarm for check in checks(found, slower))
+
+
 def test_a_figure_that_breaks_a_law_is_an_alarm():
     config = as_virtual(small())
     found, figures = models(config), simulated(config, Prices())
@@ -398,46 +531,6 @@ def test_a_figure_that_breaks_a_law_is_an_alarm():
     wrong = {**figures, "generated_turns_per_minute": 10_000.0, "staleness_mean": 7.0}
     alarms = {check.figure for check in checks(found, wrong) if check.alarm}
     assert {"generated turns/min", "mean staleness, versions"} <= alarms
-
-
-def test_hosts_are_read():
-    assert read_hosts("4x64GiB") == (4, 64.0, None)
-    assert read_hosts("2x128gib x 32cores") == (2, 128.0, 32.0)
-    with pytest.raises(ConfigError, match="as 4x64GiB; got '4 hosts'"):
-        read_hosts("4 hosts")
-
-
-@pytest.mark.soak
-def test_a_plan_uses_the_machines_and_says_what_more_would_buy():
-    base = as_virtual(small(cluster={"learner": {"turn_seconds": 6.0, "gpus": 1}}))
-    machines = Machines(gpus=3, hosts=2, memory_gib=8.0, cores=8.0)
-    planner = Planner(base, machines, prices=Prices(), hours=1.0, seeds=(0,), runner=InProcess())
-    assert planner.capacity(machines) == 8
-    made = planner.plan()
-    split = made.split
-    assert split.workers + split.trainer == 3
-    assert 1 <= split.num_envs <= 8
-    assert made.config.cluster.hosts.count == 2
-    assert made.config.cluster.learner.turn_seconds == pytest.approx(6.0 / split.trainer)
-    by_what = {extra.what: extra for extra in made.extras}
-    assert {"one more rollout GPU", "one more trainer GPU", "one more host, with as many desktops"} <= set(by_what)
-    more = max((extra for extra in made.extras if extra.what.startswith("one more")), key=lambda extra: extra.gain)
-    assert made.binding.startswith(made.figures["bound_by"])
-    assert more.what in made.binding or more.gain < 0.01
-    assert planned(base, made).rollout.num_envs == split.num_envs
-    assert [rate for _, rate in made.others] == sorted((rate for _, rate in made.others), reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("machines", "message"),
-    [
-        (Machines(gpus=1, hosts=1, memory_gib=8.0), "a plan needs 2 GPUs or more"),
-        (Machines(gpus=4, hosts=4, memory_gib=1.0), "a desktop of 2 GiB does not fit on a host of 1 GiB"),
-    ],
-)
-def test_machines_that_are_too_small_are_refused(machines, message):
-    with pytest.raises(ConfigError, match=message):
-        Planner(as_virtual(small()), machines, prices=Prices(), runner=InProcess())
 
 
 def test_a_learner_that_takes_no_time_is_no_division_by_zero():

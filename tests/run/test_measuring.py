@@ -153,6 +153,15 @@ def test_warm_up_failures_and_what_was_cancelled_stay_out_of_the_times():
     assert (row.n, row.failed, row.beside) == (9, 1, 2.0)
 
 
+def test_of_a_run_whose_first_timings_are_gone_it_is_said_since_when_they_are_there():
+    whole = measure(real(), timings())
+    cut = measure(real(), [line("cut", 0.0, at=120.0, since=100.0), *timings()])
+    assert (cut.settings, cut.rows) == (whole.settings, whole.rows)
+    assert [note for note in cut.notes if note not in whole.notes] == [
+        "Of a run as long as this the newest timings are kept: those from its second 100 on."
+    ]
+
+
 def test_what_is_only_of_the_warm_up_counts_if_there_is_nothing_else():
     early = [line("learner/update", 7.0, at=1.0, turns=7)]
     others = [entry for entry in timings() if entry["what"] != "learner/update"]

@@ -5,6 +5,7 @@ task, two groups a batch, and an update of 100 s: a batch of rollouts takes 40 s
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -211,9 +212,10 @@ def test_prime_rl_lets_so_many_run_as_the_engines_caches_hold():
     assert most["none"] > 28.0  # nearly all desktops wait for engines that have room for 16
 
 
-def test_openrlhf_changes_no_weights_under_a_generation():
+def test_openrlhf_changes_no_weights_under_a_generation_and_has_one_slot():
     _, store = run("openrlhf")
     assert all(t.oldest_version == t.newest_version for batch in store.batches for t in batch.trajectories)
+    assert lags(store) == [0] + [1] * (len(store.batches) - 1)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +224,17 @@ def test_openrlhf_changes_no_weights_under_a_generation():
 def test_bounds_by_age_hold(name, oldest):
     _, store = run(name)
     assert max(lags(store)) <= oldest
+
+
+def test_buffers_in_order_of_dispatch_give_out_what_was_begun_first():
+    spread = {"cluster": {"env": {"latency": {"step": {"kind": "gamma", "mean_seconds": 20.0, "k": 1.0}}}}}
+    in_order = {}
+    for name in ("verl-buffer-drop", "verl-buffer-wait", "nemo-windowed", "verl-partial"):
+        _, store = run(name, **spread)
+        in_order[name] = all(
+            first.id < second.id for batch in store.batches for first, second in pairwise(batch.groups)
+        )
+    assert in_order == {name: name != "verl-partial" for name in in_order}
 
 
 def test_batch_wise_desktops_wait_for_the_last_of_all():

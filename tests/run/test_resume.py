@@ -129,6 +129,21 @@ def test_a_crash_before_anything_happened_again_leaves_the_run_as_it_was(tmp_pat
     assert run.summary["total_updates"] > 0
 
 
+def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypatch):
+    execute(small(), tmp_path / "run", on_advance=interrupting(500.0))
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dartsim.run.resume.learned", killed)  # the model is being read
+        with pytest.raises(KeyboardInterrupt):
+            resume(tmp_path / "run")
+    run, _ = resume(tmp_path / "run")
+    first, second = run.summary["lives"]
+    assert first == second, "the first of them did nothing"
+
+
 def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path, monkeypatch):
     def meanwhile(found, path, on_step):
         with monkeypatch.context() as patch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from contextlib import closing
 
 import pytest
 
@@ -12,7 +13,7 @@ from dartsim.checks import check_env_provider, check_policy_worker, sample_batch
 from dartsim.errors import EnvBroken
 from dartsim.run.measuring import read_timings
 from dartsim.run.realtime import RunLoop
-from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
+from dartsim.run.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
 from real.local import LocalWorker
 
@@ -55,6 +56,36 @@ def test_a_run_that_goes_on_keeps_the_timings_of_its_earlier_lives(tmp_path):
     for goes_on, wanted in ((True, 2), (True, 3), (False, 1)):
         asyncio.run(live(goes_on))
         assert len(read_timings(tmp_path)) == wanted
+
+
+def stretch(path, numbers, most):
+    """Write a line a second into a file that keeps the newest."""
+    with closing(Newest(path, part_bytes=most)) as file:
+        for number in numbers:
+            file.write(json.dumps({"at": float(number), "what": "learner/update", "seconds": 0.5}) + "\n")
+
+
+def test_the_newest_lines_are_kept_whole_and_what_is_gone_is_said(tmp_path):
+    path, most = tmp_path / "timings.jsonl", 1_000
+    stretch(path, range(15), most)
+    assert [entry["at"] for entry in read_timings(tmp_path)] == list(range(15))
+    assert not (tmp_path / "timings.old.jsonl").exists()
+    stretch(path, range(15, 30), most)  # a life that goes on
+    assert [entry["at"] for entry in read_timings(tmp_path)] == list(range(30)), "in two files, and nothing is gone"
+    stretch(path, range(30, 400), most)
+    entries = read_timings(tmp_path)
+    (cut,) = [entry for entry in entries if entry["what"] == "cut" and entry["since"] == entries[0]["at"]]
+    times = [entry["at"] for entry in entries if entry["what"] != "cut"]
+    assert times == list(range(int(cut["since"]), 400))
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert most < size <= 2 * most
+
+
+def test_a_run_that_begins_anew_keeps_no_older_timings(tmp_path):
+    stretch(tmp_path / "timings.jsonl", range(100), 1_000)
+    with Timings.open(tmp_path):
+        pass
+    assert read_timings(tmp_path) == []
 
 
 def noted(file):

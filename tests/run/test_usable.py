@@ -9,8 +9,8 @@ from dartsim.run.bounds import around_seconds, desktop_bound, engine_bound, repl
 from dartsim.run.lab import Prices, as_virtual, changed
 from dartsim.run.lab.closed import checks, predict
 from dartsim.run.lab.jobs import simulated
-from dartsim.run.lab.usable import OneTask, _Life, one_task, workload
 from dartsim.run.models import models
+from dartsim.run.usable import OneTask, _Life, one_task, workload
 
 OURS = {
     "curation.task_filter.max_mean": 0.99,

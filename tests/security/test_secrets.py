@@ -176,6 +176,8 @@ def test_what_is_logged_goes_where_python_would_write_it(capsys):
     assert logging.lastResort is not None
     assert logging.lastResort.format(record) == f"key {HIDDEN}"
     assert logging.lastResort.level == logging.WARNING
+    logging.lastResort.handle(record)
+    assert capsys.readouterr().err == f"key {HIDDEN}\n"
 
 
 def test_the_evaluator_process_gets_no_secret(monkeypatch):

@@ -273,6 +273,17 @@ async def test_requests_that_lose_their_cache_are_asked_again_with_what_they_had
     assert engine.engine.num_jobs == 0
 
 
+async def test_a_prompt_that_was_computed_again_was_not_found_in_the_cache():
+    """Turn 2 begins with turn 1's prefix as turn 1 did with turn 0's; a weight change takes it away."""
+    engine = worker(tokens=1000, transfer_seconds=lambda: 4.0, forgets=True, retry_seconds=1.0)
+    assert (await engine.generate(request(0))).cached_tokens == 0
+    assert (await engine.generate(request(1))).cached_tokens == PROMPTS.warm[1].cached_tokens > 0
+    reply = start(engine.generate(request(2)))
+    await asyncio.sleep(0.5)
+    await engine.load(Weights(1), SyncMode.KEEP)
+    assert (await reply).cached_tokens == 0
+
+
 async def test_a_request_cancelled_while_it_waits_to_be_asked_again_leaves_nothing():
     engine = worker(tokens=1000, transfer_seconds=lambda: 4.0, forgets=True, retry_seconds=1.0)
     reply = start(engine.generate(request()))

@@ -26,6 +26,7 @@ class Slice(NamedTuple):
     start: int
     end: int
     name: str
+    args: dict[str, Any]
 
 
 class TraceFile:
@@ -45,9 +46,12 @@ class TraceFile:
         for event in content["traceEvents"]:
             self._read(event, points)
         for slices in self.slices.values():
-            slices.sort()
+            slices.sort(key=lambda found: found.start)
             assert all(before.end <= after.start for before, after in pairwise(slices)), "slices overlap"
         self.flows = {number: self._flow(events) for number, events in points.items()}
+        self.beginnings = {
+            number: (events[0]["args"], self._slice(events[0]).args) for number, events in points.items()
+        }
 
     def _read(self, event: dict[str, Any], points: dict[int, list[dict[str, Any]]]) -> None:
         track = event["pid"], event["tid"]
@@ -61,7 +65,9 @@ class TraceFile:
         elif kind == "X":
             assert isinstance(event["ts"], int)
             assert event["dur"] > 0
-            self.slices[track].append(Slice(event["ts"], event["ts"] + event["dur"], event["name"]))
+            self.slices[track].append(
+                Slice(event["ts"], event["ts"] + event["dur"], event["name"], event.get("args", {}))
+            )
         else:
             assert kind in "stf", f"unknown phase {kind}"
             assert event["name"] == event["cat"] == FLOW
@@ -79,12 +85,14 @@ class TraceFile:
 
     def _bound(self, event: dict[str, Any]) -> tuple[str, str]:
         """Return the names of the track and of the slice that a point binds to."""
-        track = event["pid"], event["tid"]
-        slices = self.slices[track]
+        return self.threads[event["pid"], event["tid"]], self._slice(event).name
+
+    def _slice(self, event: dict[str, Any]) -> Slice:
+        slices = self.slices[event["pid"], event["tid"]]
         place = bisect_right(slices, event["ts"], key=lambda found: found.start) - 1
         assert place >= 0, "a point before the first slice"
         assert slices[place].start <= event["ts"] < slices[place].end, "a point outside of all slices"
-        return self.threads[track], slices[place].name
+        return slices[place]
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +127,11 @@ def test_arrows_lead_from_turn_to_request_to_batch_to_update(read):
         if len(points) == 4:
             assert (points[2][0], points[3][0]) == ("batches", "updates")
             assert points[2][1].replace("batch", "update") == points[3][1]
+
+
+def test_a_wait_for_a_reply_says_whose_turn_it_is(read):
+    for number, (asked, shown) in read.beginnings.items():
+        assert shown == {**asked, "worker": int(read.flows[number][1][0].removeprefix("worker "))}
 
 
 def test_arrows_to_an_update_are_its_turns(result, read):

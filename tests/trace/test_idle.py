@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.trace.charts import CAUSE_COLORS
 from dartsim.trace.idle import AT_WORK, CAUSES, attribute, idle, ranking
 from dartsim.trace.states import DesktopState, TrainerState, WorkerState
 from dartsim.trace.timeline import Stay, Window
@@ -98,10 +99,21 @@ def test_a_trainer_without_data_waits_for_what_most_desktops_do(desktops, cause)
 
 
 def test_a_desktop_that_is_not_admitted_waits_for_what_the_trainer_does():
-    trainer = [T.WAIT_DATA, T.TRAINING, T.WAIT_SYNC, T.DOWN]
-    found = attribute(window([[D.WAIT_ADMISSION]], [[W.BUSY]], trainer), num_bins=4)
-    assert seconds(found, "desktops") == {"admission limit": 25.0, "update": 25.0, "weight sync": 25.0, "fault": 25.0}
-    assert found["populations"]["desktops"]["shares"]["update"] == [0.0, 1.0, 0.0, 0.0]
+    trainer = [T.WAIT_DATA, T.TRAINING, T.WAIT_PUBLISH, T.WAIT_SYNC, T.DOWN]
+    found = attribute(window([[D.WAIT_ADMISSION]], [[W.BUSY]], trainer), num_bins=5)
+    causes = ("admission limit", "update", "publication", "weight sync", "fault")
+    assert seconds(found, "desktops") == dict.fromkeys(causes, 20.0)
+    assert found["populations"]["desktops"]["shares"]["update"] == [0.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def test_a_trainer_that_holds_weights_back_waits_for_no_weight_change():
+    found = attribute(window([[D.GENERATING]], [[W.BUSY]], [T.TRAINING, T.WAIT_PUBLISH]), num_bins=2)
+    assert seconds(found, "trainer") == {AT_WORK: 50.0, "publication": 50.0}
+
+
+def test_every_cause_is_drawn():
+    assert tuple(CAUSE_COLORS) == tuple(CAUSES)
+    assert len(set(CAUSE_COLORS.values())) == len(CAUSES)
 
 
 def test_causes_of_a_run_agree_with_its_states(make_trace):

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from dartsim.trace import DesktopState, TrainerState, WorkerState, charts
+from dartsim.trace.bars import efficiency
 from dartsim.trace.figures import figures
 from dartsim.trace.report import (
     differences,
@@ -69,6 +70,8 @@ def test_figures_are_read_as_people_read_them():
     assert figure_text("env_utilization", 0.6774) == "67.7\u202f%"
     assert figure_text("trained_turns_per_minute", 43.62, unit=False) == "43.6"
     assert figure_text("minutes_per_version", None) == "–"
+    assert figure_text("minutes_per_version", 1.26) == "1.3\u202fmin"
+    assert figure_text("minutes_per_version", 0.0123) == "0.738\u202fs", "of a fast run an update takes no minute"
     assert figure_text("mean_reward", 0.5943) == "0.594"
 
 
@@ -165,8 +168,42 @@ def test_a_comparison_has_a_column_a_run_and_the_ratio(make_run, tmp_path):
     plots = embedded(page, "plots")
     assert plots["efficiency0"]["data"][1]["y"] == [43.6]
     assert plots["efficiency1"]["data"][1]["y"] == [67.7]
-    assert len(plots["efficiency2"]["data"]) == 1
+    assert [trace.get("mode") for trace in plots["efficiency2"]["data"]] == [None, "text"]  # no diamonds
     assert [run["name"] for run in embedded(page, "timelines")["runs"]] == ["coupled", "dart"]
+
+
+def test_a_comparison_over_seeds_draws_means_with_their_intervals(make_run, tmp_path):
+    runs = [make_run(tmp_path / name, preset=name, hours=0.3) for name in ("coupled", "dart")]
+    means = [{"env_utilization": {"mean": 0.5, "half_width": 0.1}}, {}]
+    table = [("staleness, most", ["0", "1"])]
+    page = render_comparison(runs, tmp_path / "page.html", means=means, table=table, num_seeds=3).read_text()
+    bars = embedded(page, "plots")["efficiency1"]["data"][0]
+    assert bars["y"] == [50.0, pytest.approx(100.0 * runs[1].summary["env_utilization"], abs=0.01)]
+    assert bars["error_y"]["array"] == [10.0, 0.0]
+    assert bars["error_y"]["visible"] is True
+    above = embedded(page, "plots")["efficiency1"]["data"][-1]
+    assert (above["y"][0], above["text"][0]) == (60.0, "50.0")
+    text = own_text(page)
+    assert "<td>staleness, most</td><td>0</td><td>1</td>" in text
+    assert "means over 3 seeds" in text
+
+
+def test_many_runs_are_bars_below_each_other_with_all_their_names():
+    summaries = [(f"run {index}", {"env_utilization": index / 10.0}) for index in range(8)]
+    drawn = efficiency("env_utilization", summaries, [0.5] + [None] * 7)
+    bars, diamonds, ends = drawn["data"]
+    assert bars["orientation"] == "h"
+    assert bars["x"] == [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
+    assert (diamonds["x"], ends["text"][7]) == ([50.0], " 70.0")
+    names = drawn["layout"]["yaxis"]
+    assert names["ticktext"] == [name for name, _ in summaries]
+    assert names["range"][0] > 7 > 0 > names["range"][1]  # the first one on top, and room for all
+
+
+def test_lines_of_more_runs_than_colours_differ():
+    series = {"from_hours": [0.0], "to_hours": [1.0], "rates": {"trained_turns_per_minute": [1.0]}}
+    lines = charts.rates_of_runs([(str(index), series) for index in range(20)], "trained_turns_per_minute", 1.0)["data"]
+    assert len({(line["line"]["color"], line["line"]["dash"]) for line in lines}) == 20
 
 
 @pytest.mark.parametrize("number", [1, 3])

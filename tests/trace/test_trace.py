@@ -57,6 +57,32 @@ def test_shares_add_up_to_one_and_utilization_stays_below(steps):
         assert 0.0 <= found[name] <= 1.0 + 1e-9
 
 
+def test_prefix_hits_are_of_the_prompts_that_were_looked_up_in_the_window():
+    trace = Trace(Clock(), num_envs=1, num_workers=1)
+    hot, shares = trace.hot, []
+    snapshots = [trace.snapshot()]
+    for prompt, looked_up, cached in ((500, 0, 0), (1_000, 1_000, 0), (3_000, 2_000, 1_500)):
+        hot.prompt_tokens += prompt
+        hot.looked_up_tokens += looked_up
+        hot.cached_tokens += cached
+        snapshots.append(trace.snapshot())
+        shares.append(figures(snapshots[0], snapshots[-1])["prefix_hit_share"])
+    assert shares == [None, 0.0, 0.5]
+    assert figures(snapshots[2], snapshots[3])["prefix_hit_share"] == 0.75
+
+
+def test_a_trace_that_was_kept_before_prefix_hits_were_counted_goes_on():
+    old, new = (Trace(Clock(), num_envs=1, num_workers=1) for _ in range(2))
+    old.hot.prompt_tokens = 700
+    state = old.state()
+    new.restore({**state, "hot": list(state["hot"])[:3]})
+    assert (new.hot.prompt_tokens, new.hot.cached_tokens, new.hot.looked_up_tokens) == (700, 0, 0)
+    new.hot.cached_tokens, new.hot.looked_up_tokens = 3, 4
+    again = Trace(Clock(), num_envs=1, num_workers=1)
+    again.restore(new.state())
+    assert again.hot == new.hot
+
+
 @given(steps=STEPS)
 def test_every_second_of_every_part_is_counted(steps):
     trace = play(steps)

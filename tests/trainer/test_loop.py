@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dartsim.errors import LearnerFault, UpdateUncertain
 from dartsim.sim import simulate
-from dartsim.trace import Trace
+from dartsim.trace import Trace, TrainerState
 from dartsim.trainer import RetryRule, Trainer
 from dartsim.types import Batch, UpdateResult, Weights
 
@@ -110,6 +110,16 @@ async def test_a_coupled_trainer_waits_until_all_workers_have_the_weights():
         (260.0, "published", 2),
     ]
     assert world.spent() == {"TRAINING": 200.0, "WAIT_SYNC": 60.0}
+
+
+async def test_weights_that_are_held_back_are_no_weight_change():
+    world = World(2, before_publication=lambda: asyncio.sleep(20.0))
+    await world.trainer.run()
+    assert [event for event in world.events if event[1] == "publish"] == [(120.0, "publish", 1), (240.0, "publish", 2)]
+    assert world.spent() == {"TRAINING": 200.0, "WAIT_PUBLISH": 40.0}
+    world = World(2, before_publication=lambda: asyncio.sleep(20.0), held=TrainerState.WAIT_DATA)
+    await world.trainer.run()
+    assert world.spent() == {"TRAINING": 200.0, "WAIT_DATA": 40.0}
 
 
 async def test_waiting_for_a_batch_is_counted():

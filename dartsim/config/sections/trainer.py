@@ -127,8 +127,8 @@ class TrainerConfig(Section):
     publish_every: Positive = Field(1, description="Updates between two publications (verl: T; slime: its interval).")
     publish_wait: Literal["nothing", "running", "batch"] = Field(
         "nothing",
-        description="What new weights wait for: nothing; the groups that run, while none begins (NeMo-RL, OpenRLHF); "
-        "or the whole next batch (slime's one-step-off).",
+        description="What new weights wait for: nothing; the groups that run, while none begins (verl without partial "
+        "rollout); or the whole next batch (slime's one-step-off, OpenRLHF).",
     )
     retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
     retry_longest_seconds: Seconds = Field(600.0, description="Longest such wait.")

@@ -98,7 +98,7 @@ def turn_rows(trajectory: Trajectory, seen: Sequence[Seen]) -> tuple[list[tuple[
 
 def _plain_row(attempt: int, number: int, reply: Reply) -> tuple[Any, ...]:
     """Return the row of a turn of a simulated model, of which there is nothing else."""
-    action, version, oldest, worker, prompt, response, _, logprobs, entropies = reply
+    action, version, oldest, worker, prompt, response, _, logprobs, entropies, _ = reply
     action = storable(action)
     row = (attempt, number, action, version, oldest, worker, prompt, response)
     if logprobs is None and entropies is None:

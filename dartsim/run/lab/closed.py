@@ -20,14 +20,15 @@ from dartsim.run.bounds import (
     core_seconds,
     desktop_bound,
     desktop_rate,
+    desktop_seconds,
     engine_bound,
     sites,
     slot_seconds,
     trainer_bound,
     turn_load,
 )
-from dartsim.run.lab.usable import workload
 from dartsim.run.models import Models
+from dartsim.run.usable import workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,16 @@ def _predicted(found: Models, groups: float) -> Predicted:
     turns, usable = workload(found, groups)
     size = config.curation.batch.max_groups * config.curation.attempts.most * turns
     trainer = trainer_bound(found, size)
-    generated, cores = 0.0, 0.0
+    generated, cores, trained = 0.0, 0.0, trainer
     version_seconds = 60.0 * size / trainer
     for _ in range(3):  # the time of a version decides how much of their time workers change weights, and so on
         generated, cores = _generated(found, turns, version_seconds)
         trained = min(trainer, generated * usable)
+        if one_batch_at_a_time(config):
+            trained = 60.0 * size / _serial_seconds(found, size, trainer, generated * usable)
         version_seconds = 60.0 * size / max(trained, 1e-9)
     return Predicted(
-        trained_turns_per_minute=min(trainer, generated * usable),
+        trained_turns_per_minute=trained,
         generated_turns_per_minute=generated,
         turns_per_trajectory=turns,
         turns_per_update=size,
@@ -99,6 +102,21 @@ def _predicted(found: Models, groups: float) -> Predicted:
             "engines": usable * engine_bound(found, turns),
         },
     )
+
+
+def one_batch_at_a_time(config: Config) -> bool:
+    """Return whether a batch is begun only when the one before it is published: nothing overlaps."""
+    curation = config.curation
+    batch, ahead = curation.batch.max_groups * curation.attempts.most, curation.admission.ahead_batches
+    few = curation.max_ahead is not None and curation.max_ahead <= batch
+    return few or (ahead is not None and ahead <= 1.0)
+
+
+def _serial_seconds(found: Models, size: float, trainer: float, usable_rate: float) -> float:
+    """Return the seconds of a version whose batch is made, then trained, then loaded; no wait for its last attempts."""
+    loading = sync_seconds(found) if found.config.trainer.wait_for_sync else 0.0
+    making = 60.0 * size / max(usable_rate, 1e-9)
+    return making + 60.0 * size / trainer + loading
 
 
 def _bounded(config: Config) -> bool:
@@ -117,14 +135,19 @@ def _generated(found: Models, turns: float, version_seconds: float) -> tuple[flo
     slots = rollout.num_envs / rollout.num_desktops  # spares start no attempt
     places = sites(found)
     warm, cold = (turn_load(found, turns, warm=state) for state in (config.cluster.engine.prefix_cache, False))
-    live, rate, answer = 1.0, 0.0, 0.0
+    live, rate, answer, on_slots = 1.0, 0.0, 0.0, 0.0
     for _ in range(60):  # requests in an engine, by Little's law, until they agree with themselves
-        answer = live * _turn_seconds(found, warm, cold, live)
-        rate = slots * desktop_rate(found, places, turns, answer) / workers
+        answer = _answer_seconds(found, warm, cold, live, rate)
+        on_slots = sum(slots * number / slot_seconds(found, turns, answer, cores) for cores, _, number in places)
+        rate = min(on_slots, desktop_rate(found, places, turns, answer)) / workers
         live = 0.5 * live + 0.5 * max(1.0, rate * answer)
-    wanted = sum(number / slot_seconds(found, turns, answer, cores) for cores, _, number in places)
+    wanted = sum(number / desktop_seconds(found, turns, answer, cores) for cores, _, number in places)
     there = settings.cores * (settings.count - settings.slow_count) + settings.slow_cores * settings.slow_count
-    return 60.0 * workers * rate, slots * wanted * core_seconds(found, turns) / there
+    return 60.0 * workers * rate, min(wanted, on_slots) * core_seconds(found, turns) / there
+
+
+LEAST_LEFT = 0.05
+"""Least share of an engine's time that others' prefills leave to a turn: it keeps the search for a rate in hand."""
 
 
 def out_seconds(found: Models) -> float:
@@ -143,17 +166,31 @@ def sync_seconds(found: Models) -> float:
     return out_seconds(found) * (slices + 1) / 2.0
 
 
-def _turn_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float) -> float:
-    """Return the engine time of a turn, seconds, when ``live`` requests are computed together."""
-    engine, gpu = found.config.cluster.engine, found.gpu
+def _answer_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float, rate: float) -> float:
+    """Return how long an engine takes for a turn beside others, seconds.
+
+    Prefills go before the decoding of what is there already, so that a turn has the engine only while none of the other
+    desktops' prompts is computed: its own work over the share of time that those leave (an engine that is shared, whose
+    customers come from a closed set and do not meet themselves).
+
+    Args:
+        found: The configuration and what it names.
+        warm: Of the mean turn on a worker that holds the turn before.
+        cold: Of the mean turn on another.
+        live: Requests that are computed together, mean.
+        rate: Turns a second of an engine.
+    """
+    engine, gpu, rollout = found.config.cluster.engine, found.gpu, found.config.rollout
     if engine.model != "fluid":
-        return engine.request_seconds + engine.batch_seconds / live
-    affine = found.config.rollout.routing.rule != "least_in_flight"
-    share = 1.0 if affine else 1.0 / found.config.rollout.num_workers  # turns that meet the worker of the one before
+        return live * engine.request_seconds + engine.batch_seconds
+    affine = rollout.routing.rule != "least_in_flight"
+    share = 1.0 if affine else 1.0 / rollout.num_workers  # turns that meet the worker of the one before
     prefill = share * _prefill(found, warm) + (1.0 - share) * _prefill(found, cold)
     together = max(1, min(round(live), gpu.max_num_seqs))
-    decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context) / together
-    return prefill + decode
+    decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context)
+    desktops = max(1.0, rollout.num_envs / rollout.num_workers)
+    others = rate * (desktops - 1.0) / desktops
+    return (prefill + decode) / max(LEAST_LEFT, 1.0 - others * prefill)
 
 
 def _prefill(found: Models, load: TurnLoad) -> float:
@@ -205,7 +242,7 @@ def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
     """
     said = predict(found)
     turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
-    rows = [_trained(figures, said.usable_share)] if figures.get("bounds") else []
+    rows = [_trained(found, said, figures)] if figures.get("bounds") else []
     most = min(desktop_bound(found, turns), engine_bound(found, turns))
     generated = figures["generated_turns_per_minute"]
     rows.append(_below("generated turns/min", "bottleneck: desktops, engines", generated, most))
@@ -220,22 +257,30 @@ def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
     return rows
 
 
-def _trained(figures: Mapping[str, Any], usable: float) -> Check:
-    """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable."""
+def _trained(found: Models, said: Predicted, figures: Mapping[str, Any]) -> Check:
+    """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable.
+
+    From below they are held against the bound as well, or against parts that work one after the other where admission
+    lets no batch begin before the last one is published.
+    """
+    usable = said.usable_share
     rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
     bounds = {part: value * (1.0 if part == "trainer" else usable) for part, value in figures["bounds"].items()}
     part = min(bounds, key=lambda name: bounds[name])
     words, slack = (part, SLACK) if part == "trainer" else (f"{part}, {usable:.0%} of turns usable", CHANCE)
-    return _below("trained turns/min", f"bottleneck: {words}", rate, bounds[part], least=REACHED, slack=slack)
+    least, law = bounds[part], f"bottleneck: {words}"
+    if one_batch_at_a_time(found.config):
+        least, law = min(least, said.trained_turns_per_minute), f"{law}; one batch at a time"
+    return _below("trained turns/min", law, rate, bounds[part], least=REACHED * least, slack=slack)
 
 
 def _below(figure: str, law: str, value: float, bound: float, *, least: float = 0.0, slack: float = SLACK) -> Check:
     alarm = ""
     if value > bound * (1.0 + slack):
         alarm = f"{value / bound - 1:.0%} above what the law allows"
-    elif value < bound * least:
+    elif value < least:
         alarm = f"{1 - value / bound:.0%} below the bound, which leaves out all waiting"
-    return Check(figure, law, value, 0.0, bound, alarm)
+    return Check(figure, law, value, least, bound, alarm)
 
 
 def _near(figure: str, law: str, value: float, wanted: float) -> Check:
@@ -263,7 +308,7 @@ def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
         lag = sync_seconds(found) / version_seconds
         tops.append(max(0.0, curation.admission.ahead_batches - 1.0) + low + lag)
     high = min(tops, default=float("inf"))
-    low = min(low, high)
+    low = 0.0 if one_batch_at_a_time(found.config) else min(low, high)  # no update while its attempts run
     value = figures["staleness_mean"]
     alarm = ""
     if figures["trained_turns_per_minute"] and not low * (1.0 - FAR) <= value <= high * (1.0 + SLACK) + 1e-9:

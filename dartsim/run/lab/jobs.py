@@ -141,19 +141,21 @@ class _Look:
         """Look, if a rung is due."""
         while self._left and now >= self._left[0].hours * 3600.0:
             rung = self._left.pop(0)
-            value = self._value(now)
+            value = self._value()
+            if value is None:  # nothing to judge it by so far
+                continue
             self.seen.append((rung.hours, value))
             if rung.least is not None and value < rung.least:
                 raise _GivenUp
 
-    def _value(self, now: float) -> float:
+    def _value(self) -> float | None:
         trace, job = self._trace, self._job
         assert trace is not None, "watch comes before the first look"
         snapshots = [*trace.snapshots, trace.measure()]
         first = after_warmup(snapshots, job.config.run.warmup_share)
-        found = {**figures(first, snapshots[-1]), **job.prices.figures(job.config, None)}
-        value = found.get(job.figure)
-        return job.sign * float(value) if value is not None else float("-inf")
+        so_far = figures(first, snapshots[-1])
+        value = {**so_far, **_rated(job.config, job.prices, so_far, trace, first.time)}.get(job.figure)
+        return None if value is None else job.sign * float(value)
 
 
 def simulated(config: Config, prices: Prices, look: _Look | None = None) -> Figures:
@@ -166,14 +168,19 @@ def simulated(config: Config, prices: Prices, look: _Look | None = None) -> Figu
         every_seconds=30.0,
     )
     plain = result.figures
-    steady = steady_turns_per_minute(list(result.trace.updates), plain["warmup_hours"] * 3600.0)
     return {
         **plain,
-        **bounds(found, plain),
-        **prices.figures(config, plain["trained_turns_per_minute"]),
-        "steady_turns_per_minute": steady,
+        **bounds(found, plain, result.trace.snapshots),
+        **_rated(config, prices, plain, result.trace, plain["warmup_hours"] * 3600.0),
         "event_hash": result.event_hash,
     }
+
+
+def _rated(config: Config, prices: Prices, plain: Figures, trace: Trace, start: float) -> Figures:
+    """Return the rate from update to update, and the cost at that rate; where there is none, of the whole window."""
+    steady = steady_turns_per_minute(list(trace.updates), start)
+    cost = prices.figures(config, steady or plain["trained_turns_per_minute"])
+    return {**cost, "steady_turns_per_minute": steady}
 
 
 def steady_turns_per_minute(updates: Sequence[UpdateRecord], start: float) -> float | None:

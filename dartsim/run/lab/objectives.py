@@ -11,6 +11,7 @@ from dartsim.errors import ConfigError
 
 MORE = (
     "trained_turns_per_minute",
+    "signal_turns_per_minute",
     "admitted_turns_per_minute",
     "generated_turns_per_minute",
     "steady_turns_per_minute",

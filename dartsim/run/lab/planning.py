@@ -1,102 +1,87 @@
 """A plan for given machines: how many desktops, rollout and trainer GPUs, which sync; and what one more of each buys.
 
 First every split is looked at in closed form (``dartsim.run.lab.closed``), then the best few are simulated, and their
-neighbours; last, the plan is simulated with one more, or one less, of each resource.
-
-GPUs of the trainer share the turns of an update evenly: its time a turn is the configuration's times its GPUs over the
-plan's. That is an assumption, and the first thing to measure on real machines.
+neighbours. The best of many simulated figures is partly luck, so what is told of the plan, and of one more or one less
+of each resource beside it, comes from seeds that the search has not seen.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dartsim.config import Config
 from dartsim.errors import ConfigError
+from dartsim.run.compared import half_width
 from dartsim.run.lab.closed import Predicted, predict
-from dartsim.run.lab.jobs import Figures, Job, Runner, outcomes
+from dartsim.run.lab.jobs import Figures, Job, Outcome, Runner, outcomes
+from dartsim.run.lab.machines import Machines, Split, Splits, words
 from dartsim.run.lab.prices import Prices
 from dartsim.run.lab.virtual import changed
 from dartsim.run.models import models
 
-HOSTS = re.compile(r"^(?P<count>\d+)x(?P<memory>\d+(?:\.\d+)?)GiB(?:x(?P<cores>\d+(?:\.\d+)?)cores)?$", re.IGNORECASE)
 ENOUGH = 0.98
 """Desktops are added until the closed form reaches this share of what any number of them would give."""
+SAME = 0.01
+"""Rates that differ by less than this share are taken for equal."""
+MANY_SPARES = 0.1
+"""Share of the desktops that fit above which the closed form is also asked for none that are booted ahead."""
+WAYS = 3
+"""Ways to change weights of each split that the closed form is followed by."""
 SIMULATED = 6
 """Candidates of the closed form that are simulated."""
 ROUNDS = 3
 """Most times that the neighbours of the best plan so far are simulated."""
-SYNCS: Mapping[str, Mapping[str, Any]] = {
-    "keep, one worker at a time": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
-    "drain, one worker at a time": {"rollout.sync.mode": "drain", "rollout.sync.workers_at_a_time": 1},
-    "restart, half of the workers at a time": {"rollout.sync.mode": "restart"},
-    "keep, all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
+FRESH = 3
+"""Fewest seeds, apart from those of the search, that the plan's figures come from."""
+VERSIONS = 8
+"""Updates that a run should have time for after its warm-up."""
+LONGEST_HOURS = 48.0
+MANY_TURNS = 100_000
+"""Generated turns that a run need not go beyond, if it has its updates: some ten seconds of computing."""
+
+PART_OF = {
+    "one more trainer GPU": "trainer",
+    "one more rollout GPU": "engines",
+    "one more host, with as many desktops": "desktops",
+    "one more desktop a rollout GPU": "desktops",
 }
-"""Ways to change weights that are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machines:
-    """What there is.
-
-    Attributes:
-        gpus: GPUs, for workers and trainer.
-        hosts: Machines for desktops.
-        memory_gib: Memory of each.
-        cores: Cores of each; None keeps the configuration's.
-    """
-
-    gpus: int
-    hosts: int
-    memory_gib: float
-    cores: float | None = None
-
-
-def read_hosts(text: str) -> tuple[int, float, float | None]:
-    """Return number, memory and cores of hosts written as ``4x64GiB`` or ``4x64GiBx32cores``.
-
-    Raises:
-        ConfigError: If it is written otherwise.
-    """
-    match = HOSTS.match(text.replace(" ", ""))
-    if match is None or not int(match["count"]) or not float(match["memory"]):
-        raise ConfigError(f"hosts are written COUNTxMEMORYGiB or COUNTxMEMORYGiBxCOREScores, as 4x64GiB; got {text!r}")
-    return int(match["count"]), float(match["memory"]), float(match["cores"]) if match["cores"] else None
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """One way to use the machines.
-
-    Attributes:
-        num_envs: Desktops, spares not counted.
-        workers: GPUs of the workers, one each.
-        trainer: GPUs of the trainer.
-        sync: A name of ``SYNCS``.
-    """
-
-    num_envs: int
-    workers: int
-    trainer: int
-    sync: str
+"""The part of the bottleneck law that a resource belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """One more, or one less, of a resource.
+    """More, or less, of a resource.
 
     Attributes:
         what: Of which.
-        figures: Simulated with it.
+        figures: Simulated with it, with the plan's seeds.
         gain: Trained turns a minute against the plan's, less 1.
+        half_width: Half of the gain's 95 % interval, seed against seed; None with fewer than two.
+        more: Whether it is one more, and not less.
     """
 
     what: str
     figures: Figures
     gain: float
+    half_width: float | None
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to change weights, on the plan's machines.
+
+    Attributes:
+        sync: Its name.
+        rate: Trained turns a minute, as the search simulated it.
+        staleness: Mean, versions.
+    """
+
+    sync: str
+    rate: float
+    staleness: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +91,44 @@ class Plan:
     Attributes:
         split: How the machines are used.
         config: The whole configuration, as the laboratory simulated it.
-        figures: Simulated.
+        figures: Simulated with fresh seeds.
+        by_seed: The same of each of them.
+        seeds: Which seeds those are.
+        searched: Trained turns a minute as the search simulated it, with other seeds.
         predicted: In closed form.
-        others: Other candidates that were simulated, with their trained turns a minute, best first.
-        extras: What one more of each resource buys, and one less costs; the largest gain first.
+        ways: Ways to change weights that were simulated with this split, the plan's own first.
+        reason: Why this way to change weights, in words.
+        others: Other candidates that were simulated, with their trained turns a minute in the search, best first.
+        extras: What more of each resource buys, and less costs; the largest gain first.
     """
 
     split: Split
     config: Config
     figures: Figures
+    by_seed: tuple[Figures, ...]
+    seeds: tuple[int, ...]
+    searched: float
     predicted: Predicted
+    ways: tuple[Way, ...]
+    reason: str
     others: tuple[tuple[Split, float], ...]
     extras: tuple[Extra, ...]
 
     @property
+    def rate(self) -> float:
+        """Trained turns a minute, simulated with fresh seeds."""
+        return trained_rate(self.figures)
+
+    @property
     def binding(self) -> str:
-        """What the plan is limited by: the resource of which one more buys most, or the part with the least bound."""
-        more = [extra for extra in self.extras if extra.what.startswith("one more")]
-        best = max(more, key=lambda extra: extra.gain, default=None)
+        """What the plan is limited by: the resource of which one more buys most; and what the bottleneck law says."""
         part = str(self.figures.get("bound_by") or self.predicted.bound_by)
-        if best is None or best.gain < 0.01:
-            return f"{part} (no single resource buys 1 % more)"
-        return f"{part}; {best.what} buys most ({best.gain:+.1%})"
+        more = [extra for extra in self.extras if extra.more]
+        best = max(more, key=lambda extra: extra.gain, default=None)
+        if best is None or best.gain < SAME:
+            return f"{part} (no single resource buys {SAME:.0%} more)"
+        law = "" if PART_OF[best.what] == part else f"; by the bottleneck law alone: {part}"
+        return f"{PART_OF[best.what]}; {best.what} buys most ({best.gain:+.1%}){law}"
 
 
 class Planner:
@@ -137,9 +138,12 @@ class Planner:
         base: The configuration whose cluster and rules are kept, as ``as_virtual`` returns it.
         machines: What there is.
         prices: What they cost.
-        hours: Simulated hours of each run; None chooses by size.
-        seeds: Seeds of each run.
+        hours: Simulated hours of each run; None chooses by size, and so that a run has several updates.
+        seeds: Seeds of each run of the search; the plan itself is simulated with others.
         runner: What simulates.
+
+    Raises:
+        ConfigError: If these machines are too few or too small.
     """
 
     def __init__(
@@ -154,41 +158,20 @@ class Planner:
     ) -> None:
         if machines.gpus < 2:
             raise ConfigError(f"a plan needs 2 GPUs or more, one to roll out and one to train; got {machines.gpus}")
-        self._base = base
+        self._splits = Splits(base)
         self._machines = machines
+        self._capacity = self._splits.capacity(machines)
         self._prices = prices
         self._runner = runner
         self._hours = hours
         self._seeds = seeds
         self._seen: dict[Split, Figures] = {}
-        if self.capacity(machines) < 1:
+        if self._capacity < 1:
             need = models(base).timing.memory_gib
-            raise ConfigError(f"a desktop of {need:g} GiB does not fit on a host of {machines.memory_gib:g} GiB")
-
-    def capacity(self, machines: Machines) -> int:
-        """Return how many desktops fit on the hosts, spares not counted."""
-        need = models(self._base).timing.memory_gib
-        fits = int(machines.memory_gib // need) if need > 0.0 else 64
-        return max(0, machines.hosts * fits - self._base.rollout.warm_envs)
-
-    def config(self, split: Split, machines: Machines | None = None) -> Config:
-        """Return the configuration of a split of the machines."""
-        there = machines or self._machines
-        learner = self._base.cluster.learner
-        sync = dict(SYNCS[split.sync])
-        sync.setdefault("rollout.sync.workers_at_a_time", max(1, split.workers // 2))
-        settings: dict[str, Any] = {
-            "rollout.num_envs": split.num_envs,
-            "rollout.num_workers": split.workers,
-            "cluster.learner.gpus": split.trainer,
-            "cluster.learner.turn_seconds": learner.turn_seconds * learner.gpus / split.trainer,
-            "cluster.hosts.count": there.hosts,
-            "cluster.hosts.memory_gib": there.memory_gib,
-            **sync,
-        }
-        if there.cores is not None:
-            settings["cluster.hosts.cores"] = there.cores
-        return changed(self._base, settings)
+            raise ConfigError(
+                f"a desktop of {need:g} GiB does not fit on a host of {machines.memory_gib:g} GiB; name larger hosts, "
+                "or another --profile of desktops"
+            )
 
     def plan(self) -> Plan:
         """Return the recommended plan.
@@ -197,6 +180,7 @@ class Planner:
             DartsimError: If a simulation failed.
         """
         first = self.scan()[:SIMULATED]
+        self._hours = self._hours or self._long_enough(first[0])
         self._simulate(first)
         best = self._best()
         for _ in range(ROUNDS):
@@ -204,69 +188,125 @@ class Planner:
             last, best = best, self._best()
             if best == last:
                 break
-        extras = self._extras(best)
-        ranked = sorted(self._seen, key=lambda split: -_rate(self._seen[split]))
+        again, extras = self._held_out(best)
+        ranked = sorted(self._seen, key=lambda split: -trained_rate(self._seen[split]))
         return Plan(
             split=best,
-            config=self._sized(self.config(best)),
-            figures=self._seen[best],
-            predicted=predict(models(self.config(best))),
-            others=tuple((split, _rate(self._seen[split])) for split in ranked if split != best),
+            config=self._sized(self._config(best)),
+            figures=again.figures,
+            by_seed=again.by_seed,
+            seeds=self._fresh(),
+            searched=trained_rate(self._seen[best]),
+            predicted=self._closed(best),
+            ways=self._ways(best),
+            reason=self._reason(best),
+            others=tuple((split, trained_rate(self._seen[split])) for split in ranked if split != best),
             extras=extras,
         )
 
     def scan(self) -> list[Split]:
         """Return the best number of desktops and sync of every split of the GPUs in closed form, best first.
 
-        Of each split, every way to change weights is kept; those of the best splits come first.
+        Of each split, three ways to change weights are kept; those of the best splits come first.
         """
-        capacity = self.capacity(self._machines)
-        sizes = sorted(
-            {max(1, round(capacity * share)) for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)}
-        )
-        ranked: list[tuple[float, Split]] = []
+        shares = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+        sizes = sorted({max(1, round(self._capacity * share)) for share in shares})
+        ranked: list[tuple[float, int, Split]] = []
         for workers in _counts(self._machines.gpus):
-            rates = [self._predicted(Split(size, workers, self._machines.gpus - workers, "")) for size in sizes]
-            wanted = ENOUGH * max(rates)
-            place = next(index for index, rate in enumerate(rates) if rate >= wanted)
-            ranked += [
-                (rates[place], Split(sizes[place], workers, self._machines.gpus - workers, sync))
-                for sync in list(SYNCS)[:3]
+            sized = [
+                Split(size - spares, spares, workers, self._machines.gpus - workers, self._splits.own)
+                for size in sizes
+                for spares in self._spares(everywhere=False)
+                if size > spares
             ]
-        ranked.sort(key=lambda pair: (-round(pair[0], 6), pair[1].workers, list(SYNCS).index(pair[1].sync)))
-        return [split for _, split in ranked]
+            rates = [self._closed(split).trained_turns_per_minute for split in sized]
+            enough = ENOUGH * max(rates)
+            rate, split = next((rate, split) for rate, split in zip(rates, sized, strict=True) if rate >= enough)
+            ranked += [(rate, place, one) for place, one in enumerate(self._splits.compared(split)[:WAYS])]
+        ranked.sort(key=lambda row: (-round(row[0], 6), row[2].workers, row[1]))
+        return [split for _, _, split in ranked]
 
-    def _predicted(self, split: Split) -> float:
-        found = models(self.config(replace(split, sync=next(iter(SYNCS)))))
-        return predict(found).trained_turns_per_minute
+    def _spares(self, *, everywhere: bool) -> list[int]:
+        """Return numbers of spare desktops to look at: the configuration's, and none where they take much room."""
+        own = self._splits.base.rollout.warm_envs
+        none = everywhere or own > MANY_SPARES * self._capacity
+        return list(dict.fromkeys([own, 0] if none else [own]))
 
     def _around(self, best: Split) -> list[Split]:
         """Return splits that differ from the best one in one thing."""
-        capacity, gpus = self.capacity(self._machines), self._machines.gpus
+        room, gpus = self._capacity - best.spares, self._machines.gpus
         sizes = {max(1, round(best.num_envs * factor)) for factor in (0.75, 1.3)}
-        near = [replace(best, num_envs=min(size, capacity)) for size in sorted(sizes)]
+        near = [replace(best, num_envs=min(size, room)) for size in sorted(sizes)]
         splits = [workers for workers in (best.workers - 1, best.workers + 1) if 1 <= workers < gpus]
         near += [replace(best, workers=workers, trainer=gpus - workers) for workers in splits]
-        near += [replace(best, sync=sync) for sync in SYNCS if sync != best.sync]
-        return list(dict.fromkeys(near))
+        total = best.num_envs + best.spares
+        others = [spares for spares in self._spares(everywhere=True) if spares != best.spares and spares < total]
+        near += [replace(best, num_envs=total - spares, spares=spares) for spares in others]
+        near += self._splits.compared(best)
+        return [split for split in dict.fromkeys(near) if split != best]
 
     def _best(self) -> Split:
-        """Return the simulated split that trains most; of those within 1 % the one with the fewest desktops."""
-        top = max(map(_rate, self._seen.values()))
-        close = [split for split, figures in self._seen.items() if _rate(figures) >= 0.99 * top]
-        return min(close, key=lambda split: (split.num_envs, -_rate(self._seen[split])))
+        """Return the simulated split that trains most.
 
-    def _extras(self, best: Split) -> tuple[Extra, ...]:
-        """Simulate the plan with one more, and one less, of each resource."""
+        Of those that are as good as equal, the one with the fewest desktops; of these the configuration's own sync,
+        then the least stale.
+        """
+        top = max(map(trained_rate, self._seen.values()))
+        close = [split for split, figures in self._seen.items() if trained_rate(figures) >= (1.0 - SAME) * top]
+        return min(close, key=self._preference)
+
+    def _preference(self, split: Split) -> tuple[float, ...]:
+        figures = self._seen[split]
+        stale = figures["staleness_mean"]
+        desktops = split.num_envs + split.spares
+        return (desktops, split.sync != self._splits.own, stale, -trained_rate(figures))
+
+    def _ways(self, best: Split) -> tuple[Way, ...]:
+        """Return every way to change weights that was simulated with the best split, its own first."""
+        seen = [split for split in (best, *self._splits.compared(best)) if split in self._seen]
+        return tuple(
+            Way(split.sync, trained_rate(self._seen[split]), self._seen[split]["staleness_mean"])
+            for split in dict.fromkeys(seen)
+        )
+
+    def _reason(self, best: Split) -> str:
+        """Say why the best split's way to change weights was taken."""
+        own, *others = self._ways(best)
+        if not others:
+            return "no other goes with these rules" if len(self._splits.syncs) == 1 else "no other was compared"
+        close = [way for way in others if way.rate >= (1.0 - SAME) * own.rate]
+        if not close:
+            return "the fastest"
+        if own.sync == self._splits.own:
+            return f"as in the configuration; no other is {SAME:.0%} faster"
+        return f"the least stale of those within {SAME:.0%}"
+
+    # -- more and less ----------------------------------------------------------------------------
+
+    def _held_out(self, best: Split) -> tuple[Outcome, tuple[Extra, ...]]:
+        """Simulate the plan, and the plan with more and less of each resource, with seeds the search has not seen."""
+        seeds = self._fresh()
+        cases = self._cases(best)
+        jobs = [self._job("the plan", self._config(best), seeds)]
+        jobs += [self._job(what, self._splits.config(split, there), seeds) for what, split, there in cases]
+        plan, *found = outcomes(self._runner, jobs)
+        extras = [_extra(what, plan, outcome) for (what, _, _), outcome in zip(cases, found, strict=True)]
+        return plan, tuple(sorted(extras, key=lambda extra: -extra.gain))
+
+    def _cases(self, best: Split) -> list[tuple[str, Split, Machines]]:
+        """Return the plan with one more, and one less, of each resource, and with no more than it needs."""
         there = self._machines
         per_host = -(-best.num_envs // there.hosts)
-        more_host = replace(there, hosts=there.hosts + 1)
-        cases: list[tuple[str, Split, Machines]] = [
+        cases = [
             ("one more rollout GPU", replace(best, workers=best.workers + 1), there),
             ("one more trainer GPU", replace(best, trainer=best.trainer + 1), there),
-            ("one more host, with as many desktops", replace(best, num_envs=best.num_envs + per_host), more_host),
+            (
+                "one more host, with as many desktops",
+                replace(best, num_envs=best.num_envs + per_host),
+                replace(there, hosts=there.hosts + 1),
+            ),
         ]
-        if best.num_envs + max(1, best.workers) <= self.capacity(there):
+        if best.num_envs + best.spares + best.workers <= self._capacity:
             cases.append(
                 ("one more desktop a rollout GPU", replace(best, num_envs=best.num_envs + best.workers), there)
             )
@@ -277,31 +317,75 @@ class Planner:
         if best.num_envs > best.workers:
             fewer = replace(best, num_envs=best.num_envs - best.workers)
             cases.append(("one desktop a rollout GPU less", fewer, there))
-        jobs = [self._job(what, self.config(split, machines)) for what, split, machines in cases]
-        reference = _rate(self._seen[best])
-        found = outcomes(self._runner, jobs)
-        extras = [
-            Extra(what, outcome.figures, _rate(outcome.figures) / reference - 1.0 if reference else 0.0)
-            for (what, _, _), outcome in zip(cases, found, strict=True)
-        ]
-        return tuple(sorted(extras, key=lambda extra: -extra.gain))
+        split, enough = self._needed(best)
+        if (split, enough) != (best, there):
+            plural = "" if enough.hosts == 1 else "s"
+            cases.append(
+                (f"only {split.workers} + {split.trainer} GPUs and {enough.hosts} host{plural}", split, enough)
+            )
+        return cases
+
+    def _needed(self, best: Split) -> tuple[Split, Machines]:
+        """Return the fewest hosts, trainer and rollout GPUs with which the closed form stays as it is."""
+        wanted = (1.0 - SAME) * self._closed(best).trained_turns_per_minute
+        there = self._machines
+
+        def enough(split: Split, machines: Machines) -> bool:
+            config = self._sized(self._splits.config(split, machines))
+            return predict(models(config)).trained_turns_per_minute >= wanted
+
+        fewest = self._splits.hosts_for(best, there)
+        hosts = (replace(there, hosts=number) for number in range(fewest, there.hosts))
+        there = next((machines for machines in hosts if enough(best, machines)), there)
+        trainers = (replace(best, trainer=number) for number in range(1, best.trainer))
+        best = next((split for split in trainers if enough(split, there)), best)
+        rollouts = (replace(best, workers=number) for number in range(1, best.workers))
+        return next((split for split in rollouts if enough(split, there)), best), there
+
+    # -- simulations ------------------------------------------------------------------------------
 
     def _simulate(self, splits: Sequence[Split]) -> None:
-        jobs = [self._job(words(split), self.config(split)) for split in splits]
+        jobs = [self._job(words(split), self._config(split), self._seeds) for split in splits]
         for split, outcome in zip(splits, outcomes(self._runner, jobs), strict=True):
             self._seen[split] = outcome.figures
 
-    def _job(self, name: str, config: Config) -> Job:
-        return Job(name=name, config=self._sized(config), seeds=self._seeds, prices=self._prices)
+    def _job(self, name: str, config: Config, seeds: tuple[int, ...]) -> Job:
+        return Job(name=name, config=self._sized(config), seeds=seeds, prices=self._prices)
+
+    def _fresh(self) -> tuple[int, ...]:
+        first = max(self._seeds) + 1
+        return tuple(range(first, first + max(FRESH, len(self._seeds))))
 
     def _sized(self, config: Config) -> Config:
-        hours = self._hours or min(10.0, max(3.0, 400.0 / config.rollout.num_envs))
-        return changed(config, {"run.hours": round(hours, 2)})
+        return config if self._hours is None else changed(config, {"run.hours": self._hours})
+
+    def _long_enough(self, split: Split) -> float:
+        """Return the hours of a run, alike for all splits: enough for several updates, fewer where turns are many."""
+        config, said = self._config(split), self._closed(split)
+        updates = said.minutes_per_version * VERSIONS / (1.0 - min(0.9, config.run.warmup_share)) / 60.0
+        turns = MANY_TURNS / max(said.generated_turns_per_minute, 1e-9) / 60.0
+        by_size = max(3.0, min(10.0, 400.0 / split.num_envs))
+        return round(max(0.02, min(LONGEST_HOURS, max(updates, min(by_size, turns)))), 2)
+
+    def _config(self, split: Split) -> Config:
+        return self._splits.config(split, self._machines)
+
+    def _closed(self, split: Split) -> Predicted:
+        return predict(models(self._sized(self._config(split))))
 
 
-def words(split: Split) -> str:
-    """Return a split in words."""
-    return f"{split.num_envs} desktops, {split.workers} + {split.trainer} GPUs, {split.sync}"
+def _extra(what: str, plan: Outcome, outcome: Outcome) -> Extra:
+    """Hold one more, or one less, of a resource against the plan: the mean, and seed against seed."""
+    reference = trained_rate(plan.figures)
+    pairs = zip(outcome.by_seed, plan.by_seed, strict=True)
+    gains = [trained_rate(one) / trained_rate(base) - 1.0 for one, base in pairs if trained_rate(base)]
+    gain = trained_rate(outcome.figures) / reference - 1.0 if reference else 0.0
+    return Extra(what, outcome.figures, gain, half_width(gains), what in PART_OF)
+
+
+def expected_runs(seeds: int) -> int:
+    """Return about how many simulations a plan takes, with so many seeds in its search: two rounds of neighbours."""
+    return seeds * (SIMULATED + 2 * 6) + max(FRESH, seeds) * 8
 
 
 def planned(config: Config, plan: Plan) -> Config:
@@ -309,6 +393,7 @@ def planned(config: Config, plan: Plan) -> Config:
     chosen = plan.config
     settings = {
         "rollout.num_envs": chosen.rollout.num_envs,
+        "rollout.warm_envs": chosen.rollout.warm_envs,
         "rollout.num_workers": chosen.rollout.num_workers,
         "rollout.sync.mode": chosen.rollout.sync.mode,
         "rollout.sync.workers_at_a_time": chosen.rollout.sync.workers_at_a_time,
@@ -317,16 +402,17 @@ def planned(config: Config, plan: Plan) -> Config:
         "cluster.hosts.count": chosen.cluster.hosts.count,
         "cluster.hosts.memory_gib": chosen.cluster.hosts.memory_gib,
         "cluster.hosts.cores": chosen.cluster.hosts.cores,
+        "cluster.hosts.slow_count": chosen.cluster.hosts.slow_count,
     }
     return changed(config, settings)
+
+
+def trained_rate(figures: Mapping[str, Any]) -> float:
+    """Return the trained turns a minute, from update to update where there are two."""
+    return float(figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"])
 
 
 def _counts(gpus: int) -> list[int]:
     """Return numbers of rollout GPUs to look at: all of a few, of many about twenty."""
     step = max(1, gpus // 20)
     return sorted({*range(1, gpus, step), gpus - 1})
-
-
-def _rate(figures: Mapping[str, Any]) -> float:
-    """Return the trained turns a minute, from update to update where there are two."""
-    return float(figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"])

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dartsim.errors import ConfigError
-from dartsim.run.lab.jobs import Job, Runner, outcomes
+from dartsim.run.lab.jobs import Job, Outcome
 from dartsim.run.lab.objectives import Objective
+from dartsim.run.lab.paired import Change, change
 from dartsim.run.lab.space import Dimension, Range, Space, Value
 from dartsim.run.lab.virtual import changed
 from dartsim.run.models import models
 
 SHARE = 0.15
 """How far a number is moved, of its range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One knob that is to be moved.
+
+    Attributes:
+        key: The setting.
+        value: Its other value.
+        job: What simulates it, all other settings being the best.
+    """
+
+    key: str
+    value: Value
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +41,13 @@ class Moved:
         value: The value.
         figure: The objective's value with it; None if nothing was trained.
         change: Against the best settings, as a share of theirs; None if unknown.
+        half_width: Half of the change's 95 % interval, seed against seed; None with fewer than two.
     """
 
     value: Value
     figure: float | None
     change: float | None
+    half_width: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +70,15 @@ class Knob:
         return max((abs(moved.change) for moved in self.moved if moved.change is not None), default=0.0)
 
 
-def sensitivity(
-    best: Job, settings: Mapping[str, Any], space: Space, objective: Objective, runner: Runner
-) -> list[Knob]:
-    """Move every knob in turn and return what that does, the most important knob first.
+def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[Move]:
+    """Return every knob moved in turn, what cannot be left out.
 
     Args:
-        best: The best settings as a job; simulated again, as the base of all changes.
+        best: The best settings as a job.
         settings: The best settings.
         space: What was tuned.
-        objective: The figure that counts.
-        runner: What simulates.
-
-    Raises:
-        DartsimError: If a simulation failed.
     """
-    base = replace(best, rungs=())
-    jobs: list[Job] = [base]
-    moves: list[tuple[str, Value]] = []
+    found: list[Move] = []
     for dimension in space:
         for value in neighbours(dimension, settings[dimension.key]):
             try:
@@ -77,17 +86,33 @@ def sensitivity(
                 models(config)
             except ConfigError:
                 continue  # beside the best settings lies what cannot be
-            moves.append((dimension.key, value))
-            jobs.append(replace(base, name=f"{dimension.key} = {value}", config=config))
-    found = outcomes(runner, jobs)
-    reference = objective.of(found[0].figures)
+            job = replace(best, name=f"{dimension.key} = {value}", config=config)
+            found.append(Move(dimension.key, value, job))
+    return found
+
+
+def knobs(
+    settings: Mapping[str, Any],
+    space: Space,
+    objective: Objective,
+    base: Outcome,
+    tried: Sequence[tuple[Move, Outcome]],
+) -> list[Knob]:
+    """Return what each knob is worth, the most important knob first.
+
+    Args:
+        settings: The best settings.
+        space: What was tuned.
+        objective: The figure that counts.
+        base: Of the best settings, with the moves' seeds first.
+        tried: What came of the moves.
+    """
     moved: dict[str, list[Moved]] = {dimension.key: [] for dimension in space}
-    for (key, value), outcome in zip(moves, found[1:], strict=True):
-        figure = objective.of(outcome.figures)
-        change = figure / reference - 1.0 if figure is not None and reference else None
-        moved[key].append(Moved(value, figure, change))
-    knobs = [Knob(key, settings[key], tuple(values)) for key, values in moved.items()]
-    return sorted(knobs, key=lambda knob: -knob.worth)
+    for move, outcome in tried:
+        found: Change = change(objective, base, outcome)
+        moved[move.key].append(Moved(move.value, objective.of(outcome.figures), found.share, found.half_width))
+    made = [Knob(key, settings[key], tuple(values)) for key, values in moved.items()]
+    return sorted(made, key=lambda knob: -knob.worth)
 
 
 def neighbours(dimension: Dimension, value: Any) -> list[Value]:

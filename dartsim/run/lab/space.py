@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dartsim.config import Config
 from dartsim.config.load import check_setting
 from dartsim.errors import ConfigError
 
@@ -21,6 +22,8 @@ Value = int | float | str | bool
 
 RANGE = re.compile(r"^(?P<low>[^.:/|]+(?:\.\d+)?)\.\.(?P<high>[^:/|]+?)(?:/(?P<step>[^:|]+))?(?P<log>:log)?$")
 TABLE = {"low", "high", "step", "log"}
+MEASURING = ("run.hours", "run.seed", "run.warmup_share", "run.updates")
+"""Settings of how a run is measured: better figures with others would be no better system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,21 @@ def read_space(given: str) -> Space:
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
         raise ConfigError(f"the space names {', '.join(twice)} more than once")
+    measuring = sorted(set(keys) & set(MEASURING))
+    if measuring:
+        raise ConfigError(
+            f"{', '.join(measuring)} cannot be tuned: they say how a run is measured, not how "
+            "the system works; see --hours and --seeds"
+        )
     return tuple(_dimension(key, value) for key, value in pairs)
+
+
+def setting_of(config: Config, key: str) -> Any:
+    """Return a configuration's value of a setting; ``none`` if it is absent."""
+    value: Any = config.model_dump()
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return "none" if value is None else value
 
 
 def _of_text(text: str) -> Iterator[tuple[str, Any]]:

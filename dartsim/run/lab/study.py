@@ -12,79 +12,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dartsim.config import Config, to_toml
+from dartsim.config import Config
 from dartsim.errors import ConfigError, DartsimError
+from dartsim.run.lab.asked import Asked, difference
 from dartsim.run.lab.jobs import Job, Outcome, Rung, Runner
-from dartsim.run.lab.objectives import Objective
-from dartsim.run.lab.prices import GPU_HOURS, Prices
-from dartsim.run.lab.space import Range, Space
+from dartsim.run.lab.space import Range, setting_of
 from dartsim.run.lab.virtual import as_virtual, changed
 
 if TYPE_CHECKING:
     import optuna
-
-Sampler = Literal["tpe", "random", "qmc", "nsga2"]
 
 NAME = "dartsim"
 RUNG_SHARES = (0.25, 0.5)
 """Where in its simulated hours a trial is compared with earlier ones."""
 FEWEST = 8
 """Earlier trials that a rung needs before it ends any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a study is asked.
-
-    Attributes:
-        base: The configuration that is tuned.
-        space: What may change.
-        objectives: What is wanted, the first one most.
-        seeds: Seeds that every trial is simulated with.
-        sampler: How settings are proposed.
-        seed: Of the proposals.
-        batch: Trials proposed at a time.
-        prune: Whether trials are given up early; only with one objective.
-        max_staleness: Largest staleness that a solution may show; None for no bound.
-        max_cost: Largest cost an hour; None for no bound.
-        prices: What machines cost.
-    """
-
-    base: Config
-    space: Space
-    objectives: tuple[Objective, ...]
-    seeds: tuple[int, ...] = (0,)
-    sampler: Sampler = "tpe"
-    seed: int = 0
-    batch: int = 8
-    prune: bool = True
-    max_staleness: float | None = None
-    max_cost: float | None = None
-    prices: Prices = GPU_HOURS
-
-    def as_text(self) -> dict[str, str]:
-        """Return all that must not change between two parts of one study."""
-        return {
-            "configuration": to_toml(self.base),
-            "--space": ", ".join(f"{dimension.key}={dimension.text()}" for dimension in self.space),
-            "--objective": ", ".join(f"{wanted.figure}:{wanted.direction}" for wanted in self.objectives),
-            "--seeds": str(self.seeds),
-            "--sampler": self.sampler,
-            "--seed": str(self.seed),
-            "--batch": str(self.batch),
-            "--prune": str(self.prune),
-            "--max-staleness": str(self.max_staleness),
-            "--max-cost": str(self.max_cost),
-            "prices": str(self.prices),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +117,16 @@ class Study:
         for name, text in self.asked.as_text().items():
             old = study.user_attrs.get(name)
             if old != text:
-                what = "another configuration" if name == "configuration" else f"{name} {old!r}, now {text!r}"
                 raise ConfigError(
-                    f"{database} holds a study of {what}; give another folder with --out, or ask the same"
+                    f"{database} holds a study of another question ({difference(name, old, text)}); give another "
+                    "folder with --out, or ask the same"
                 )
 
     def _base_point(self) -> dict[str, Any]:
         """Return the base's own settings that lie in the space: the first trial."""
-        flat = self.asked.base.model_dump()
         point: dict[str, Any] = {}
         for dimension in self.asked.space:
-            value: Any = flat
-            for part in dimension.key.split("."):
-                value = value.get(part) if isinstance(value, Mapping) else None
-            value = "none" if value is None else value
+            value = setting_of(self.asked.base, dimension.key)
             if isinstance(dimension, Range):
                 inside = isinstance(value, int | float) and dimension.low <= value <= dimension.high
                 on_step = dimension.step is None or not inside or (value - dimension.low) % dimension.step == 0
@@ -192,31 +138,41 @@ class Study:
 
     # -- trials -----------------------------------------------------------------------------------
 
-    def run(self, budget: int, runner: Runner, *, on_trial: Callable[[Trial], None] | None = None) -> None:
+    def run(
+        self,
+        budget: int,
+        runner: Runner,
+        *,
+        on_trial: Callable[[Trial], None] | None = None,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Simulate until the study has ``budget`` trials; those that it has already count.
 
         Args:
             budget: Trials in all, refused ones included.
             runner: What simulates.
             on_trial: Told of every trial that ended.
+            undisturbed: Around the work of the database, which Ctrl-C shall not come into.
 
         Raises:
             DartsimError: If a simulation failed: a rule that must always hold was broken.
         """
+        tell = on_trial or (lambda trial: None)
         for first in range(0, budget, self.asked.batch):
             numbers = range(first, min(first + self.asked.batch, budget))
             jobs: dict[int, Job] = {}
-            for number, trial in self._ask(numbers):
-                job = self._job(number, trial, first)
-                if job is not None:
-                    jobs[number] = job
-                elif on_trial is not None:
-                    on_trial(self._trial(number))
+            with undisturbed():
+                for number, trial in self._ask(numbers):
+                    job = self._job(number, trial, first)
+                    if job is not None:
+                        jobs[number] = job
+                    else:
+                        tell(self._trial(number))
             order = sorted(jobs)
             for place, outcome in runner.run([jobs[number] for number in order]):
-                self._tell(order[place], outcome)
-                if on_trial is not None:
-                    on_trial(self._trial(order[place]))
+                with undisturbed():
+                    self._tell(order[place], outcome)
+                    tell(self._trial(order[place]))
 
     def _ask(self, numbers: range) -> Iterator[tuple[int, optuna.Trial]]:
         """Return the trials of a batch that are not finished, all proposed before the first is looked at."""
@@ -307,13 +263,15 @@ class Study:
         if outcome.error is not None:
             raise DartsimError(f"trial {number} ({dict(self._trials[number].params)}): {outcome.error}")
         trial, asked = self._trials[number], self.asked
+        reported = self._study.get_trials(deepcopy=False)[number].intermediate_values
         for hours, value in outcome.seen:
-            if np.isfinite(value):
-                trial.report(asked.objectives[0].sign * value, step=round(hours * 3600.0))
+            step = round(hours * 3600.0)
+            if step not in reported:  # or else it was, by a part of the study that was interrupted right after
+                trial.report(asked.objectives[0].sign * value, step=step)
         values = [objective.of(outcome.figures) for objective in asked.objectives]
         if outcome.given_up or any(value is None for value in values):
             if not outcome.given_up:
-                trial.set_user_attr("refused", "nothing was trained in its simulated hours")
+                trial.set_user_attr("refused", _nothing(outcome))
             self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
             return
         trial.set_user_attr("figures", _plain(outcome.figures))
@@ -394,16 +352,24 @@ class Study:
 
         if len([trial for trial in self.trials() if trial.values]) < FEWEST:
             return {}
+        sign = self.asked.objectives[0].sign
         with _quiet():
             try:
                 found = get_param_importances(
                     self._study,
                     evaluator=PedAnovaImportanceEvaluator(),
-                    target=None if self._single else lambda trial: trial.values[0],
+                    target=None if self._single else lambda trial: -sign * trial.values[0],  # less is better there
                 )
             except (RuntimeError, ValueError):  # all values are equal
                 return {}
         return {key: round(float(value), 4) for key, value in found.items()}
+
+
+def _nothing(outcome: Outcome) -> str:
+    """Say why a run that went on to its end has no value of an objective."""
+    if outcome.figures["num_updates"]:
+        return "fewer than two updates after the warm-up of its simulated hours; raise --hours"
+    return "nothing was trained in its simulated hours; raise --hours"
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:
@@ -451,4 +417,5 @@ def _quiet() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
+        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes", UserWarning)
         yield

@@ -53,11 +53,16 @@ REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "weight sync": (
         "weight changes that take no time",
-        {"cluster.engine.reload_seconds": 0.0, "cluster.engine.transfer_seconds": 0.0},
+        {
+            "cluster.engine.reload_seconds": 0.0,
+            "cluster.engine.transfer_seconds": 0.0,
+            "rollout.sync.resume_seconds": 0.0,
+        },
     ),
+    "publication": ("weights published at once", {"trainer.publish_wait": "nothing"}),
     "failed starts": ("no failed start of a desktop", {"cluster.faults.start_failure_share": 0.0}),
     "fault": (
-        "no faults of workers and trainer",
+        "no faults of workers and trainer, nor any of the named profile",
         {
             "cluster.faults.load_failure_share": 0.0,
             "cluster.faults.update_failure_share": 0.0,
@@ -129,6 +134,8 @@ def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], runner:
         if cause not in REMOVED:
             continue
         words, settings = REMOVED[cause]
+        if cause == "admission limit" and config.trainer.publish_wait == "batch":
+            settings = {**settings, "trainer.publish_wait": "nothing"}  # without a bound no batch is whole by itself
         try:
             jobs.append(Job(name=f"without {cause}", config=changed(config, settings), seeds=seeds))
             known.append(cause)

@@ -129,6 +129,7 @@ REPLIES = st.builds(
     tokens=st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=4).map(lambda values: np.array(values, np.int64)),
     logprobs=st.none() | FLOATS,
     entropies=st.none() | FLOATS,
+    cached_tokens=st.none(),  # a measurement, which is counted when it is made and not stored
 )
 PICTURES = st.none() | st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(0, 255)).map(
     lambda shape: np.full((shape[0], shape[1], 3), shape[2], np.uint8)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import select
 
 from dartsim.checks import sample_trajectory
@@ -20,6 +20,10 @@ TASK = sample_trajectory(0).attempt.task
 
 def group_of(numbers):
     return Group(min(numbers), TASK, tuple(sample_trajectory(number) for number in numbers), 60.0)
+
+
+# A list of attempts cannot be drawn while there is none, and a whole life would be given up for it.
+some = precondition(lambda lives: lives.number > 0)
 
 
 class Lives(RuleBasedStateMachine):
@@ -81,21 +85,25 @@ class Lives(RuleBasedStateMachine):
     def judge(self, number):
         self.both(lambda store: store.eligible(group_of([number])))
 
+    @some
     @rule(numbers=st.lists(attempts, min_size=1, max_size=3), update=st.integers(0, 1))
     def lease(self, numbers, update):
         batch = Batch(self.model.update + update, 0, (group_of(numbers),))
         self.both(lambda store: store.lease(batch))
 
+    @some
     @rule(numbers=st.lists(attempts, min_size=1, max_size=3))
     def release(self, numbers):
         self.both(lambda store: store.release(Batch(self.model.update + 1, 0, (group_of(numbers),))))
 
+    @some
     @rule(numbers=st.lists(attempts, min_size=1, max_size=3), update=st.integers(0, 1))
     def train(self, numbers, update):
         batch = Batch(self.model.update + update, 0, (group_of(numbers),))
         if self.both(lambda store: store.trained(batch, batch.update)):
             self.ended |= dict.fromkeys(numbers, "trained")
 
+    @some
     @rule(numbers=st.lists(attempts, max_size=3))
     def drop(self, numbers):
         trajectories = [sample_trajectory(number) for number in numbers]

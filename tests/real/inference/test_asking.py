@@ -110,6 +110,17 @@ def test_an_odd_answer_is_refused(models: Any, request_of: Any, changes: dict[st
         asker.read(answer_of(asked, [3], **changes), asked)
 
 
+@pytest.mark.parametrize("details", [None, {}, {"cached_tokens": None}])
+def test_an_engine_that_does_not_say_what_it_found_in_its_cache_is_believed(
+    models: Any, request_of: Any, details: dict[str, Any] | None
+) -> None:
+    asker = Asker(models.vlms[0])
+    asked = asker.prepare(request_of())
+    answer = answer_of(asked, models.vlms[0].grammar.tokens("click 3 4"))
+    answer["usage"]["prompt_tokens_details"] = details
+    assert asker.read(answer, asked).cached_tokens is None
+
+
 def test_another_prompt_than_the_learners_is_refused(models: Any, request_of: Any) -> None:
     asker = Asker(models.vlms[0])
     asked = asker.prepare(request_of())

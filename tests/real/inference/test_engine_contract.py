@@ -332,10 +332,10 @@ def test_the_turns_of_an_attempt_hit_its_prefix(server: Any, models: Any, reques
     async def main() -> None:
         async with worker_at(server, models) as worker:
             first = await worker.read_load()
-            await worker.generate(request_of(1, turn=1, screen=77))
-            await worker.generate(request_of(1, turn=2, screen=77))
+            replies = [await worker.generate(request_of(1, turn=turn, screen=77)) for turn in (1, 2)]
             cached = worker.counts["cached_tokens"]
-            assert cached >= 32
+            assert sum(reply.cached_tokens or 0 for reply in replies) == cached >= 32
+            assert all(0 <= (reply.cached_tokens or 0) <= reply.prompt_tokens for reply in replies)
             load = (await worker.read_load()).since(first)
             assert load.prefix_hit_share is not None
             assert load.prefix_hits == cached

@@ -248,6 +248,7 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
 ) -> None:
     from dartsim.rollout import RolloutService, SessionAffine, SyncPlan
     from dartsim.trace import DesktopState, Trace
+    from dartsim.trace.figures import figures
 
     async def main() -> None:
         async with (
@@ -281,5 +282,10 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             assert not [name for name in trace.counts if name.startswith("fault/request")]
             assert trace.counts["fault/load"] == 1
             assert (first.version, second.version) == (3, 3)
+            counts = first.counts + second.counts
+            assert trace.hot.looked_up_tokens == counts["prompt_tokens"]
+            assert trace.hot.cached_tokens == counts["cached_tokens"] > 0
+            share = figures(trace.snapshots[0], trace.snapshot())["prefix_hit_share"]
+            assert share == counts["cached_tokens"] / counts["prompt_tokens"]
 
     asyncio.run(main())

@@ -1,0 +1,154 @@
+"""``Books``: where every admitted attempt is, and how many are where; what moves one tells store and trace here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dartsim.curation.pool import own, own_batch
+from dartsim.errors import InvariantViolated
+from dartsim.ports import Store
+from dartsim.trace import Trace
+from dartsim.types import Attempt, Batch, Drop, Group, Trajectory, UpdateResult, Version
+
+
+class Books:
+    """The counts of attempts, by where they are.
+
+    Invariant: every admitted attempt is in exactly one of running, collected in an open group, eligible, leased,
+    trained, dropped, and the counts add up (``check``).
+
+    Args:
+        store: Where states are kept.
+        trace: Where they are counted.
+
+    Attributes:
+        running: Attempts that were admitted and are not handed over yet, by number.
+        withdrawn: Those of them whose group was given up, and why it was.
+        admitted: Attempts that were started.
+        leased: Those in the update that runs.
+        trained: Those in finished updates.
+        dropped: Those that are not trained on.
+        published: Those in published weights.
+        version: Newest published version.
+        trainer_version: Version that the trainer holds.
+    """
+
+    def __init__(self, store: Store, trace: Trace) -> None:
+        self._store = store
+        self._trace = trace
+        self.running: dict[int, Attempt] = {}
+        self.withdrawn: dict[int, Drop] = {}
+        self.admitted = 0
+        self.leased = 0
+        self.trained = 0
+        self.dropped = 0
+        self.published = 0
+        self.version: Version = 0
+        self.trainer_version: Version = 0
+
+    @property
+    def ahead(self) -> int:
+        """Attempts that were admitted and neither dropped nor trained into published weights."""
+        return self.admitted - self.dropped - self.published
+
+    def begin(self, attempt: Attempt) -> None:
+        """An attempt is admitted."""
+        self.admitted += 1
+        self.running[attempt.id] = attempt
+        self._trace.attempt_started()
+
+    def end(self, trajectory: Trajectory) -> Drop | None:
+        """An attempt is handed over; return why it was withdrawn, if it was.
+
+        Raises:
+            InvariantViolated: If it is not running: never admitted, or handed over before.
+        """
+        attempt = trajectory.attempt.id
+        if self.running.pop(attempt, None) is None:
+            raise InvariantViolated(
+                f"attempt {attempt} was handed over, but it is not running: every admitted attempt is handed over "
+                "exactly once"
+            )
+        self._store.record(trajectory)
+        self._trace.attempt_finished(trajectory)
+        return self.withdrawn.pop(attempt, None)
+
+    def withdraw(self, group: int, reason: Drop) -> list[int]:
+        """A group is given up; return the numbers of its attempts that run."""
+        running = [attempt.id for attempt in self.running.values() if attempt.group == group]
+        self.withdrawn.update(dict.fromkeys(running, reason))
+        return running
+
+    def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+        """These are not trained on."""
+        if trajectories:
+            self.dropped += len(trajectories)
+            self._store.drop(trajectories, reason)
+            self._trace.dropped(tuple(trajectories), reason)
+
+    def lose(self, attempts: Sequence[int]) -> None:
+        """These cannot be read back."""
+        if attempts:
+            self._store.give_up(attempts, Drop.LOST)
+            self._trace.counts[f"dropped/{Drop.LOST}"] += len(attempts)
+            self.dropped += len(attempts)
+
+    def judge(self, group: Group, reason: Drop | None) -> None:
+        """A group had all its attempts; it may be trained on, or is dropped for a reason."""
+        self._trace.group_judged(own(group), reason)
+        if reason is None:
+            self._store.eligible(group)
+        else:
+            self.drop(own(group), reason)
+
+    def lease(self, batch: Batch) -> None:
+        """An update takes a batch."""
+        consumed = own_batch(batch)
+        self.leased += len(consumed.trajectories)
+        self._store.lease(consumed)
+        self._trace.batch_leased(consumed)
+
+    def train(self, batch: Batch, result: UpdateResult) -> None:
+        """The update of a batch is finished."""
+        consumed = own_batch(batch)
+        num = len(consumed.trajectories)
+        self.leased -= num
+        self.trained += num
+        self.trainer_version = result.weights.version
+        self._store.trained(consumed, self.trainer_version, checkpoint=result.checkpoint)
+        self._trace.update_finished(consumed, result.metrics, rescued=batch)
+
+    def release(self, batch: Batch) -> None:
+        """The update of a batch failed: it is eligible again."""
+        consumed = own_batch(batch)
+        self.leased -= len(consumed.trajectories)
+        self._store.release(consumed)
+        self._trace.batch_released(consumed)
+
+    def publish(self, version: Version) -> None:
+        """What was trained up to now is in published weights."""
+        self.version = max(self.version, version)
+        self.published = self.trained
+
+    def check(self, *, collected: int, eligible: int) -> None:
+        """Check that every admitted attempt is in exactly one place.
+
+        Args:
+            collected: Attempts in open groups.
+            eligible: Those in groups that may be trained on.
+
+        Raises:
+            InvariantViolated: If the counts do not add up.
+        """
+        places = {
+            "running": len(self.running),
+            "collected": collected,
+            "eligible": eligible,
+            "leased": self.leased,
+            "trained": self.trained,
+            "dropped": self.dropped,
+        }
+        if sum(places.values()) != self.admitted or min(places.values()) < 0:
+            raise InvariantViolated(
+                f"{self.admitted} attempts were admitted, but they are found in these places: {places}"
+            )

@@ -1,0 +1,70 @@
+"""Tables of docs/desktops.md: what a real desktop takes, how many fit, what kills left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from experiments.common import Figures
+from experiments.markdown import from_record, short_commit, table
+
+DESKTOP_TIMES = {
+    "start_to_screenshot_seconds": "start to a good screenshot",
+    "revert_gap_seconds": "gap between two attempts, with spares",
+    "revert_gap_without_warm_pool_seconds": "gap, without spares",
+    "screenshot_seconds": "screenshot",
+    "step_seconds": "step: an action and a look",
+    "raw_calls_seconds": "its bare HTTP calls",
+}
+
+
+def desktop_times(figures: Figures) -> str:
+    """What one real desktop takes."""
+    rows = [
+        [label, *(f"{figures[name][point]:.3f}" for point in ("p50", "p95")), str(figures[name]["number"])]
+        for name, label in DESKTOP_TIMES.items()
+    ]
+    overhead = f"A step takes {figures['step_overhead_ratio']:+.1%} over its bare calls.\n"
+    return table(["seconds", "median", "95th percentile", "of"], rows) + "\n" + overhead
+
+
+def desktop_density(figures: Figures) -> str:
+    """Real desktops on one machine, by their number."""
+    rows = [
+        [
+            str(entry["num_desktops"]),
+            f"{entry['steps_per_minute']:.0f}",
+            f"{entry['utilization']:.0%}",
+            str(sum(number for name, number in entry["faults"].items() if name != "cause/run ended")),
+        ]
+        for entry in figures["density"]
+    ]
+    config, machine, load = figures["config"], figures["machine"], figures["load_average"]
+    about = (
+        f"Attempts of {config['density_turns']} turns, {config['think_seconds']:g} s to think; "
+        f"{machine['logical_cores']} cores ({machine['cpu_model']}), {machine['memory_gib']:g} GiB, load average "
+        f"{load['before'][0]:g} when it began (commit {short_commit(figures)}).\n"
+    )
+    return table(["desktops", "steps/min", "utilization", "faults"], rows) + "\n" + about
+
+
+def desktop_kills(figures: Figures) -> str:
+    """What random kills left behind."""
+    more = figures["kills_more"]
+    killed = ", ".join(f"{number} × {name}" for name, number in more["killed"].items())
+    rows = [
+        ["killed", f"{figures['kills']:,}"],
+        ["attempts stored", f"{more['attempts']:,}"],
+        ["of these with a score", f"{more['scored']:,}"],
+        ["scores that differ from what was done", str(more["wrong_scores"])],
+        ["leaked containers", str(figures["leaked_containers"])],
+        ["lost records", str(figures["lost_records"])],
+    ]
+    return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "desktop-times": from_record("desktop", desktop_times),
+    "desktop-density": from_record("desktop", desktop_density),
+    "desktop-kills": from_record("desktop", desktop_kills),
+}
+"""The tables, by their names on the pages."""

@@ -1,0 +1,152 @@
+"""The measurements of ``experiments.desktop``: one desktop, gaps between attempts, how many there may be, kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dartsim.run.realtime import RunLoop
+from dartsim.trace.figures import after_warmup, figures
+from experiments.common import Figures, Options
+from experiments.desktop_calls import one_desktop, starts
+from experiments.desktop_cluster import Cluster, Shape, engine, gaps, percentiles
+from experiments.desktop_kills import random_kills
+from real.containers import DockerHost
+
+FULL: dict[str, Any] = {
+    "starts": 40,
+    "shots": 200,
+    "steps": 100,
+    "gap_envs": 4,
+    "gap_warm_envs": 2,
+    "gap_turns": 8,
+    "gap_attempts": 60,
+    "density": (8, 16, 32),
+    "density_turns": 15,
+    "density_seconds": 100.0,
+    "density_attempts": None,
+    "think_seconds": 1.0,
+    "kills": 1000,
+    "kills_a_life": 40,
+}
+QUICK: dict[str, Any] = {
+    **FULL,
+    "starts": 4,
+    "shots": 20,
+    "steps": 10,
+    "gap_envs": 1,
+    "gap_warm_envs": 1,
+    "gap_turns": 3,
+    "gap_attempts": 3,
+    "density": (2,),
+    "density_turns": 4,
+    "density_seconds": 600.0,
+    "density_attempts": 4,
+    "think_seconds": 0.2,
+    "kills": 6,
+    "kills_a_life": 3,
+}
+
+T = TypeVar("T")
+
+
+def measured(image: str, options: Options) -> Figures:
+    """Measure everything on desktops of an image, one after the other."""
+    plan = QUICK if options.quick else FULL
+    say = options.console.print
+    load = os.getloadavg()
+    with tempfile.TemporaryDirectory(prefix="dartsim-desktop-") as name:
+        folder = Path(name)
+        found: Figures = _in_real_time(lambda: _calls(image, plan, folder))
+        say("calls of one desktop: done", style="dim")
+        found["revert_gap_seconds"] = _gap(image, plan, folder, warm_envs=plan["gap_warm_envs"])
+        found["revert_gap_without_warm_pool_seconds"] = _gap(image, plan, folder, warm_envs=0)
+        say("gaps between attempts: done", style="dim")
+        found["density"] = []
+        for number in plan["density"]:
+            found["density"].append(_density(image, plan, folder, number))
+            say(f"{number} desktops: done", style="dim")
+    kills = random_kills(
+        image,
+        kills=plan["kills"],
+        kills_a_life=plan["kills_a_life"],
+        seed=0,
+        on_life=lambda sums: say(str(sums), style="dim"),
+    )
+    named = ("kills", "leaked_containers", "lost_records")
+    return {
+        **found,
+        **{name: kills[name] for name in named},
+        "kills_more": {name: value for name, value in kills.items() if name not in named},
+        "load_average": {"before": [round(one, 2) for one in load], "after": [round(x, 2) for x in os.getloadavg()]},
+        "config": {**plan, "density": list(plan["density"]), "image": image},
+    }
+
+
+def _in_real_time(work: Callable[[], Awaitable[T]]) -> T:
+    async def main() -> T:
+        return await work()
+
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        return runner.run(main())
+
+
+async def _calls(image: str, plan: dict[str, Any], folder: Path) -> Figures:
+    shape = Shape(image=image, num_envs=1)
+    async with DockerHost(engine(1), run="experiment") as host:
+        return {
+            "start_to_screenshot_seconds": await starts(shape, host, plan["starts"]),
+            **await one_desktop(shape, host, shots=plan["shots"], steps=plan["steps"], root=folder),
+        }
+
+
+def _gap(image: str, plan: dict[str, Any], folder: Path, *, warm_envs: int) -> dict[str, float]:
+    """Return the seconds between two attempts of a slot."""
+    shape = Shape(
+        image=image,
+        num_envs=plan["gap_envs"],
+        warm_envs=warm_envs,
+        turns=plan["gap_turns"],
+        think_seconds=plan["think_seconds"],
+    )
+
+    async def work() -> dict[str, float]:
+        async with DockerHost(engine(shape.num_desktops), run="experiment") as host:
+            cluster = Cluster(shape, host, folder=folder)
+            wanted = plan["gap_attempts"] + shape.num_envs
+            await cluster.run(3600.0, until=lambda: cluster.trace.counts["rewarded"] >= wanted)
+            return percentiles(gaps(cluster.trace, shape.num_envs))
+
+    return _in_real_time(work)
+
+
+def _density(image: str, plan: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
+    """Return how much so many desktops do together."""
+    shape = Shape(image=image, num_envs=number, turns=plan["density_turns"], think_seconds=plan["think_seconds"])
+
+    async def work() -> dict[str, Any]:
+        async with DockerHost(engine(number), run="experiment") as host:
+            cluster = Cluster(shape, host, folder=folder)
+            counts, enough = cluster.trace.counts, plan["density_attempts"]
+            await cluster.run(
+                plan["density_seconds"], until=lambda: enough is not None and counts["rewarded"] >= enough
+            )
+            # Their first starts, all at once, are not what a run is like.
+            first = after_warmup(cluster.trace.snapshots, 0.25)
+            last = cluster.trace.snapshots[-1]
+            rates = figures(first, last)
+            scored = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)  # not those cut off by the end
+            return {
+                "num_desktops": number,
+                "steps_per_minute": round(rates["generated_turns_per_minute"], 1),
+                "utilization": round(rates["env_utilization"], 4),
+                "scored_per_minute": round(60.0 * scored / (last.time - first.time), 2),
+                "desktop_shares": {name: round(share, 4) for name, share in rates["desktop_shares"].items() if share},
+                "faults": {name: int(n) for name, n in sorted(counts.items()) if name.startswith(("fault/", "cause/"))},
+            }
+
+    return _in_real_time(work)

@@ -1,0 +1,58 @@
+"""Which tasks a run trained on: its classes of tasks, and one that a scheduler starves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dartsim.config import load
+from dartsim.run.finished import classes, difficulty
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from dartsim.sim.difficulty import TaskDifficulty
+from dartsim.trace.bias import judged
+from dartsim.types import Task
+
+
+def lab(preset, hours, *changes):
+    overrides = [f"run.hours={hours}", "trace.max_segments=0", 'curation.store="memory"', *changes]
+    return models(load(preset_name=preset, workload_name="long-tail", overrides=overrides))
+
+
+def test_tasks_have_only_the_classes_that_are_known_of_them():
+    found = lab("trl", 1.0)
+    assert [*classes(found)] == ["by task success rate", "by task difficulty", "by task length"]
+    tasks = [Task(name, "do it", domain) for name, domain in (("a", "chrome"), ("b", "gimp"), ("c", "gimp"))]
+    rates = {"a": 0.29, "b": 0.7, "c": 0.71}
+    known = {
+        name: TaskDifficulty(rate, factor) for (name, rate), factor in zip(rates.items(), (2.0, 1.0, 0.5), strict=True)
+    }
+    assert classes(replace(found, tasks=tasks, difficulties=known)) == {
+        "by domain": {"a": "chrome", "b": "gimp", "c": "gimp"},
+        "by task success rate": {"a": "0.2-0.3", "b": "0.7-0.8", "c": "0.7-0.8"},
+        "by task difficulty": {"a": "hard", "b": "middle", "c": "easy"},
+        "by task length": {"a": "long", "b": "middle", "c": "short"},
+    }
+    assert [*classes(replace(found, tasks=tasks, difficulties={}))] == ["by domain"]
+    assert (difficulty(0.3), difficulty(0.0), difficulty(1.0)) == ("middle", "hard", "easy")
+
+
+def test_a_scheduler_that_drops_stragglers_starves_long_tasks():
+    """DART's run drops what is more than one version old; with small batches, groups of up to 100 turns often are."""
+    small = ("curation.batch.min_groups=3", "curation.batch.max_groups=4", "cluster.engine.reload_seconds=30")
+    found = judged(run_simulation(lab("dart-measured", 4.0, *small)).bias)
+    assert [(by, label) for by, own in found.items() for label, share in own.items() if share.starved] == [
+        ("length", "long")
+    ]
+    assert found["length"]["long"].ratio < 0.7
+
+
+def test_one_that_waits_for_them_starves_nobody_and_the_filter_keeps_what_the_closed_form_says():
+    """The filter leaves two fifths of hard and easy tasks, and nearly all of the others."""
+    found = judged(run_simulation(lab("trl", 2.0)).bias)
+    assert not any(share.starved for own in found.values() for share in own.values())
+    for label, expected in (("hard", 0.43), ("middle", 0.97), ("easy", 0.41)):
+        share = found["difficulty"][label]
+        assert share.expected_kept_share == pytest.approx(expected, abs=0.03)
+        assert share.kept_share == pytest.approx(share.expected_kept_share, abs=0.1)

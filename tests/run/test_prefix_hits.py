@@ -1,0 +1,149 @@
+"""The share of prompt tokens found in a prefix cache: by hand, for any schedule, and in whole runs."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dartsim.config import from_tree, merge, preset
+from dartsim.ports import SyncMode
+from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from dartsim.sim import simulate
+from dartsim.sim.engine import FluidEngine
+from dartsim.sim.gpu import H100
+from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel
+from dartsim.sim.worker import SimWorker
+from dartsim.trace import Trace
+from dartsim.trace.figures import figures
+from dartsim.types import Attempt, Observation, Request, Task, Weights
+
+SIZES = {"system_tokens": 32, "image_tokens": 64, "reply_tokens": 27, "turn_tokens": 5, "max_images": 2}
+"""System 2 blocks, a screenshot 4, a reply with its template 2; all but 6 tokens of the last reply are found again."""
+
+
+class Silent:
+    def act(self, request):
+        return "WAIT"
+
+
+def made(prompts, num_workers=1):
+    """A service over simulated engines without a reload time, and its trace."""
+    loop = asyncio.get_running_loop()
+    trace = Trace(loop.time, num_envs=1, num_workers=num_workers)
+    engines = [
+        SimWorker(
+            index,
+            FluidEngine(loop.env, H100),
+            prompts=prompts,
+            policy=Silent(),
+            reply_tokens=lambda: 2,
+            reload_seconds=lambda: 1.0,
+            load_fails=lambda: False,
+            prefix_cache=True,
+        )
+        for index in range(num_workers)
+    ]
+    service = RolloutService(engines, weights=Weights(0), router=LeastInFlight(), plan=SyncPlan(), trace=trace)
+    return service, trace, engines
+
+
+def request(turn, session=0):
+    attempt = Attempt(session, Task("t", ""), 0, session, seed=0, turn_limit=99, version=0)
+    return Request(attempt, turn, Observation(None, ""), [])
+
+
+@pytest.mark.parametrize(
+    ("window", "found", "of"),
+    [
+        # Turns 0 and 1 are alike: a cold 96 tokens, then 128 of 192 less the 6 at their end, in whole blocks: 112.
+        # Turns 2 and 3 change their first screenshot, so that only the text before it is found again: 32, then 64.
+        ("slide", [0, 112, 32, 64], [96, 192, 224, 256]),
+        # Turn 2 is cut to one screenshot; turn 3 goes on from there, all 192 before it less 6, in whole blocks.
+        ("block", [0, 112, 32, 176], [96, 192, 160, 256]),
+    ],
+)
+async def test_dropping_in_blocks_keeps_the_prefix_that_a_sliding_window_breaks(window, found, of):
+    service, trace, _ = made(PromptModel(window=window, images_after_cut=1, **SIZES))
+    session = service.session(request(0).attempt, trace.desktops.tracks[0])
+    first = trace.snapshots[0]
+    replies = [await session.generate(request(turn)) for turn in (0, 1)]
+    full = trace.snapshot()
+    replies += [await session.generate(request(turn)) for turn in (2, 3)]
+    last = trace.snapshot()
+    assert [reply.cached_tokens for reply in replies] == found
+    assert [reply.prompt_tokens for reply in replies] == of
+    assert figures(first, last)["prefix_hit_share"] == sum(found) / sum(of)
+    assert figures(full, last)["prefix_hit_share"] == sum(found[2:]) / sum(of[2:])
+
+
+PROMPTS = st.builds(
+    PromptModel,
+    system_tokens=st.integers(1, 400),
+    image_tokens=st.integers(0, 300),
+    reply_tokens=st.integers(1, 60),
+    turn_tokens=st.integers(0, 8),
+    max_images=st.integers(2, 5),
+    max_texts=st.integers(0, 6),
+    window=st.sampled_from(["slide", "block"]),
+    images_after_cut=st.integers(1, 2),
+    num_turns=st.just(12),
+)
+STEPS = st.lists(
+    st.one_of(st.tuples(st.integers(0, 2), st.integers(0, 14)), st.sampled_from(list(SyncMode))),
+    min_size=1,
+    max_size=25,
+)
+"""A session and its turn, or a change of weights."""
+
+
+@settings(deadline=None)
+@given(prompts=PROMPTS, steps=STEPS)
+def test_hits_are_whole_blocks_of_prompts_that_were_looked_up(prompts, steps):
+    async def main():
+        service, trace, engines = made(prompts, num_workers=2)
+        version = 0
+        for step in steps:
+            if isinstance(step, SyncMode):
+                version += 1
+                await engines[0].load(Weights(version), step)
+                continue
+            session, turn = step
+            reply = await service.session(request(0).attempt, trace.desktops.tracks[0]).generate(request(turn, session))
+            assert 0 <= reply.cached_tokens < reply.prompt_tokens
+            assert reply.cached_tokens % BLOCK_TOKENS == 0
+            assert reply.cached_tokens in (0, prompts.prompt(turn, warm=True).cached_tokens)
+        hot = trace.hot
+        assert 0 <= hot.cached_tokens <= hot.looked_up_tokens == hot.prompt_tokens
+        share = figures(trace.snapshots[0], trace.snapshot())["prefix_hit_share"]
+        assert share is None if not hot.looked_up_tokens else 0.0 <= share < 1.0
+
+    simulate(main())
+
+
+def run(**engine):
+    small = {
+        "tasks": {"count": 5},
+        "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 15},
+        "curation": {"attempts": {"most": 2}, "groups": {"min_size": 1}, "batch": {"min_groups": 1, "max_groups": 2}},
+        "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0, **engine}},
+        "run": {"hours": 1.0},
+    }
+    found = models(from_tree(merge(preset("dartsim"), small)))
+    return found, run_simulation(found).figures
+
+
+def test_whole_runs_show_what_the_window_is_worth_and_stay_below_the_longest_attempts_share():
+    shares = {}
+    for window in ("slide", "block"):
+        found, measured = run(window=window)
+        shares[window] = measured["prefix_hit_share"]
+        assert 0.0 < shares[window] < max(found.prompts.hit_rate(turns) for turns in range(1, 16))
+    assert shares["block"] > 1.5 * shares["slide"]
+
+
+def test_an_engine_without_a_cache_hits_nothing_and_one_that_was_measured_does_not_say():
+    assert run(prefix_cache=False)[1]["prefix_hit_share"] == 0.0
+    assert run(model="batch")[1]["prefix_hit_share"] is None
