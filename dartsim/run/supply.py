@@ -1,4 +1,4 @@
-"""The bottleneck law over time: what has not been made cannot be trained, and what was not trained then is not caught up.
+"""The bottleneck law over time: what is not made cannot be trained, and what was not trained then is not caught up.
 
 A mean over a run says too little where the limit moves. In the first pass over the tasks about half of the groups
 carry no signal, and desktops limit; later the task filter passes those over, and the trainer limits. The least of two
