@@ -347,10 +347,10 @@ def test_importance_is_for_what_is_wanted_of_several_objectives_too(tmp_path: Pa
 
     wanted = (objective("trained_turns_per_minute"), objective("cost_per_hour"))
     space = read_space("rollout.num_envs=2..12,rollout.sync.mode=drain|keep")
-    both = Study(asked(objectives=wanted, space=space, sampler="random", batch=12), tmp_path / "both.db")
-    one = Study(asked(space=space, sampler="random", batch=12), tmp_path / "one.db")
+    both = Study(asked(objectives=wanted, space=space, sampler="random", batch=9), tmp_path / "both.db")
+    one = Study(asked(space=space, sampler="random", batch=9), tmp_path / "one.db")
     for study in (both, one):
-        study.run(12, Top())
+        study.run(9, Top())
     assert both.importances() == one.importances()
 
 
