@@ -18,7 +18,10 @@ HEAVY = {
     "ray", "rich", "scipy", "simpy", "sqlalchemy", "tensorboard", "tensorboardX", "torch", "transformers",
     "typer", "vllm",
 }  # fmt: skip
-EXTRAS = ["docker", "peft", "ray", "safetensors", "torch", "transformers", "vllm"]
+EXTRAS = [
+    "aiohttp", "cssselect", "docker", "httpx", "lxml", "openpyxl", "peft", "ray", "safetensors", "torch",
+    "transformers", "vllm",
+]  # fmt: skip
 LEARNING = ("collecting", "engines", "held_out", "learners", "learning", "model_plan", "promoting", "successes")
 LEARN = [f"dartsim.run.{name}" for name in LEARNING]
 """What puts a real model into a run: loaded where there is something to train or to serve."""
@@ -91,7 +94,8 @@ def need_torch() -> list[str]:
 
 
 def test_every_module_imports_without_the_extras():
-    # The plugin for pytest and strategies are for tests only; models and learners are what the extra `train` is for.
-    skipped = ["dartsim.sim.pytest_plugin", "dartsim.fuzz.strategies", *LEARN, *need_torch()]
+    # The plugin for pytest and strategies are for tests only; models and learners are what the extra `train` is for,
+    # real desktops what `real` is for.
+    skipped = ["dartsim.sim.pytest_plugin", "dartsim.fuzz.strategies", "dartsim.run.desktops", *LEARN, *need_torch()]
     names = json.loads(run(IMPORT_ALL.format(blocked=EXTRAS + DEV + ["pytest"], skipped=skipped)))
     assert {"dartsim.types", "real.machine"} <= set(names)
