@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dartsim.run.compared import half_width
 from experiments.ablation_arms import ARMS
 from experiments.markdown import Rows, from_record, short_commit, table_from_record
 
@@ -29,16 +30,10 @@ TURNS = 5_000
 
 AFTER = f"after {TURNS:,} turns"
 
-T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Student's t by number of values, for a 95 % interval of their mean."""
-
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the half-width of its 95 % confidence interval; 0 of a single value."""
-    if len(values) < 2:
-        return float(np.mean(values)), 0.0
-    spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return float(np.mean(values)), T_975.get(len(values), 1.96) * spread
+    return float(np.mean(values)), half_width(values) or 0.0
 
 
 def arms_table(figures: dict[str, Any]) -> Rows:

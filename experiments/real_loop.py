@@ -32,8 +32,9 @@ from dartsim.run.execute import execute
 from dartsim.run.measuring import measure as measured_by
 from dartsim.run.measuring import read_timings
 from dartsim.run.timings import TIMINGS
-from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
+from dartsim.run.twin import as_json, compare, twin
 from experiments.common import Figures, Options, run_experiment
+from experiments.real_profile import mean_checks
 from experiments.real_profile import show as show_comparison
 
 MINUTES = 5.0
@@ -115,21 +116,15 @@ def measure(options: Options, *, engines: int, minutes: float, out: Path | None)
         kept = None if out is None else out / f"seed-{seed}"
         runs.append(run_seed(config(engines, minutes, seed, options.quick), kept))
         options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
-    checks = [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
     return {
         **{name: mean(run[name] for run in runs) for name in AVERAGED},
         **{name: sum(run[name] for run in runs) for name in SUMMED},
-        **as_json(checks),
+        **as_json(mean_checks(runs)),
         "engines": engines,
         "runs": runs,
         "load_average": os.getloadavg()[0],
         "config": config(engines, minutes, 0, options.quick).model_dump(mode="json"),
     }
-
-
-def _mean(runs: Sequence[Figures], which: str, name: str) -> float | None:
-    values = [run[which][name] for run in runs if run[which][name] is not None]
-    return mean(values) if values else None
 
 
 def show(figures: dict[str, Any], console: Console) -> None:

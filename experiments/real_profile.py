@@ -84,14 +84,18 @@ def measure(options: Options, *, backend: str, num_envs: int | None, minutes: fl
     for seed in range(options.seeds):
         runs.append(run_seed(config(backend, num_envs, seed, options.quick, minutes)))
         options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
-    checks = [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
     return {
         "backend": backend,
-        **as_json(checks),
+        **as_json(mean_checks(runs)),
         "runs": runs,
         "load_average": round(load, 2),
         "config": config(backend, num_envs, 0, options.quick, minutes).model_dump(mode="json"),
     }
+
+
+def mean_checks(runs: Sequence[Figures]) -> list[Check]:
+    """Return measured beside predicted, each the mean of the runs that have it."""
+    return [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
 
 
 def _mean(runs: Sequence[Figures], which: str, name: str) -> float | None:

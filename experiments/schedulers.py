@@ -6,7 +6,7 @@ python -m experiments.schedulers --quick    the same keys, a few schedulers on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from dartsim.config import Config, load
 from dartsim.run.bounds import bounds
-from dartsim.run.compared import classes_over_seeds, compared, half_width, over_seeds
+from dartsim.run.compared import FIGURES, classes_over_seeds, compared, over_seeds
 from dartsim.run.lab.closed import predict
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
@@ -302,21 +302,11 @@ def of_seeds(runs: Sequence[Figures]) -> Figures:
     """Return means with intervals over seeds, and what has none."""
     predicted = [run["predicted_turns_per_minute"] for run in runs]
     return {
-        "figures": {**over_seeds(runs), **_over_seeds(runs, (*shares({}), *prefix_hits.FIGURES))},
+        "figures": over_seeds(runs, (*FIGURES, *shares({}), *prefix_hits.FIGURES)),
         **classes_over_seeds(runs),
         "predicted_turns_per_minute": sum(predicted) / len(predicted),
         "staleness_definitions": runs[0]["staleness_definitions"],
         "event_hashes": [run["event_hash"] for run in runs],
-    }
-
-
-def _over_seeds(runs: Sequence[Figures], names: Iterable[str]) -> Figures:
-    """Return mean and half-width of further figures; one that some run lacks is left out."""
-    found = {name: [run[name] for run in runs] for name in names}
-    return {
-        name: {"mean": sum(values) / len(values), "half_width": half_width(values)}
-        for name, values in found.items()
-        if None not in values
     }
 
 

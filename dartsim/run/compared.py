@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
@@ -112,13 +112,17 @@ def class_ratios(table: ByClass) -> dict[str, float]:
     }
 
 
-def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Return mean and 95 % half-width of every figure over runs; a figure that some run lacks is left out.
+def over_seeds(runs: Sequence[Mapping[str, Any]], names: Iterable[str] = FIGURES) -> dict[str, dict[str, float | None]]:
+    """Return mean and 95 % half-width of figures over runs; a figure that some run lacks is left out.
 
     Of ``staleness_max`` the largest is meant, without a half-width; one run has no half-widths.
+
+    Args:
+        runs: What ``compared`` returned.
+        names: Which figures.
     """
     found: dict[str, dict[str, float | None]] = {}
-    for name in FIGURES:
+    for name in names:
         values = [run[name] for run in runs]
         if any(value is None for value in values):
             continue

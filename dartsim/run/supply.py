@@ -13,10 +13,13 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dartsim.trace.figures import after_warmup
 from dartsim.trace.trace import Snapshot
 from dartsim.types import Drop
+
+Floats = NDArray[np.float64]
 
 NO_SIGNAL = (Drop.ALL_FAILED, Drop.ALL_SOLVED, Drop.NO_SIGNAL)
 """Why a group is dropped that no scheduler could have trained on."""
@@ -41,14 +44,11 @@ def supply_bound(by_part: Mapping[str, float], snapshots: Sequence[Snapshot], wa
     if makes == inf or minutes <= 0.0:
         return takes
     before = first.counts.get("trained_turns", 0)
-    made, usable = _usable(snapshots)
-    most = [takes * minutes]
-    for snapshot in snapshots:
-        left = (last.time - snapshot.time) / 60.0
-        if snapshot.time >= first.time:
-            supplied = _at(makes * snapshot.time / 60.0, made, usable) - before
-            most.append(supplied + (takes * left if left > 0.0 else 0.0))
-    return min(most) / minutes
+    seconds = np.array([snapshot.time for snapshot in snapshots if snapshot.time >= first.time])
+    supplied = _of_first(makes * seconds / 60.0, *_usable(snapshots)) - before
+    left = (last.time - seconds) / 60.0
+    trained = supplied + np.multiply(takes, left, out=np.zeros_like(left), where=left > 0.0)
+    return min(takes * minutes, float(trained.min())) / minutes
 
 
 def _usable(snapshots: Sequence[Snapshot]) -> tuple[list[float], list[float]]:
@@ -65,10 +65,8 @@ def _usable(snapshots: Sequence[Snapshot]) -> tuple[list[float], list[float]]:
     return made, usable
 
 
-def _at(turns: float, made: Sequence[float], usable: Sequence[float]) -> float:
-    """Return how many of the first so many turns are usable."""
-    if turns <= made[-1]:
-        return float(np.interp(turns, made, usable))
+def _of_first(turns: Floats, made: Sequence[float], usable: Sequence[float]) -> Floats:
+    """Return how many of the first so many turns are usable, for each number of turns."""
     half = float(np.interp(made[-1] / 2.0, made, usable))
     rest = (usable[-1] - half) / (made[-1] / 2.0) if made[-1] else 1.0
-    return usable[-1] + rest * (turns - made[-1])
+    return np.interp(turns, made, usable) + rest * np.maximum(turns - made[-1], 0.0)
