@@ -339,6 +339,7 @@ def meta(config: Config, result: Finished) -> dict[str, Any]:
         "preset": config.preset,
         "seed": config.run.seed,
         "event_hash": result.event_hash,
+        "domain_hash": result.domain_hash,
         "num_events": result.num_events,
         "interrupted": result.interrupted,
         "ended_by_alarm": result.alarm,

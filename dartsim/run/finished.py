@@ -36,6 +36,11 @@ class Finished:
     num_events: int | None
     alarm: str | None = None
 
+    @property
+    def domain_hash(self) -> str:
+        """Hash of each attempt, turn, version, reward and time, in order (``dartsim.trace.domain_hash``)."""
+        return self.trace.domain_hash.digest
+
 
 def finished(
     found: Models, trace: Trace, *, interrupted: bool, event_hash: str | None, num_events: int | None

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from dartsim.trace.alarm import Alarm
+from dartsim.trace.domain_hash import DomainHash
 from dartsim.trace.part import Part
 from dartsim.trace.states import DesktopState, PhaseState, TrainerState, WorkerState, padded
 from dartsim.trace.tracks import Clock, Population, Segment
@@ -140,6 +141,7 @@ class Trace:
         self.trainer = Population("trainer", TrainerState, 1, clock, max_segments)
         self.phase = Population("phase", PhaseState, 1, clock, max_segments)
         self.hot = Counts()
+        self.domain_hash = DomainHash()
         self.counts: Counter[str] = Counter()
         self.staleness: Counter[tuple[int, int]] = Counter()
         """Trained turns by (versions behind of their oldest weights, of their newest weights)."""
@@ -190,6 +192,7 @@ class Trace:
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
         """An attempt ended, one way or another."""
+        self.domain_hash.attempt_ended(trajectory)
         counts = self.counts
         counts["trajectories"] += 1
         counts["trajectory_turns"] += len(trajectory.turns)
@@ -217,6 +220,7 @@ class Trace:
 
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
         """Trajectories will not be trained."""
+        self.domain_hash.dropped(trajectories, reason, self.clock())
         num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
         self.counts[f"dropped/{reason}"] += len(trajectories)
         self.counts[f"dropped_turns/{reason}"] += num_turns
@@ -243,6 +247,7 @@ class Trace:
             metrics: What the learner says of it.
             rescued: The same with the stored successes, without which some of its groups had no signal.
         """
+        self.domain_hash.updated(batch, self.clock())
         trajectories = batch.trajectories
         worst = total = num_turns = 0
         for trajectory in trajectories:
@@ -327,6 +332,7 @@ class Trace:
         now = self.measure()
         return {
             "time": now.time,
+            "domain_hash": self.domain_hash.digest,
             "desktops": now.desktops,
             "workers": now.workers,
             "trainer": now.trainer,
@@ -363,6 +369,7 @@ class Trace:
             segments: Of each population, in order of their ends, seconds of the run's time.
         """
         self.started = self.clock() - state["time"]
+        self.domain_hash = DomainHash(state["domain_hash"])
         for population in (*self.populations(), self.phase):
             before = padded(state[population.name], population.states)
             population.totals = [a + b for a, b in zip(population.totals, before, strict=True)]

@@ -1,0 +1,92 @@
+"""Domain hash of every simulated preset: equal as long as a change of the code changes no behavior.
+
+python -m experiments.domain_hashes             every preset, 4 simulated hours: one minute on two cores
+python -m experiments.domain_hashes --record    keep the hashes, after a change of behavior that was meant
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dartsim.config import load
+from dartsim.run.models import models
+from dartsim.run.simulation import run_simulation
+from experiments.faults import simulated_presets
+from real.machine import usable_cores
+from real.processes import process_pool
+
+RECORDED = Path(__file__).parent / "recorded" / "domain_hashes.json"
+HOURS = 4.0
+SEED = 7
+FAULTED = ("coupled", "dart", "dartsim", "prime-rl")
+"""Presets that are also run under each of these profiles of faults."""
+PROFILES = ("osworld", "hostile")
+
+
+def runs() -> list[str]:
+    """Return the runs by name: a preset, or a preset and a profile of faults after a plus sign."""
+    return [*simulated_presets(), *(f"{preset}+{profile}" for preset in FAULTED for profile in PROFILES)]
+
+
+def run_hashes(run: str) -> dict[str, Any]:
+    """Simulate one run and return its hashes and turn rate."""
+    preset, _, profile = run.partition("+")
+    config = load(
+        preset_name=preset,
+        overrides=[
+            f"run.hours={HOURS}",
+            f"run.seed={SEED}",
+            "trace.max_segments=0",
+            'curation.store="memory"',
+            *([f"cluster.faults.profile={profile}"] if profile else []),
+        ],
+    )
+    result = run_simulation(models(config))
+    return {
+        "domain_hash": result.domain_hash,
+        "event_hash": result.event_hash,
+        "generated_turns_per_minute": round(result.figures["generated_turns_per_minute"], 3),
+    }
+
+
+def recorded() -> dict[str, Any]:
+    """Return the recorded file."""
+    found: dict[str, Any] = json.loads(RECORDED.read_text())
+    return found
+
+
+def same_versions(before: dict[str, Any]) -> bool:
+    """Return whether the recorded hashes can be compared: another numpy may draw other numbers."""
+    return bool(before["versions"] == versions())
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that hashes depend on: Python's minor version and numpy's."""
+    return {"python": ".".join(platform.python_version_tuple()[:2]), "numpy": version("numpy")}
+
+
+def main() -> None:
+    """Run all presets; compare with the recorded hashes, or record."""
+    names = runs()
+    with process_pool(usable_cores()) as pool:
+        found = dict(zip(names, pool.map(run_hashes, names), strict=True))
+    if "--record" in sys.argv:
+        entries = ",\n".join(f'  "{name}": {json.dumps(hashes)}' for name, hashes in found.items())
+        head = f'"versions": {json.dumps(versions())}, "hours": {HOURS:g}, "seed": {SEED}'
+        RECORDED.write_text(f'{{\n {head},\n "runs": {{\n{entries}\n }}\n}}\n')
+        return
+    before = recorded()["runs"]
+    for name in names:
+        what = "equal" if before.get(name, {}).get("domain_hash") == found[name]["domain_hash"] else "DIFFERS"
+        events = "" if before.get(name, {}).get("event_hash") == found[name]["event_hash"] else ", other events"
+        print(f"{name}: {what}{events}")
+    sys.exit(any(before.get(name, {}).get("domain_hash") != found[name]["domain_hash"] for name in names))
+
+
+if __name__ == "__main__":
+    main()
