@@ -10,6 +10,6 @@ One control plane, written once as plain asyncio, in real time or in virtual tim
                        |   v                 |publish (weight sync, worker by worker)
                   trajectories --> Trainer: update --> new version
 
-Backends sit behind the doors of ``dartsim.ports``: a SimPy cluster model (``dartsim.sim``, ``envs``), and
+Backends sit behind the doors of ``dartsim.core.ports``: a SimPy cluster model (``dartsim.sim``, ``envs``), and
 desktops, engines and optimizers that exist (``real``).
 """

@@ -6,6 +6,6 @@ Importing this package registers its environments with gymnasium; what they need
 from gymnasium.envs.registration import register, registry
 
 if "dartsim/SimDesktop-v0" not in registry:
-    register(id="dartsim/SimDesktop-v0", entry_point="envs.simulated:SimDesktop", kwargs={"draw": True})
+    register(id="dartsim/SimDesktop-v0", entry_point="dartsim.envs.simulated:SimDesktop", kwargs={"draw": True})
 if "dartsim/MockDesktop-v0" not in registry:
-    register(id="dartsim/MockDesktop-v0", entry_point="envs.mock.env:MockDesktop")
+    register(id="dartsim/MockDesktop-v0", entry_point="dartsim.envs.mock.env:MockDesktop")

@@ -17,8 +17,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from dartsim.errors import ScoreUnavailable
-from dartsim.types import Observation, Task
+from dartsim.core.errors import ScoreUnavailable
+from dartsim.core.types import Observation, Task
 
 WAIT = "WAIT"
 """Action: do nothing for a moment."""

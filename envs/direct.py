@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.types import Observation, StepResult, Task
-from envs.base import GuiEnv
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.envs.base import GuiEnv
 
 
 class DirectEnv:
-    """One running desktop; implements ``dartsim.ports.AsyncEnv``."""
+    """One running desktop; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(self, desktop: GuiEnv) -> None:
         self._desktop = desktop
@@ -55,7 +55,7 @@ class DirectEnv:
 
 
 class DirectProvider:
-    """Starts desktops at once; implements ``dartsim.ports.EnvProvider``."""
+    """Starts desktops at once; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, make_env: Callable[[], GuiEnv]) -> None:
         self._make_env = make_env

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dartsim.errors import ConfigError
-from dartsim.types import Task
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Task
 
 _VERBS = ("Open", "Rename", "Sort", "Export", "Share", "Crop", "Archive", "Print")
 _OBJECTS = (

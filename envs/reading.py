@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from envs.actions import Action, Done, Fail, Grammar, MalformedAction, Wait, make_grammar
-from envs.base import DONE, FAIL, WAIT
+from dartsim.envs.actions import Action, Done, Fail, Grammar, MalformedAction, Wait, make_grammar
+from dartsim.envs.base import DONE, FAIL, WAIT
 
 _WORDS: dict[str, tuple[Action, ...]] = {WAIT: (Wait(),), DONE: (Done(),), FAIL: (Fail(),)}
 

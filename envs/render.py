@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.actions import Action, Click, Down, Drag, Grammar, MalformedAction, Move, Scroll, Up, make_grammar
-from envs.mock.font import text_mask
+from dartsim.envs.actions import Action, Click, Down, Drag, Grammar, MalformedAction, Move, Scroll, Up, make_grammar
+from dartsim.envs.mock.font import text_mask
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.types import Observation, Task
-from envs.base import GuiEnv
+from dartsim.core.types import Observation, Task
+from dartsim.envs.base import GuiEnv
 
 SOLVE_ACTION = "pyautogui.hotkey('ctrl', 's')"
 """The one action that solves a task of ``SimDesktop``."""

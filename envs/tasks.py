@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dartsim.errors import TaskFileError
-from dartsim.types import Task
+from dartsim.core.errors import TaskFileError
+from dartsim.core.types import Task
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 

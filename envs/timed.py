@@ -18,11 +18,11 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from dartsim.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.envs.base import GuiEnv
 from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.host import Host, mib, place
-from dartsim.types import Observation, StepResult, Task
-from envs.base import GuiEnv
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ MakeEnv = Callable[[], "gymnasium.Env[Any, str]"]
 
 
 class TimedEnv:
-    """One running desktop on the loop's time; implements ``dartsim.ports.AsyncEnv``.
+    """One running desktop on the loop's time; implements ``dartsim.core.ports.AsyncEnv``.
 
     States: *ready* (booted, unused), *used* (has begun an attempt), *closed*.
 
@@ -159,7 +159,7 @@ class Pace:
 
 
 class TimedProvider:
-    """Starts desktops on hosts; implements ``dartsim.ports.EnvProvider``.
+    """Starts desktops on hosts; implements ``dartsim.core.ports.EnvProvider``.
 
     Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask.
 

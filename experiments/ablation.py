@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from experiments.ablation_arms import ARMS, config, jobs, overrides
 from experiments.ablation_tables import PUBLISHED, arms_table, staleness_table
 from experiments.common import Options, run_experiment
-from real.machine import usable_cores
-from real.processes import process_pool
 
 Job = tuple[str, int, int]
 """Arm, seed, staleness bound."""

@@ -12,7 +12,16 @@ from typing import Any, cast
 import numpy as np
 
 from dartsim.config import Config
+from dartsim.core.types import Batch, Task, UpdateResult, Weights
 from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
+from dartsim.envs.mock.suites import mock_tasks
+from dartsim.observe import Trace, TrainerState
+from dartsim.observe.trace import HELD_OUT, UpdateRecord
+from dartsim.real.evaluate import Evaluation, evaluate
+from dartsim.real.learner import TorchLearner
+from dartsim.real.vlm import build
+from dartsim.real.vlm.model import one_thread
+from dartsim.real.warmstart import Demonstration, WarmStart, warm_start
 from dartsim.run.backend import desktop_maker
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import Learning, learning
@@ -20,16 +29,7 @@ from dartsim.run.model_plan import learner_config, vlm_config
 from dartsim.run.models import Models, models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns
-from dartsim.trace import Trace, TrainerState
-from dartsim.trace.trace import HELD_OUT, UpdateRecord
-from dartsim.types import Batch, Task, UpdateResult, Weights
-from envs.mock.suites import mock_tasks
 from experiments.ablation_arms import config
-from real.evaluate import Evaluation, evaluate
-from real.learner import TorchLearner
-from real.vlm import build
-from real.vlm.model import one_thread
-from real.warmstart import Demonstration, WarmStart, warm_start
 
 CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
 """Share of a teacher's actions that are drawn by chance: what the base model is unsure of."""

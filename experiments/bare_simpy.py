@@ -17,7 +17,9 @@ from typing import Any
 import simpy
 from simpy.events import NORMAL
 
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
+from dartsim.core.types import Attempt
+from dartsim.envs.timed import Pace
 from dartsim.run.models import Models
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.engine import FluidEngine, Job
@@ -25,8 +27,6 @@ from dartsim.sim.host import mib, place
 from dartsim.sim.prompts import ReplyModel
 from dartsim.sim.surrogate import Actions, SurrogatePolicy
 from dartsim.sim.worker import PrefixCache
-from dartsim.types import Attempt
-from envs.timed import Pace
 
 Process = Generator[simpy.Event, Any, None]
 Wait = Callable[[simpy.Event, float], simpy.Event]

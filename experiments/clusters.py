@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import track
 
 from dartsim.config import Config, load
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from real.machine import usable_cores
-from real.processes import process_pool
 
 Figures = dict[str, Any]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from dartsim.errors import ConfigError
-from real.machine import describe_machine
+from dartsim.core.errors import ConfigError
+from dartsim.real.machine import describe_machine
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 """Where ``--record`` writes; docs quote these files."""

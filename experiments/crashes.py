@@ -28,15 +28,15 @@ from rich.table import Table
 from sqlalchemy import create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
-from dartsim.curation.sql import SqlStore
-from dartsim.curation.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
+from dartsim.observe import Trace
+from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
 from dartsim.run.models import models
 from dartsim.run.origin import LIVES, read_origin
 from dartsim.run.resume import resume
 from dartsim.run.simulation import run_simulation
-from dartsim.trace import Trace
-from dartsim.trace.rundir import CONFIG, SUMMARY
+from dartsim.store.sql import SqlStore
+from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 from experiments.common import Figures, Options, run_experiment
 
 SMALL: dict[str, Any] = {

@@ -11,7 +11,7 @@ import asyncio
 from rich.console import Console
 from rich.table import Table
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from experiments.common import Figures, Options, run_experiment
 
 SKIPPED = 77
@@ -21,9 +21,9 @@ SKIPPED = 77
 def measure(options: Options) -> Figures:
     """Make the image, and measure everything on desktops of it."""
     # Imported here: the command line can be asked for help without the extra `real`.
+    from dartsim.real.containers.errors import EngineMissing
+    from dartsim.real.desktop import build
     from experiments.desktop_work import measured
-    from real.containers.errors import EngineMissing
-    from real.desktop import build
 
     say = options.console.print
     try:

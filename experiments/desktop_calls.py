@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from envs.actions import make_grammar
-from envs.reading import read
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.reading import read
+from dartsim.real.containers import DockerHost
+from dartsim.real.desktop.tasks.panel import panel_tasks
+from dartsim.real.osworld.boot import start_desktop
+from dartsim.real.osworld.desktop import OsworldDesktop
+from dartsim.real.osworld.hands import command, placing, snippets
 from experiments.desktop_cluster import Shape, percentiles
-from real.containers import DockerHost
-from real.desktop.tasks.panel import panel_tasks
-from real.osworld.boot import start_desktop
-from real.osworld.desktop import OsworldDesktop
-from real.osworld.hands import command, placing, snippets
 
 T = TypeVar("T")
 

@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartsim.config import Config, load
-from dartsim.curation import MemoryStore
-from dartsim.ports import Store, SyncMode
-from dartsim.rng import Streams
+from dartsim.core.ports import Store, SyncMode
+from dartsim.core.rng import Streams
+from dartsim.core.types import Attempt, Reply, Request, Weights
+from dartsim.observe import DesktopState, Trace
+from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.desktop import desktop_spec
+from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.provider import DesktopProvider, Usage
+from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.run.system import System
 from dartsim.sim.learner import NothingLearned
-from dartsim.trace import DesktopState, Trace
-from dartsim.types import Attempt, Reply, Request, Weights
-from real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings
-from real.desktop import desktop_spec
-from real.desktop.tasks.panel import COLUMNS, panel_tasks
-from real.osworld.fetch import Downloads
-from real.osworld.provider import DesktopProvider, Usage
-from real.osworld.ready import Readiness, Settling
-from real.osworld.scorer import Scorer
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import OWN_SERVER, Timeouts
+from dartsim.store.memory import MemoryStore
 
 SCREEN = (1920, 1080)
 PATIENT = Timeouts(screenshot=60.0, execute=120.0, file=120.0, other=60.0)
@@ -102,7 +102,7 @@ def worth(attempt: Attempt) -> float:
 
 
 class Script:
-    """A policy that has been written down; implements ``dartsim.ports.PolicyWorker``."""
+    """A policy that has been written down; implements ``dartsim.core.ports.PolicyWorker``."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

@@ -21,13 +21,13 @@ from typing import Any
 from sqlalchemy import select
 
 from dartsim.curation.saved import SCHEDULER
-from dartsim.curation.sql import TRAJECTORIES, open_sqlite, open_store
-from dartsim.curation.sql.tables import DOCUMENTS
+from dartsim.real.containers import Container, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers.engine import connect
+from dartsim.real.containers.errors import ContainerFault
+from dartsim.real.osworld.transport import Timeouts
+from dartsim.store.sql import TRAJECTORIES, open_sqlite, open_store
+from dartsim.store.sql.tables import DOCUMENTS
 from experiments.desktop_cluster import Cluster, Shape, engine, worth
-from real.containers import Container, DesktopFleet, DockerHost, HostSettings
-from real.containers.engine import connect
-from real.containers.errors import ContainerFault
-from real.osworld.transport import Timeouts
 
 MEAN_WAIT_SECONDS = 0.5
 """Between two kills; exponential."""
@@ -53,7 +53,7 @@ async def _kill_x(container: Container) -> bool:
 
 
 async def _kill_server(container: Container) -> bool:
-    return (await container.exec(["pkill", "-KILL", "-f", "real.desktop.server$"]))[0] == 0
+    return (await container.exec(["pkill", "-KILL", "-f", "dartsim.real.desktop.server$"]))[0] == 0
 
 
 WAYS: dict[str, Callable[[Container], Awaitable[bool]]] = {

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dartsim.observe.figures import after_warmup, figures
+from dartsim.real.containers import DockerHost
 from dartsim.run.realtime import RunLoop
-from dartsim.trace.figures import after_warmup, figures
 from experiments.common import Figures, Options
 from experiments.desktop_calls import one_desktop, starts
 from experiments.desktop_cluster import Cluster, Shape, engine, gaps, percentiles
 from experiments.desktop_kills import random_kills
-from real.containers import DockerHost
 
 FULL: dict[str, Any] = {
     "starts": 40,

@@ -6,6 +6,7 @@ python -m experiments.domain_hashes --record    keep the hashes, after a change 
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import sys
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import load
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments.faults import simulated_presets
-from real.machine import usable_cores
-from real.processes import process_pool
 
 RECORDED = Path(__file__).parent / "recorded" / "domain_hashes.json"
 HOURS = 4.0
@@ -72,10 +73,13 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     """Run all presets; compare with the recorded hashes, or record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="keep the hashes instead of comparing them")
+    record = parser.parse_args().record
     names = runs()
     with process_pool(usable_cores()) as pool:
         found = dict(zip(names, pool.map(run_hashes, names), strict=True))
-    if "--record" in sys.argv:
+    if record:
         entries = ",\n".join(f'  "{name}": {json.dumps(hashes)}' for name, hashes in found.items())
         head = f'"versions": {json.dumps(versions())}, "hours": {HOURS:g}, "seed": {SEED}'
         RECORDED.write_text(f'{{\n {head},\n "runs": {{\n{entries}\n }}\n}}\n')

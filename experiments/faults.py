@@ -15,13 +15,13 @@ from rich.progress import track
 from rich.table import Table
 
 from dartsim.config import Config, load, presets
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import PROFILES, as_data
 from experiments.common import Options, run_experiment
-from real.machine import usable_cores
-from real.processes import process_pool
 
 ALL = ("none", *PROFILES)
 HEALED = "healed"

@@ -22,9 +22,9 @@ from rich.table import Table
 from dartsim.fuzz import Chunk, Found, Tally, play_case, search, shrink
 from dartsim.fuzz.mutations import MUTATIONS
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import Pool, process_pool
 from experiments.common import Options, run_experiment
-from real.machine import usable_cores
-from real.processes import Pool, process_pool
 
 FIND_SECONDS = 10.0
 """CPU time that finding one bug may take."""

@@ -18,14 +18,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dartsim.ports import SyncMode
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import (
+    Attempt,
+    Batch,
+    Ending,
+    Group,
+    Observation,
+    Reply,
+    Request,
+    Task,
+    Trajectory,
+    Turn,
+    Weights,
+)
 from dartsim.run.memory import GIB, learner_memory
 from dartsim.run.model_shapes import ModelShape, read_shape
-from dartsim.types import Attempt, Batch, Ending, Group, Observation, Reply, Request, Task, Trajectory, Turn, Weights
 
 if TYPE_CHECKING:
-    from real.fsdp.learner import FsdpLearner
-    from real.vlm import Vlm, VlmConfig
+    from dartsim.real.fsdp.learner import FsdpLearner
+    from dartsim.real.vlm import Vlm, VlmConfig
 
 Device = Literal["cpu", "cuda"]
 VARIABLE = "DARTSIM_VLLM_PYTHON"
@@ -35,7 +47,7 @@ PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "H800": 989e12, "A100": 312e12, "L
 
 def shown_model(device: Device, *, small: bool) -> VlmConfig:
     """Return the model that is measured: about 2 G weights on a GPU, the tiny one where it must be quick."""
-    from real.vlm import Decoding, VlmConfig
+    from dartsim.real.vlm import Decoding, VlmConfig
 
     tiny = VlmConfig(decoding=Decoding(grammar="free", max_new_tokens=32), output_scale=1.0)
     if small or device == "cpu":
@@ -85,11 +97,11 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
 @contextmanager
 def learner(config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
     """Start a learner of one rank on a device; yield it, its model and the model's folder."""
-    from real.fsdp.learner import FsdpLearner
-    from real.fsdp.spread import FsdpSettings
-    from real.learner import LearnerConfig
-    from real.vlm import build
-    from real.vlm.export import export
+    from dartsim.real.fsdp.learner import FsdpLearner
+    from dartsim.real.fsdp.spread import FsdpSettings
+    from dartsim.real.learner import LearnerConfig
+    from dartsim.real.vlm import build
+    from dartsim.real.vlm.export import export
 
     with TemporaryDirectory(prefix="gpu-") as folder:
         vlm = build(config)
@@ -110,8 +122,8 @@ def parity(device: Device, precisions: Sequence[str]) -> dict[str, dict[str, flo
         For each precision: relative differences of loss and of the gradient's norm, and how alike the changes of all
         weights are (cosine).
     """
-    from real.learner import LearnerConfig, TorchLearner
-    from real.vlm import build
+    from dartsim.real.learner import LearnerConfig, TorchLearner
+    from dartsim.real.vlm import build
 
     config = shown_model(device, small=True)
     alone = TorchLearner(build(config), replace(LearnerConfig(), learning_rate=1e-4))
@@ -143,7 +155,7 @@ def _tensors(vlm: Vlm, folder: Path) -> dict[str, Any]:
     """Return a folder's weights by the names of the model."""
     from safetensors.torch import load_file
 
-    from real.vlm.export import stored_name
+    from dartsim.real.vlm.export import stored_name
 
     found = load_file(folder / "model.safetensors")
     return {name: found[stored_name(name, found.keys())] for name, _ in vlm.model.named_parameters()}
@@ -220,13 +232,13 @@ def engine(device: Device, *, loads: int, small: bool) -> dict[str, Any] | None:
 
 
 async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
-    from real.inference.asking import Asker
-    from real.inference.launcher import LocalEngine
-    from real.inference.options import EngineOptions
-    from real.inference.weights import file_transfer
-    from real.inference.worker import VllmWorker
-    from real.vlm import build
-    from real.vlm.export import export
+    from dartsim.real.inference.asking import Asker
+    from dartsim.real.inference.launcher import LocalEngine
+    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.inference.weights import file_transfer
+    from dartsim.real.inference.worker import VllmWorker
+    from dartsim.real.vlm import build
+    from dartsim.real.vlm.export import export
 
     loop = asyncio.get_running_loop()
     config = shown_model(device, small=small)

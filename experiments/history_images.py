@@ -20,11 +20,11 @@ from rich.progress import track
 from rich.table import Table
 
 from dartsim.config import Config, from_tree, merge
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from experiments.ablation_arms import config
 from experiments.ablation_tables import interval
 from experiments.common import Options, run_experiment
-from real.machine import usable_cores
-from real.processes import process_pool
 
 ARMS: dict[str, dict[str, Any]] = {
     "slide": {"max_images": 4, "max_texts": 6},

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from real.processes import process_pool
+from dartsim.real.processes import process_pool
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,12 +16,12 @@ from rich.table import Table
 
 from dartsim.cli.parallel import runner_for
 from dartsim.config import load
-from dartsim.run.lab import Prices, as_virtual
-from dartsim.run.lab.asked import Asked
-from dartsim.run.lab.jobs import simulated
-from dartsim.run.lab.objectives import objective
-from dartsim.run.lab.space import read_space
-from dartsim.run.lab.study import Study
+from dartsim.lab import Prices, as_virtual
+from dartsim.lab.asked import Asked
+from dartsim.lab.jobs import simulated
+from dartsim.lab.objectives import objective
+from dartsim.lab.space import read_space
+from dartsim.lab.study import Study
 from experiments.common import Figures, Options, run_experiment
 from experiments.isolated import isolated, peak_rss_mb
 from experiments.speed import PRESET, configuration

@@ -16,14 +16,14 @@ import numpy as np
 import psutil
 import torch
 
+from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+from dartsim.real.learner import LearnerConfig, TorchLearner
+from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
+from dartsim.real.vlm.packing import distribution
+from dartsim.real.vlm.sampling import sample
 from dartsim.trainer.objective import TurnBatch, objective
 from dartsim.trainer.objective_config import ObjectiveConfig
-from dartsim.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from experiments.common import Figures, Options
-from real.learner import LearnerConfig, TorchLearner
-from real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
-from real.vlm.packing import distribution
-from real.vlm.sampling import sample
 
 SIDE = 112
 """Pixels of a screen."""

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dartsim.config import Config, load
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from dartsim.run.execute import execute
 from experiments.common import Options, run_experiment
-from real.machine import usable_cores
-from real.processes import process_pool
 
 WANTED = 0.9
 """Success on held-out tasks that counts as learned."""

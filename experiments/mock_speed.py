@@ -20,10 +20,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import envs.mock  # noqa: F401 - registers the environment
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import play_oracle
-from envs.mock.suites import mock_suite, mock_tasks
+import dartsim.envs.mock  # noqa: F401 - registers the environment
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import play_oracle
+from dartsim.envs.mock.suites import mock_suite, mock_tasks
 from experiments.common import Figures, Options, run_experiment
 
 Player = Callable[[int], int]

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from dartsim.core.types import Reply, Trajectory
 from dartsim.sim.prompts import PromptModel
-from dartsim.types import Reply, Trajectory
 
 CAUSES = ("moved", "new_weights", "forgotten")
 """Why a turn did not find the turn before: that was on another worker; its worker has been given other weights since;

@@ -20,17 +20,17 @@ from rich.console import Console
 from rich.table import Table
 
 from dartsim.config import Config, load
-from dartsim.ports import AsyncEnv, PolicyWorker
+from dartsim.core.ports import AsyncEnv, PolicyWorker
+from dartsim.core.types import Attempt, Observation, Request, Weights
+from dartsim.envs.direct import DirectProvider
+from dartsim.real.local import LocalWorker
+from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
+from dartsim.real.ray_cluster.parts import Part, Want
+from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models, models
 from dartsim.run.ray import make_policy, open_desktops, session
-from dartsim.types import Attempt, Observation, Request, Weights
-from envs.direct import DirectProvider
 from experiments.common import Figures, Options, run_experiment
-from real.local import LocalWorker
-from real.ray_cluster.desktops import DesktopHost, RayProvider
-from real.ray_cluster.parts import Part, Want
-from real.ray_cluster.workers import RayWorker, WorkerHost
 
 AT_ONCE = (1, 16, 64)
 SCREENS = (112, 448)

@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 
 from dartsim.config import Config, load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.engine_plan import VARIABLE
 from dartsim.run.execute import execute
 from dartsim.run.measuring import measure as measured_by

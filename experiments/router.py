@@ -41,15 +41,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dartsim.core.types import Attempt, Observation, Request, Task, Weights
+from dartsim.observe import Trace
 from dartsim.rollout.routing import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
-from dartsim.trace import Trace
-from dartsim.types import Attempt, Observation, Request, Task, Weights
 from experiments.common import Figures, Options, run_experiment
 
 if TYPE_CHECKING:
-    from real.inference.asking import Asked, Asker
+    from dartsim.real.inference.asking import Asked, Asker
 
 LIVE = (1, 16, 256, 1_000)
 """Turns at once."""
@@ -81,8 +81,8 @@ class Turns:
     @classmethod
     def make(cls) -> Turns:
         """Return turns of the tiny model on a screen of 112 x 112."""
-        from real.inference.asking import Asker
-        from real.vlm import build, tiny
+        from dartsim.real.inference.asking import Asker
+        from dartsim.real.vlm import build, tiny
 
         asker = Asker(build(tiny()))
         return cls(asker, asker.prepare(request(0)))
@@ -142,9 +142,9 @@ def server(turns: Turns) -> Iterator[str]:
 @asynccontextmanager
 async def ours(url: str, turns: Turns) -> Any:
     """The pool as a run has it."""
-    from real.inference.launcher import AttachedEngine
-    from real.inference.settings import WorkerSettings
-    from real.inference.worker import VllmWorker
+    from dartsim.real.inference.launcher import AttachedEngine
+    from dartsim.real.inference.settings import WorkerSettings
+    from dartsim.real.inference.worker import VllmWorker
 
     settings = WorkerSettings(warm_up=False)  # the server has one answer, for one prompt
     trace = Trace(asyncio.get_running_loop().time, num_envs=max(LIVE), num_workers=WORKERS)

@@ -15,16 +15,16 @@ from rich.progress import track
 from rich.table import Table
 
 from dartsim.config import Config, load
+from dartsim.lab.closed import predict
+from dartsim.observe.bias import BAND, BY_DIFFICULTY, ByClass, usable
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import process_pool
 from dartsim.run.bounds import bounds
 from dartsim.run.compared import FIGURES, classes_over_seeds, compared, over_seeds
-from dartsim.run.lab.closed import predict
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.trace.bias import BAND, BY_DIFFICULTY, ByClass, usable
 from experiments import prefix_hits
 from experiments.common import Options, run_experiment
-from real.machine import usable_cores
-from real.processes import process_pool
 
 Figures = dict[str, Any]
 

@@ -30,18 +30,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dartsim.errors import WorkerFault
-from dartsim.ports import SyncMode
+from dartsim.core.errors import WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Observation, Request, Task, Weights
+from dartsim.observe import DesktopState, Trace, WorkerState
 from dartsim.rollout.routing import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
-from dartsim.trace import DesktopState, Trace, WorkerState
-from dartsim.types import Attempt, Observation, Request, Task, Weights
 from experiments.common import Figures, Options, run_experiment
 
 if TYPE_CHECKING:
-    from real.inference.options import EngineOptions
-    from real.vlm import Vlm
+    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.vlm import Vlm
 
 ENGINES = 2
 DESKTOPS = 8
@@ -60,8 +60,8 @@ class Model:
     """A model and two versions of its weights, as folders."""
 
     def __init__(self, folder: Path) -> None:
-        from real.vlm import Decoding, VlmConfig, build
-        from real.vlm.export import export
+        from dartsim.real.vlm import Decoding, VlmConfig, build
+        from dartsim.real.vlm.export import export
 
         self.folder = folder
         self.vlms: list[Vlm] = []
@@ -78,7 +78,7 @@ class Model:
 
 def options_of(engine: str, model: Model) -> EngineOptions:
     """Return how an engine is started: the stand-in, or vLLM."""
-    from real.inference.options import EngineOptions
+    from dartsim.real.inference.options import EngineOptions
 
     first = str(model.weights(0).source)
     if engine == "vllm":
@@ -89,11 +89,11 @@ def options_of(engine: str, model: Model) -> EngineOptions:
 
 async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int, between_seconds: float) -> Figures:
     """Serve desktops, publish weights now and then, and return what that cost."""
-    from real.inference.asking import Asker
-    from real.inference.launcher import LocalEngine
-    from real.inference.ledger import Ledger
-    from real.inference.weights import file_transfer
-    from real.inference.worker import VllmWorker
+    from dartsim.real.inference.asking import Asker
+    from dartsim.real.inference.launcher import LocalEngine
+    from dartsim.real.inference.ledger import Ledger
+    from dartsim.real.inference.weights import file_transfer
+    from dartsim.real.inference.worker import VllmWorker
 
     loop = asyncio.get_running_loop()
     asker, ledger = Asker(model.vlms[0]), Ledger()

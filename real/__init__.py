@@ -11,4 +11,4 @@ Importing this package registers ``dartsim/OSWorld-v0`` with gymnasium; what it 
 from gymnasium.envs.registration import register, registry
 
 if "dartsim/OSWorld-v0" not in registry:
-    register(id="dartsim/OSWorld-v0", entry_point="real.osworld.env:OSWorldEnv")
+    register(id="dartsim/OSWorld-v0", entry_point="dartsim.real.osworld.env:OSWorldEnv")

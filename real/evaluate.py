@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dartsim.types import Attempt, Content, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
-from envs.base import DONE, FAIL, GuiEnv
+from dartsim.core.types import Attempt, Content, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
+from dartsim.envs.base import DONE, FAIL, GuiEnv
 
 
 class Answers(Protocol):

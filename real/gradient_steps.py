@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dartsim.errors import LearnerFault
+from dartsim.core.errors import LearnerFault
+from dartsim.real.learner_config import LearnerConfig
+from dartsim.real.mismatch import Mismatch
+from dartsim.real.turn_data import TurnData
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.packing import Example, Packed, Row, pack, rows_of, score, split
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import TokenShares, objective, token_shares
-from real.learner_config import LearnerConfig
-from real.mismatch import Mismatch
-from real.turn_data import TurnData
-from real.vlm.model import Vlm
-from real.vlm.packing import Example, Packed, Row, pack, rows_of, score, split
 
 Scorer = Callable[[Packed], tuple[Tensor, Tensor]]
 """Returns log-probabilities and entropies [M] of a pack's reply tokens on the CPU, with gradient."""

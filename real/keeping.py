@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from dartsim.ports import AsyncEnv, EnvProvider
-from dartsim.types import Observation, StepResult, Task
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.types import Observation, StepResult, Task
 
 Keep = Callable[[Any, str | None], None]
 """Keeps a screenshot and its accessibility tree; may be called from any thread, and takes its time."""
 
 
 class KeepingDesktop:
-    """A desktop whose screenshots are kept in threads; implements ``dartsim.ports.AsyncEnv``.
+    """A desktop whose screenshots are kept in threads; implements ``dartsim.core.ports.AsyncEnv``.
 
     Args:
         inner: The desktop.
@@ -70,7 +70,7 @@ class KeepingDesktop:
 
 
 class KeepingDesktops:
-    """A provider of such desktops; implements ``dartsim.ports.EnvProvider``."""
+    """A provider of such desktops; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, inner: EnvProvider, keep: Keep) -> None:
         self._inner = inner

@@ -3,8 +3,8 @@
     Batch --examples--> one row a prompt --micro-batches--> log-probabilities --objective--> gradient --AdamW--> Weights
 
 Every turn is one example. A turn's prompt is built from what the worker saw, by the worker's own code. Prompts
-that several attempts share are computed once (``real.vlm.packing``), with the very gradient that computing them
-once an attempt would give. The same steps by several processes: ``real.fsdp``.
+that several attempts share are computed once (``dartsim.real.vlm.packing``), with the very gradient that computing them
+once an attempt would give. The same steps by several processes: ``dartsim.real.fsdp``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from dartsim.types import Batch, UpdateResult, Version, Weights
-from real.gradient_steps import GradientSteps, State
-from real.learner_config import LearnerConfig
-from real.mismatch import report
-from real.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
-from real.vlm.lora import add_lora, merged
-from real.vlm.model import Vlm
+from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.real.gradient_steps import GradientSteps, State
+from dartsim.real.learner_config import LearnerConfig
+from dartsim.real.mismatch import report
+from dartsim.real.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.vlm.lora import add_lora, merged
+from dartsim.real.vlm.model import Vlm
 
 __all__ = ["LearnerConfig", "Selector", "TorchLearner"]
 
@@ -157,7 +157,7 @@ class TorchLearner:
         if numbers["seed"] != self.seed:
             raise ValueError(f"checkpoint {folder} has seed {numbers['seed']}, this learner {self.seed}")
         if not (folder / "weights.safetensors").is_file():
-            from real.fsdp.checkpoint import load
+            from dartsim.real.fsdp.checkpoint import load
 
             load(self._steps, folder)
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dartsim.real.vlm.lora import LoraSettings
 from dartsim.trainer.objective_config import ObjectiveConfig
-from real.vlm.lora import LoraSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
-from dartsim.errors import DartsimError, LearnerFault, WorkerFault, WorkerRestarted
-from dartsim.ports import Learner, SyncMode
-from dartsim.types import Batch, Content, Reply, Request, UpdateResult, Version, Weights
+from dartsim.core.errors import DartsimError, LearnerFault, WorkerFault, WorkerRestarted
+from dartsim.core.ports import Learner, SyncMode
+from dartsim.core.types import Batch, Content, Reply, Request, UpdateResult, Version, Weights
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class _Asked:
 
 
 class LocalWorker:
-    """An inference engine in this process; implements ``dartsim.ports.PolicyWorker``.
+    """An inference engine in this process; implements ``dartsim.core.ports.PolicyWorker``.
 
     All requests that wait are computed as one batch; those that come meanwhile are the next one. Weights change
     between two batches, so every reply was computed whole by one version.
@@ -141,7 +141,7 @@ class LocalWorker:
 
 
 class LocalLearner:
-    """A learner in a thread of this process; implements ``dartsim.ports.Learner``.
+    """A learner in a thread of this process; implements ``dartsim.core.ports.Learner``.
 
     Args:
         inner: What trains, without waiting for anything.

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from dartsim.errors import ConfigError
-from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 
 if TYPE_CHECKING:
-    from real.vlm.model import Vlm
+    from dartsim.real.vlm.model import Vlm
 
 SCHEMA = 1
 """Version of the format; files of another one are refused."""

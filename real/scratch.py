@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from shutil import rmtree
 
-from real.containers.owner import machine, process_lives, process_start
+from dartsim.real.containers.owner import machine, process_lives, process_start
 
 _NAME = re.compile(r"dartsim-[a-z]+-(?P<machine>[0-9a-f]{6})-(?P<pid>[0-9a-f]+)-(?P<start>[0-9a-f]+)-\d+")
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dartsim.errors import LearnerFault
+from dartsim.core.errors import LearnerFault
+from dartsim.core.types import Batch, Trajectory, Turn
+from dartsim.real.vlm.config import VlmConfig
+from dartsim.real.vlm.grammar import Grammar
+from dartsim.real.vlm.packing import Example
+from dartsim.real.vlm.prompts import PromptBuilder
 from dartsim.trainer.advantages import AdvantageConfig, advantages_of
 from dartsim.trainer.objective import TurnBatch
-from dartsim.types import Batch, Trajectory, Turn
-from real.vlm.config import VlmConfig
-from real.vlm.grammar import Grammar
-from real.vlm.packing import Example
-from real.vlm.prompts import PromptBuilder
 
 Selector = Callable[[Batch], Sequence[bool]]
 """Says of every turn of a batch, in order, whether the surrogate counts it (high-entropy turns)."""

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dartsim.types import Observation, Turn
-from real.vlm.model import Vlm
-from real.vlm.packing import Example, pack, rows_of, score, split
+from dartsim.core.types import Observation, Turn
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.packing import Example, pack, rows_of, score, split
 
 
 class Demonstration(NamedTuple):

@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 # No deadline: a shared machine's pauses say nothing about the code. In CI the examples are the same every
 # time, so that a red run is red again; elsewhere hypothesis goes on looking for new ones. Half of its usual number of
@@ -82,8 +82,8 @@ def module_of() -> Callable[[Path], ModuleType]:
 def docker_engine():
     """Settings of a Docker engine that answers; without one the test is skipped, by name."""
     pytest.importorskip("docker", reason="needs the extra `real`")
-    from real.containers.engine import HostSettings, connect
-    from real.containers.errors import EngineMissing
+    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.real.containers.errors import EngineMissing
 
     settings = HostSettings()
     try:
@@ -96,7 +96,7 @@ def docker_engine():
 @pytest.fixture(scope="session")
 def desktop_image(docker_engine):
     """Name of our desktop image, made if it is not there; skipped where its packages are missing."""
-    from real.desktop import build
+    from dartsim.real.desktop import build
 
     try:
         return asyncio.run(build("skeleton", docker_engine))

@@ -42,7 +42,7 @@ from dartsim.cli.ending import (
     is_of_output,
     output_failed,
 )
-from dartsim.errors import ConfigError, DartsimError, TaskFileError
+from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
 
 app = typer.Typer(
     name="dartsim",

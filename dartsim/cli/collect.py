@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, Out, Overrides, new_folder
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -103,7 +103,7 @@ def _config(file: Path | None, preset: str | None, overrides: Sequence[str], run
         ConfigError: If it is wrong, or has no model that could be trained on successes.
     """
     from dartsim.config import load
-    from dartsim.trace.rundir import CONFIG, read_run
+    from dartsim.observe.rundir import CONFIG, read_run
 
     if file is None and preset is None:
         if run is None:

@@ -16,11 +16,11 @@ from dartsim.cli.jobs import Job, run_jobs
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config
-from dartsim.errors import ConfigError
-from dartsim.trace.bias import BAND, JUDGED, pooled
+from dartsim.core.errors import ConfigError
+from dartsim.observe.bias import BAND, JUDGED, pooled
 
 if TYPE_CHECKING:
-    from dartsim.trace.rundir import RunDir
+    from dartsim.observe.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -95,9 +95,9 @@ def compare(
     With a workload, a preset is its scheduler alone: cluster, tasks and latencies are the workload's. Every run's own
     folder lies below the comparison's.
     """
+    from dartsim.observe.report import render_comparison, surrogates
+    from dartsim.observe.rundir import read_run
     from dartsim.run.compared import classes_over_seeds, over_seeds
-    from dartsim.trace.report import render_comparison, surrogates
-    from dartsim.trace.rundir import read_run
 
     folder = out_folder or new_folder("compare-" + "-".join(dict.fromkeys(presets)))
     jobs = plan(presets, settings(overrides, hours, None, faults), seeds, folder, workload)
@@ -180,7 +180,7 @@ def plan(
 
 def _tell_interrupted(jobs: Sequence[Job], folder: Path) -> None:
     """Say how far an interrupted comparison came, and what can be done."""
-    from dartsim.trace.rundir import SUMMARY
+    from dartsim.observe.rundir import SUMMARY
 
     done = sum((job.path / SUMMARY).is_file() for job in jobs)
     errors.print(

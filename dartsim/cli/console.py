@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from rich.console import Console, ConsoleDimensions
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 WIDE = 10_000
 """Columns of what is no terminal: there nothing is wrapped, cut or folded, so that it can be searched."""

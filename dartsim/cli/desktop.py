@@ -14,10 +14,10 @@ import typer
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.help import Group
 from dartsim.cli.options import Json, file_target
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from real.containers import HostSettings
+    from dartsim.real.containers import HostSettings
 
 desktop_app = typer.Typer(name="desktop", cls=Group, help="Real desktops in containers.", no_args_is_help=True)
 
@@ -54,7 +54,7 @@ def build(
 ) -> None:
     """Make our desktop image on an engine, unless it is there."""
     settings = engine_settings(host)
-    from real.desktop import build as build_image
+    from dartsim.real.desktop import build as build_image
 
     with errors.status("building"):
         name = asyncio.run(
@@ -80,7 +80,7 @@ def start(
 ) -> None:
     """Start one desktop, say where its server (and viewer) is, and remove it at Ctrl-C."""
     settings = engine_settings(host)
-    from real.desktop import desktop_spec
+    from dartsim.real.desktop import desktop_spec
 
     spec = desktop_spec(variant.value, width=width, height=height, app=app, vnc=vnc, office=office)
     with suppress(KeyboardInterrupt):
@@ -95,10 +95,10 @@ async def _start(
     seconds: float | None,
     json_file: str | None,
 ) -> None:
-    from real.containers import DockerHost
-    from real.osworld.client import VmClient
-    from real.osworld.ready import Readiness, wait_booted
-    from real.osworld.transport import OWN_SERVER
+    from dartsim.real.containers import DockerHost
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.ready import Readiness, wait_booted
+    from dartsim.real.osworld.transport import OWN_SERVER
 
     loop = asyncio.get_running_loop()
     async with DockerHost(settings) as engine:
@@ -132,7 +132,7 @@ def reap(
 ) -> None:
     """Remove containers of ours that nobody wants any more; those of others are left alone."""
     settings = engine_settings(host)
-    from real.containers import DockerHost
+    from dartsim.real.containers import DockerHost
 
     async def work() -> int:
         async with DockerHost(settings) as engine:
@@ -154,6 +154,6 @@ def engine_settings(url: str | None) -> HostSettings:
     missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
     if missing:
         raise ConfigError(f"real desktops need {' and '.join(missing)}: pip install 'dartsim[real]'")
-    from real.containers import HostSettings
+    from dartsim.real.containers import HostSettings
 
     return HostSettings(url=url)

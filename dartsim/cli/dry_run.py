@@ -190,8 +190,8 @@ def _learner(config: Config) -> dict[str, Any]:
     kind = config.backend.learner
     if kind != "fsdp":
         return {"what": "modelled" if kind == "sim" else "a thread of this process"}
+    from dartsim.real.fsdp.group import node_command, rank_command, rank_variables
     from dartsim.run.rank_plan import fsdp_settings
-    from real.fsdp.group import node_command, rank_command, rank_variables
 
     fsdp, spread = config.trainer.fsdp, fsdp_settings(config)
     folder, environment = fsdp.folder or FOLDER, rank_variables(spread)

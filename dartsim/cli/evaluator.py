@@ -12,11 +12,11 @@ from rich.table import Table
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.help import Group
 from dartsim.cli.options import Json
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from real.osworld.coverage import Coverage
-    from real.osworld.evaluator import Facts
+    from dartsim.real.osworld.coverage import Coverage
+    from dartsim.real.osworld.evaluator import Facts
 
 INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --full --python python3.11"
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
@@ -42,7 +42,7 @@ def install(
     """Make the virtual environment of the evaluator process, afresh."""
     import sys
 
-    from real.osworld import evaluator_venv as venv
+    from dartsim.real.osworld import evaluator_venv as venv
 
     place = home or venv.default_home()
     errors.print(f"making {place} …", highlight=False)
@@ -65,9 +65,9 @@ def check(
     json_file: Json = None,
 ) -> None:
     """Say which tasks can be scored by the built-in metrics, which need desktop-env, and which nobody can score."""
-    from envs.tasks import load_suite
-    from real.osworld.coverage import coverage
-    from real.osworld.evaluator_venv import default_home
+    from dartsim.envs.tasks import load_suite
+    from dartsim.real.osworld.coverage import coverage
+    from dartsim.real.osworld.evaluator_venv import default_home
 
     found = load_suite(folder, suite, missing="skip")
     place = home or default_home()
@@ -81,8 +81,8 @@ def check(
 
 def _facts(home: Path) -> Facts:
     """Return what the evaluator process of an environment can do."""
-    from dartsim.errors import ScoreUnavailable
-    from real.osworld.evaluator import EvaluatorProcess
+    from dartsim.core.errors import ScoreUnavailable
+    from dartsim.real.osworld.evaluator import EvaluatorProcess
 
     async def ask() -> Facts:
         process = EvaluatorProcess(home)
@@ -98,7 +98,7 @@ def _facts(home: Path) -> Facts:
 
 
 def _show(result: Coverage, facts: Facts | None, num_missing: int) -> None:
-    from real.osworld.coverage import By
+    from dartsim.real.osworld.coverage import By
 
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("tasks")
@@ -119,7 +119,7 @@ def _show(result: Coverage, facts: Facts | None, num_missing: int) -> None:
 
 
 def _figures(result: Coverage, facts: Facts | None, missing: list[str]) -> dict[str, object]:
-    from real.osworld.coverage import By
+    from dartsim.real.osworld.coverage import By
 
     return {
         "counts": {str(by): count for by, count in result.counts().items()},

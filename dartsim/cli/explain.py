@@ -16,8 +16,8 @@ from dartsim.cli.tune import Processes, RayAddress
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.lab.whatif import Gains
-    from dartsim.trace.rundir import RunDir
+    from dartsim.lab.whatif import Gains
+    from dartsim.observe.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -44,9 +44,9 @@ def explain(
     With --gain the run is simulated again without each cause, and the difference in trained turns stands beside it. Of
     a run by the machine's clock, RUN/twin.toml is simulated; `dartsim measure RUN` makes it.
     """
-    from dartsim.errors import ConfigError
-    from dartsim.trace.idle import ranking
-    from dartsim.trace.rundir import read_run
+    from dartsim.core.errors import ConfigError
+    from dartsim.observe.idle import ranking
+    from dartsim.observe.rundir import read_run
 
     folder = read_run(run)
     if folder.idle is None:
@@ -71,7 +71,7 @@ def explain(
 
 def at_work(idle: Mapping[str, Any]) -> dict[str, float]:
     """Return the share of each population's time that is at work: acting, busy, training."""
-    from dartsim.trace.idle import AT_WORK
+    from dartsim.observe.idle import AT_WORK
 
     length = idle["end_seconds"] - idle["start_seconds"]
     return {
@@ -89,8 +89,8 @@ def _gains(
     ray: str | None,
 ) -> Gains:
     from dartsim.cli.parallel import Counted, job_bars, runner_for
-    from dartsim.run.lab import as_virtual, changed
-    from dartsim.run.lab.whatif import gains
+    from dartsim.lab import as_virtual, changed
+    from dartsim.lab.whatif import gains
 
     config = as_virtual(_config(folder))
     config = changed(config, {"run.hours": hours or min(config.run.hours, 8.0), "run.updates": None})
@@ -109,15 +109,15 @@ def _config(folder: RunDir) -> Config:
     """Return what stands for a run in the laboratory: its configuration, or its twin if it was real."""
     from dartsim.cli.measure import TWIN
     from dartsim.config import load
-    from dartsim.trace.rundir import CONFIG
+    from dartsim.observe.rundir import CONFIG
 
     twin = folder.path / TWIN
     return load(twin if twin.is_file() else folder.path / CONFIG)
 
 
 def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
-    from dartsim.trace.idle import CAUSES, WORK
-    from dartsim.trace.styles import POPULATIONS
+    from dartsim.observe.idle import CAUSES, WORK
+    from dartsim.observe.styles import POPULATIONS
 
     out.print(f"{folder.name}, hours {found['from_hours']:.1f} to {found['to_hours']:.1f} (what the run kept in full)")
     for name, share in found["at_work"].items():

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, Out, folder_target, new_folder
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.fuzz import Chunk, Found, Outcome, Tally
@@ -60,7 +60,7 @@ def fuzz(
     as simple as possible, and printed as one line that replays it. Exit code 1: one was found.
     """
     from dartsim.fuzz.mutations import MUTATIONS
-    from real.machine import usable_cores
+    from dartsim.real.machine import usable_cores
 
     presets = _presets(preset, faults)
     workers = processes or usable_cores()
@@ -185,7 +185,7 @@ def _pool(workers: int) -> Iterator[Executor]:
     if workers == 1:
         yield _Inline()
         return
-    from real.processes import process_pool
+    from dartsim.real.processes import process_pool
 
     with process_pool(workers) as pool:
         yield pool

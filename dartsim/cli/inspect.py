@@ -42,8 +42,8 @@ def report(
 ) -> None:
     """Draw report.html of a finished run again, and print its figures."""
     from dartsim.cli.tables import figure_table
-    from dartsim.trace.report import render_report
-    from dartsim.trace.rundir import read_run
+    from dartsim.observe.report import render_report
+    from dartsim.observe.rundir import read_run
 
     found = read_run(folder)
     page = render_report(found)

@@ -31,8 +31,8 @@ class Job:
 
 def run_jobs(jobs: Sequence[Job]) -> None:
     """Run all jobs on all cores, one process each, with one progress bar each."""
-    from real.machine import usable_cores
-    from real.processes import process_pool
+    from dartsim.real.machine import usable_cores
+    from dartsim.real.processes import process_pool
 
     hours = multiprocessing.get_context("spawn").Array("d", len(jobs), lock=False)
     num_processes = min(len(jobs), usable_cores())

@@ -46,13 +46,13 @@ def measure(
     as long as RUN was, and its figures stand beside RUN's.
     """
     from dartsim.config import load, to_toml
+    from dartsim.observe.rundir import CONFIG, read_run, write_text
     from dartsim.run.execute import execute
     from dartsim.run.measuring import measure as measured_by
     from dartsim.run.measuring import profile_toml, read_timings
     from dartsim.run.timings import TIMINGS
     from dartsim.run.twin import as_json, compare
     from dartsim.run.twin import twin as twin_of
-    from dartsim.trace.rundir import CONFIG, read_run, write_text
 
     summary = read_run(run).summary
     config = load(run / CONFIG)
@@ -95,8 +95,8 @@ def measure(
 
 def about(run: Path, measured: Measured) -> dict[str, Any]:
     """Return where a profile comes from."""
+    from dartsim.real.machine import describe_machine
     from dartsim.run.timings import TIMINGS
-    from real.machine import describe_machine
 
     machine = describe_machine()
     when = datetime.datetime.fromtimestamp((run / TIMINGS).stat().st_mtime, tz=datetime.UTC)

@@ -93,7 +93,7 @@ def _desktops(config: Config) -> Iterator[Missing]:
         if kind == "osworld" and kvm.state is not State.OK:
             yield Missing("kvm", kvm.found, kvm.type)
     if desktop.evaluator == "desktop-env":
-        from real.osworld.evaluator_venv import default_home
+        from dartsim.real.osworld.evaluator_venv import default_home
 
         if not default_home().is_dir():
             yield Missing("evaluator", f"there is no {default_home()}", "dartsim evaluator install")

@@ -9,7 +9,7 @@ import typer
 
 from dartsim.cli.console import out, write_json
 from dartsim.cli.options import Json, file_target
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
 WATCH_EXAMPLES = (

@@ -12,7 +12,7 @@ from dartsim.cli.jobs import Job
 from dartsim.cli.progress import bars
 
 if TYPE_CHECKING:
-    from real.ray_cluster.sweep import Tell
+    from dartsim.real.ray_cluster.sweep import Tell
 
 
 def run_jobs_on_ray(jobs: Sequence[Job], address: str, *, cpus: float = 1.0) -> None:
@@ -21,7 +21,7 @@ def run_jobs_on_ray(jobs: Sequence[Job], address: str, *, cpus: float = 1.0) -> 
     Raises:
         ConfigError: If there is no such cluster.
     """
-    from real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import map_runs
 
     with bars() as progress:
         tasks = [progress.add_task(job.name, total=job.config.run.hours, live="") for job in jobs]
@@ -42,8 +42,8 @@ def run_jobs_on_ray(jobs: Sequence[Job], address: str, *, cpus: float = 1.0) -> 
 
 def packed(job: Job, tell: Tell) -> bytes:
     """Run a job wherever this is called, and return its folder as an archive."""
+    from dartsim.real.scratch import scratch_folder
     from dartsim.run.execute import execute
-    from real.scratch import scratch_folder
 
     with scratch_folder("run") as folder:
         path = folder / job.path.name

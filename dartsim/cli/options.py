@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dartsim.cli.console import cannot_write
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 
 class Desktops(StrEnum):

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dartsim.cli.console import errors
-from dartsim.run.lab import InProcess, Job, Outcome, Runner, run_job
-from real.machine import usable_cores
-from real.processes import Pool, process_pool
+from dartsim.lab import InProcess, Job, Outcome, Runner, run_job
+from dartsim.real.machine import usable_cores
+from dartsim.real.processes import Pool, process_pool
 
 SPEED_SECONDS = 600.0
 """How far back a bar looks for its speed: a simulation may take a minute, and a speed needs several of them."""
@@ -108,7 +108,7 @@ class OnRay:
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
         """Yield each job's place and outcome once all have ended."""
-        from real.ray_cluster.sweep import map_runs
+        from dartsim.real.ray_cluster.sweep import map_runs
 
         yield from enumerate(map_runs(_run_there, jobs, address=self._address))
 

@@ -16,9 +16,9 @@ from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.lab.closed import Check
-    from dartsim.run.lab.machines import Split
-    from dartsim.run.lab.planning import Plan
+    from dartsim.lab.closed import Check
+    from dartsim.lab.machines import Split
+    from dartsim.lab.planning import Plan
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -61,10 +61,10 @@ def plan(
     """
     from dartsim.cli.parallel import Counted, job_bars, runner_for
     from dartsim.cli.profiles import load_with_profile
-    from dartsim.run.lab import Prices, as_virtual
-    from dartsim.run.lab.closed import checks
-    from dartsim.run.lab.machines import Machines, read_hosts
-    from dartsim.run.lab.planning import Planner, expected_runs
+    from dartsim.lab import Prices, as_virtual
+    from dartsim.lab.closed import checks
+    from dartsim.lab.machines import Machines, read_hosts
+    from dartsim.lab.planning import Planner, expected_runs
     from dartsim.run.models import models
 
     count, memory_gib, cores = read_hosts(hosts)
@@ -94,9 +94,9 @@ def plan(
 
 def _write(made: Plan, base: Config, *, machines_text: str, folder: Path) -> Path:
     from dartsim.config import to_toml
-    from dartsim.run.lab.machines import words
-    from dartsim.run.lab.planning import planned
-    from dartsim.trace.rundir import write_text
+    from dartsim.lab.machines import words
+    from dartsim.lab.planning import planned
+    from dartsim.observe.rundir import write_text
 
     folder.mkdir(parents=True, exist_ok=True)
     comment = (
@@ -114,8 +114,8 @@ def _simulated(made: Plan) -> str:
 
 
 def _spread(made: Plan) -> str:
+    from dartsim.lab.planning import trained_rate
     from dartsim.run.compared import half_width
-    from dartsim.run.lab.planning import trained_rate
 
     width = half_width([trained_rate(figures) for figures in made.by_seed])
     return "" if width is None else f" ± {width:.1f}"

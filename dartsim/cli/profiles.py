@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -37,8 +37,8 @@ def load_with_profile(
     """
     from dartsim.cli.measure import PROFILE
     from dartsim.config import load
+    from dartsim.observe.rundir import CONFIG
     from dartsim.sim.env_profiles import PROFILES
-    from dartsim.trace.rundir import CONFIG
 
     measured: Path | None = None
     given = list(overrides)

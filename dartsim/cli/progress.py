@@ -11,9 +11,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from dartsim.cli.console import errors
-from dartsim.trace import Trace
-from dartsim.trace.figures import figures
-from dartsim.trace.trace import HELD_OUT
+from dartsim.observe import Trace
+from dartsim.observe.figures import figures
+from dartsim.observe.trace import HELD_OUT
 
 
 class TimeColumn(ProgressColumn):

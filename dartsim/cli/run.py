@@ -33,9 +33,9 @@ from dartsim.cli.status import shown
 from dartsim.cli.tables import figure_table
 
 if TYPE_CHECKING:
+    from dartsim.observe import Trace
+    from dartsim.observe.rundir import RunDir
     from dartsim.run.finished import Finished
-    from dartsim.trace import Trace
-    from dartsim.trace.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -134,7 +134,7 @@ def run(
 @contextmanager
 def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
     """Say what can be done with a run that was interrupted before anything happened, or while its end was written."""
-    from dartsim.trace.rundir import CONFIG
+    from dartsim.observe.rundir import CONFIG
 
     try:
         yield
@@ -156,7 +156,7 @@ def tell(run_dir: RunDir, result: Finished, seconds: tuple[float, float], json_f
         seconds: What it took: of CPU, and by the clock.
         json_file: Where figures are written, - for standard output; None for nowhere.
     """
-    from dartsim.trace.alarm import KINDS
+    from dartsim.observe.alarm import KINDS
 
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dartsim.cli.console import out, printable, write_json
 from dartsim.cli.options import JsonInstead
-from dartsim.trace.alarm import hours
+from dartsim.observe.alarm import hours
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -65,9 +65,9 @@ def read_status(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: If the folder has none, or it cannot be read.
     """
-    from dartsim.errors import ConfigError
+    from dartsim.core.errors import ConfigError
+    from dartsim.observe.rundir import CONFIG, SUMMARY
     from dartsim.run.watch import STATUS, is_running
-    from dartsim.trace.rundir import CONFIG, SUMMARY
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
@@ -105,8 +105,8 @@ def _silent_since(path: Path) -> str | None:
 def _begun(folder: Path) -> dict[str, Any]:
     """Return the status of a run that was begun and of which nothing has happened."""
     from dartsim.config import load
+    from dartsim.observe.rundir import CONFIG
     from dartsim.run.lock import is_held
-    from dartsim.trace.rundir import CONFIG
 
     config, held = load(folder / CONFIG), is_held(folder)
     return {

@@ -25,9 +25,9 @@ from dartsim.cli.options import (
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.lab.asked import Asked
-    from dartsim.run.lab.study import Study, Trial
-    from dartsim.run.lab.validation import Validation
+    from dartsim.lab.asked import Asked
+    from dartsim.lab.study import Study, Trial
+    from dartsim.lab.validation import Validation
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -108,12 +108,12 @@ def tune(
     """
     from dartsim.cli.profiles import load_with_profile
     from dartsim.cli.tuned import show
-    from dartsim.errors import ConfigError
-    from dartsim.run.lab.asked import Asked
-    from dartsim.run.lab.objectives import objective as objective_of
-    from dartsim.run.lab.prices import Prices
-    from dartsim.run.lab.space import read_space
-    from dartsim.run.lab.study import Study, require_optuna
+    from dartsim.core.errors import ConfigError
+    from dartsim.lab.asked import Asked
+    from dartsim.lab.objectives import objective as objective_of
+    from dartsim.lab.prices import Prices
+    from dartsim.lab.space import read_space
+    from dartsim.lab.study import Study, require_optuna
 
     require_optuna()
     if not space:
@@ -173,7 +173,7 @@ def _search(
     """Run the study and, with seeds that it has not seen, its best settings and each knob moved from there."""
     from dartsim.cli.ending import undisturbed
     from dartsim.cli.parallel import Counted, job_bars, runner_for
-    from dartsim.run.lab.validation import validate
+    from dartsim.lab.validation import validate
 
     done = {trial.number for trial in study.trials()}
     with runner_for(processes, ray) as runner, job_bars() as progress:
@@ -201,7 +201,7 @@ def _live(study: Study) -> str:
 def _write(study: Study, asked: Asked, held: Validation | None, folder: Path) -> dict[str, Any]:
     """Write the best configurations and the page; return all that was found, as plain values."""
     from dartsim.cli.tuned import as_it_is
-    from dartsim.trace.studies import render_study
+    from dartsim.observe.studies import render_study
 
     best, front, trials = study.best(), study.front(), study.trials()
     files: list[str] = []
@@ -237,8 +237,8 @@ def _toml(path: Path, asked: Asked, trial: Trial, held: Validation | None = None
     """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
     from dartsim.cli.tuned import in_words
     from dartsim.config import to_toml
-    from dartsim.run.lab import changed
-    from dartsim.trace.rundir import write_text
+    from dartsim.lab import changed
+    from dartsim.observe.rundir import write_text
 
     tuned: Config = changed(asked.base, trial.settings)
     values = ", ".join(

@@ -10,9 +10,9 @@ from rich.table import Table
 from dartsim.cli.console import out
 
 if TYPE_CHECKING:
-    from dartsim.run.lab.asked import Asked
-    from dartsim.run.lab.study import Study, Trial
-    from dartsim.run.lab.validation import Held, Validation
+    from dartsim.lab.asked import Asked
+    from dartsim.lab.study import Study, Trial
+    from dartsim.lab.validation import Held, Validation
 
 
 def show(study: Study, held: Validation | None) -> None:
@@ -36,7 +36,7 @@ def show(study: Study, held: Validation | None) -> None:
 
 def as_it_is(asked: Asked) -> dict[str, Any]:
     """Return the settings of the space as the configuration has them."""
-    from dartsim.run.lab.space import setting_of
+    from dartsim.lab.space import setting_of
 
     return {dimension.key: setting_of(asked.base, dimension.key) for dimension in asked.space}
 

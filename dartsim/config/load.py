@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 Tree = dict[str, Any]
 
@@ -54,12 +54,12 @@ def workload(name: str) -> Tree:
 
 
 def _names(folder: str) -> list[str]:
-    entries = (resources.files("dartsim") / folder).iterdir()
+    entries = (resources.files("dartsim.config") / folder).iterdir()
     return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
 
 
 def _packaged(folder: str, name: str) -> Tree:
-    return tomllib.loads((resources.files("dartsim") / folder / f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads((resources.files("dartsim.config") / folder / f"{name}.toml").read_text("utf-8"))
 
 
 def _settings(kind: str, name: str) -> Tree:

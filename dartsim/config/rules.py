@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dartsim.config.schema import Config, FsdpConfig
 from dartsim.config.secrets import secret_settings
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 
 def broken_rules(config: Config) -> Iterator[str]:

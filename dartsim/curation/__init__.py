@@ -12,7 +12,6 @@ from dartsim.curation.pool import SuccessPool
 from dartsim.curation.rules import Rules
 from dartsim.curation.selection import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.curation.staleness import StalenessRule
-from dartsim.curation.store import MemoryStore, TrajectoryState
 from dartsim.curation.tasks import TaskOrder
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess, TurnLimitRule
 from dartsim.curation.units import Units
@@ -34,7 +33,6 @@ __all__ = [
     "FurtherRule",
     "GroupRule",
     "HighEntropyTurns",
-    "MemoryStore",
     "Order",
     "Places",
     "Pressure",
@@ -43,7 +41,6 @@ __all__ = [
     "SuccessPool",
     "TaskFilter",
     "TaskOrder",
-    "TrajectoryState",
     "TurnLimitBySuccess",
     "TurnLimitRule",
     "TurnSelection",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from dartsim.types import Group, Version
+from dartsim.core.types import Group, Version
 
 Order = Literal["ready", "started", "weights", "in_order"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dartsim.curation.pool import own, own_batch
-from dartsim.errors import InvariantViolated
-from dartsim.ports import Store
-from dartsim.trace import Trace
-from dartsim.types import Attempt, Batch, Drop, Group, Trajectory, UpdateResult, Version
+from dartsim.core.errors import InvariantViolated
+from dartsim.core.ports import Store
+from dartsim.core.types import Attempt, Batch, Drop, Group, Trajectory, UpdateResult, Version
+from dartsim.observe import Trace
+from dartsim.store.stored import own, own_batch
 
 
 class Books:

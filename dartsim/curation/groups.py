@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dartsim.types import Drop, Task, Trajectory
+from dartsim.core.types import Drop, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from dartsim.types import Task
+from dartsim.core.types import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

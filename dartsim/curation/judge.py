@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dartsim.core.types import Drop, Group, Trajectory, Version
 from dartsim.curation.groups import OpenGroup
-from dartsim.curation.pool import Stored
 from dartsim.curation.rules import Rules
-from dartsim.types import Drop, Group, Trajectory, Version
+from dartsim.store.stored import Stored
 
 
 class Verdict(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from dartsim.core.types import Attempt
 from dartsim.curation.units import Gang, Units
-from dartsim.trace import DesktopState, Trace
-from dartsim.types import Attempt
+from dartsim.observe import DesktopState, Trace
 
 
 class Line:

@@ -21,14 +21,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dartsim.core.ports import Store
+from dartsim.core.types import Attempt, Batch, Drop, Ending, Task, Trajectory, UpdateResult, Version
 from dartsim.curation.batches import Begun
 from dartsim.curation.books import Books
-from dartsim.curation.faults import StoreFault
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.judge import Judge, rewards_of
 from dartsim.curation.line import Line
 from dartsim.curation.open_groups import OpenGroups
-from dartsim.curation.pool import Stored, own
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.restoring import drop_lost, drop_undone, restore_counts, restore_groups
 from dartsim.curation.room import Room
@@ -36,9 +36,9 @@ from dartsim.curation.rules import Rules
 from dartsim.curation.saved import SCHEDULER, TRACE, Restored, read_attempt, save_attempt, save_group
 from dartsim.curation.units import Units
 from dartsim.curation.waits import Waits
-from dartsim.ports import Store
-from dartsim.trace import Trace
-from dartsim.types import Attempt, Batch, Drop, Ending, Task, Trajectory, UpdateResult, Version
+from dartsim.observe import Trace
+from dartsim.store.errors import StoreFault
+from dartsim.store.stored import Stored, own
 
 logger = logging.getLogger(__name__)
 

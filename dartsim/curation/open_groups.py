@@ -6,14 +6,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dartsim.core.errors import InvariantViolated
+from dartsim.core.types import Attempt, Task, Trajectory, Version
 from dartsim.curation.attempts import AttemptsRule
 from dartsim.curation.batches import Begun
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.held_out import Order
 from dartsim.curation.saved import read_open, save_open
 from dartsim.curation.turn_limit import TurnLimitRule
-from dartsim.errors import InvariantViolated
-from dartsim.types import Attempt, Task, Trajectory, Version
 
 _MIX = 0x9E3779B97F4A7C15
 

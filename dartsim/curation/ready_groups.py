@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
 from dartsim.curation.batches import Begun
 from dartsim.curation.books import Books
-from dartsim.curation.pool import own, pooled
 from dartsim.curation.rules import Rules
-from dartsim.types import Batch, Drop, Group, Task, Trajectory
+from dartsim.store.stored import own, pooled
 
 
 class ReadyGroups:

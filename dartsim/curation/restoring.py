@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dartsim.core.types import Drop, Group, Task
 from dartsim.curation.books import Books
 from dartsim.curation.judge import Judge
 from dartsim.curation.open_groups import OpenGroups
-from dartsim.curation.pool import own
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.saved import Restored, read_group, rebuilt
-from dartsim.types import Drop, Group, Task
+from dartsim.store.stored import own
 
 
 def restore_counts(books: Books, saved: Mapping[str, Any], found: Restored) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dartsim.core.types import Attempt, Group, Task, Trajectory, Version
 from dartsim.curation.groups import OpenGroup
-from dartsim.curation.pool import Stored
-from dartsim.types import Attempt, Group, Task, Trajectory, Version
+from dartsim.store.stored import Stored
 
 SCHEDULER, TRACE = "scheduler", "trace"
 """Names of the documents of a run."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dartsim.types import Group, Reply
+from dartsim.core.types import Group, Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dartsim.types import Trajectory, Version
+from dartsim.core.types import Trajectory, Version
 
 Measure = Literal["oldest", "newest", "start"]
 

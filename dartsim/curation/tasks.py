@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.types import Task
+from dartsim.core.types import Task
 
 
 class TaskOrder:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dartsim.types import Ending, Trajectory
+from dartsim.core.types import Ending, Trajectory
 
 
 class TurnLimitRule(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 FORMAT = 3
 """Newest format of tokens; a newer one is refused. In format 1 the process and its store have no faults; before format

@@ -12,14 +12,14 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from dartsim.errors import EnvBroken, EnvStartFailed, LearnerFault, ScoreUnavailable, WorkerFault
+from dartsim.core.errors import EnvBroken, EnvStartFailed, LearnerFault, ScoreUnavailable, WorkerFault
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Weights
 from dartsim.fuzz.cases import Fault
-from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.sim import Node
 from dartsim.sim.faults.desktops import GIVE_UP_SECONDS
 from dartsim.sim.nodes import NODE
 from dartsim.sim.worker import SimWorker
-from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Weights
 
 REACH = 4
 """Parts of a kind that single faults are aimed at; with fewer parts they are counted around."""
@@ -217,7 +217,7 @@ def _env_error(point: str) -> Exception:
 
 
 class FaultyEnv:
-    """A desktop with faults; implements ``dartsim.ports.AsyncEnv``."""
+    """A desktop with faults; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(self, inner: AsyncEnv, part: Part) -> None:
         self._inner = inner
@@ -270,7 +270,7 @@ class FaultyEnv:
 
 
 class FaultyProvider:
-    """Starts desktops, or fails to; implements ``dartsim.ports.EnvProvider``."""
+    """Starts desktops, or fails to; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, inner: EnvProvider, schedule: Schedule, num_desktops: int) -> None:
         self._inner = inner
@@ -299,7 +299,7 @@ class FaultyProvider:
 
 
 class FaultyWorker:
-    """An engine with faults; implements ``dartsim.ports.PolicyWorker``.
+    """An engine with faults; implements ``dartsim.core.ports.PolicyWorker``.
 
     Args:
         inner: The engine, behind whatever else goes wrong with it.
@@ -355,7 +355,7 @@ class FaultyWorker:
 
 
 class FaultyLearner:
-    """A trainer with faults; implements ``dartsim.ports.Learner``."""
+    """A trainer with faults; implements ``dartsim.core.ports.Learner``."""
 
     def __init__(self, inner: Learner, schedule: Schedule, update_seconds: float) -> None:
         self._inner = inner

@@ -19,11 +19,11 @@ from typing import Any
 from dartsim.config import to_toml
 from dartsim.fuzz.play import Outcome
 from dartsim.fuzz.space import config_of
-from dartsim.trace.idle import attribute
-from dartsim.trace.perfetto import perfetto
-from dartsim.trace.rundir import write_bytes, write_text
-from dartsim.trace.timeline import recorded_window
-from dartsim.trace.trace import Trace
+from dartsim.observe.idle import attribute
+from dartsim.observe.perfetto import perfetto
+from dartsim.observe.rundir import write_bytes, write_text
+from dartsim.observe.timeline import recorded_window
+from dartsim.observe.trace import Trace
 
 LAST_SECONDS = 60.0
 """What the trace shows: the minute before the failure, or before the end."""

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from sqlalchemy import inspect, select
 from sqlalchemy.engine import Engine
 
-from dartsim.curation.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
-from dartsim.curation.store import LIVE, WAITING, TrajectoryState
+from dartsim.core.types import Version
 from dartsim.fuzz.watch import Violated
-from dartsim.types import Version
+from dartsim.store.memory import LIVE, WAITING, TrajectoryState
+from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
 RULE = "I3"
 

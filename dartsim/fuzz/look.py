@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
-from dartsim.curation import TrajectoryState
+from dartsim.core.types import Version
 from dartsim.fuzz.faults import FaultyWorker
 from dartsim.fuzz.stored import WatchedStore
 from dartsim.fuzz.watch import SLACK_SECONDS, Watch
 from dartsim.fuzz.watched import WatchedWorker
+from dartsim.observe import DesktopState, TrainerState, WorkerState
 from dartsim.run.system import System
 from dartsim.sim.host import Host
 from dartsim.sim.tasks import pending_tasks
-from dartsim.trace import DesktopState, TrainerState, WorkerState
-from dartsim.types import Version
+from dartsim.store.memory import TrajectoryState
 
 FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
 """States of a slot that serves nobody."""

@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from dartsim.core.types import Ending, Trajectory, UpdateResult, Weights
 from dartsim.curation.books import Books
-from dartsim.curation.faults import StoreFault
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.manager import DataManager
 from dartsim.curation.ready_groups import ReadyGroups
-from dartsim.curation.sql import SqlStore
-from dartsim.curation.sql.writer import Writer
 from dartsim.curation.staleness import StalenessRule
-from dartsim.curation.store import TrajectoryState
 from dartsim.curation.units import Gang
 from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster
@@ -29,8 +26,11 @@ from dartsim.rollout.lockstep import LockStepSession
 from dartsim.rollout.service import PoolSession, RolloutService
 from dartsim.rollout.sync import WeightSync
 from dartsim.run import origin
+from dartsim.store.errors import StoreFault
+from dartsim.store.memory import TrajectoryState
+from dartsim.store.sql import SqlStore
+from dartsim.store.sql.writer import Writer
 from dartsim.trainer import Trainer
-from dartsim.types import Ending, Trajectory, UpdateResult, Weights
 
 Make = Callable[[Any], Any]
 """Returns what stands in for the attribute that it is given."""

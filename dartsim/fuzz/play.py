@@ -11,10 +11,10 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from dartsim.curation import MemoryStore
-from dartsim.curation.faults import StoreFault
-from dartsim.curation.sql import SqlStore
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.rng import Streams
+from dartsim.core.types import Weights
+from dartsim.envs.timed import TimedProvider
 from dartsim.fuzz.cases import Case, Choice, Fault
 from dartsim.fuzz.disk import Disk, Killed
 from dartsim.fuzz.faults import KINDS, STORED, FaultyLearner, FaultyProvider, FaultyWorker, Schedule
@@ -24,7 +24,7 @@ from dartsim.fuzz.space import Shaped, config_of
 from dartsim.fuzz.stored import WatchedStore
 from dartsim.fuzz.watch import Violated, Watch
 from dartsim.fuzz.watched import WatchedLearner, WatchedProvider, WatchedWorker
-from dartsim.rng import Streams
+from dartsim.observe import Trace
 from dartsim.run.backend import caches, desktop_maker, learner, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.models import Models, hosts, models
@@ -34,9 +34,9 @@ from dartsim.sim import Perturbation, SimReport, simulate
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
-from dartsim.trace import Trace
-from dartsim.types import Weights
-from envs.timed import TimedProvider
+from dartsim.store.errors import StoreFault
+from dartsim.store.memory import MemoryStore
+from dartsim.store.sql import SqlStore
 
 LOOK_SECONDS, LONG_LOOK_SECONDS = 8.0, 60.0
 """Virtual seconds between two looks at everything; in a run of hours."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.fuzz.cases import Case, Choice, Fault
 from dartsim.fuzz.faults import KINDS, REACH, STORED
 

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dartsim.curation import MemoryStore, TrajectoryState
-from dartsim.curation.sql import SqlStore
+from dartsim.core.ports import Resumable
+from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, Version
 from dartsim.fuzz.lives import NOTHING, Past
 from dartsim.fuzz.watch import Watch
-from dartsim.ports import Resumable
-from dartsim.types import Batch, Drop, Ending, Group, Trajectory, Version
+from dartsim.store.memory import MemoryStore, TrajectoryState
+from dartsim.store.sql import SqlStore
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
 
 
 class WatchedStore:
-    """A store that looks at everything it is told; implements ``dartsim.ports.Store``.
+    """A store that looks at everything it is told; implements ``dartsim.core.ports.Store``.
 
     Args:
         watch: What is seen.

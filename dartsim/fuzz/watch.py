@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dartsim.config import Config
-from dartsim.errors import InvariantViolated
-from dartsim.types import Reply, Version
+from dartsim.core.errors import InvariantViolated
+from dartsim.core.types import Reply, Version
 
 SLACK_SECONDS = 1e-6
 """Of a deadline: what sums of floats may miss it by."""

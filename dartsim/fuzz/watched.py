@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
 from dartsim.fuzz.watch import Watch
-from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
-from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
 
 
 class WatchedEnv:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from dartsim.errors import EnvStartFailed
-from dartsim.ports import AttemptSource
+from dartsim.core.errors import EnvStartFailed
+from dartsim.core.ports import AttemptSource
+from dartsim.core.types import Attempt, Ending, Trajectory
+from dartsim.observe import DesktopState, Trace, Track
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.play import Limits, masked, play
 from dartsim.rollout.service import Service
-from dartsim.trace import DesktopState, Trace, Track
-from dartsim.types import Attempt, Ending, Trajectory
 
 WITHDRAWN = "withdrawn"
 """Cause of attempts that curation ended, because they would be too old to be trained on."""

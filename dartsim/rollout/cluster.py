@@ -6,10 +6,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from dartsim.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
-from dartsim.ports import AsyncEnv, EnvProvider
-from dartsim.trace import DesktopState, Trace, Track
-from dartsim.types import Attempt
+from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.types import Attempt
+from dartsim.observe import DesktopState, Trace, Track
 
 logger = logging.getLogger(__name__)
 

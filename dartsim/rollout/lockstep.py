@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
+from dartsim.core.types import Attempt, Reply, Request
+from dartsim.observe import DesktopState, Track
 from dartsim.rollout.service import Service, Session
-from dartsim.trace import DesktopState, Track
-from dartsim.types import Attempt, Reply, Request
 
 
 class LockStepTurn:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from dartsim.errors import EnvFault, ScoreUnavailable, WorkerFault, cause_of
-from dartsim.ports import AsyncEnv
+from dartsim.core.errors import EnvFault, ScoreUnavailable, WorkerFault, cause_of
+from dartsim.core.ports import AsyncEnv
+from dartsim.core.types import Attempt, Ending, Request, Trajectory, Turn
+from dartsim.observe import DesktopState, Track
 from dartsim.rollout.deadlines import Deadlines
 from dartsim.rollout.service import Session
-from dartsim.trace import DesktopState, Track
-from dartsim.types import Attempt, Ending, Request, Trajectory, Turn
 
 # Looking a member of an enumeration up in its class costs ten times what a global name costs.
 GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING

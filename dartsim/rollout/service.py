@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from dartsim.errors import WorkerFault, WorkerRestarted
-from dartsim.ports import PolicyWorker
+from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import PolicyWorker
+from dartsim.core.types import Attempt, Reply, Request, Version, Weights
+from dartsim.observe import DesktopState, Trace, Track, WorkerState
 from dartsim.rollout.routing import Routed, Router
 from dartsim.rollout.slots import WorkerSlot
 from dartsim.rollout.sync import SyncPlan, WeightSync
-from dartsim.trace import DesktopState, Trace, Track, WorkerState
-from dartsim.types import Attempt, Reply, Request, Version, Weights
 
 # Looking a member of an enumeration up in its class costs ten times what a global name costs.
 IDLE, BUSY = WorkerState.IDLE, WorkerState.BUSY

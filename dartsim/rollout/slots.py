@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from dartsim.ports import PolicyWorker
+from dartsim.core.ports import PolicyWorker
+from dartsim.core.types import Version
+from dartsim.observe import Track
 from dartsim.rollout.routing import Routed
-from dartsim.trace import Track
-from dartsim.types import Version
 
 
 class WorkerSlot(Routed):

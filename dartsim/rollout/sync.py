@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dartsim.errors import WorkerFault, cause_of
-from dartsim.ports import SyncMode
+from dartsim.core.errors import WorkerFault, cause_of
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Version, Weights
+from dartsim.observe import Trace, WorkerState
 from dartsim.rollout.slots import WorkerSlot
-from dartsim.trace import Trace, WorkerState
-from dartsim.types import Version, Weights
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from dartsim.errors import EnvStartFailed, EnvStartTimedOut
-from dartsim.ports import AsyncEnv, EnvProvider
+from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.observe import DesktopState, Trace, Track
 from dartsim.rollout.cluster import StartRule, count_failed_start
-from dartsim.trace import DesktopState, Trace, Track
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ Place = int
 
 
 class LentDesktop:
-    """A desktop and the place it takes; implements ``dartsim.ports.AsyncEnv``."""
+    """A desktop and the place it takes; implements ``dartsim.core.ports.AsyncEnv``."""
 
     __slots__ = ("_owner", "env", "evaluate", "place", "reset", "step")
 
@@ -42,7 +42,7 @@ class LentDesktop:
 
 
 class WarmProvider:
-    """Starts desktops ahead of their use; implements ``dartsim.ports.EnvProvider``.
+    """Starts desktops ahead of their use; implements ``dartsim.core.ports.EnvProvider``.
 
     ``run`` boots the spares and tears down what is given back; it must run as long as desktops are asked for.
 

@@ -13,10 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 from dartsim.config.schema import AlarmsConfig
-from dartsim.trace import Trace, TrainerState, WorkerState
-from dartsim.trace.alarm import Alarm, hours
+from dartsim.core.types import Trajectory
+from dartsim.observe import Trace, TrainerState, WorkerState
+from dartsim.observe.alarm import Alarm, hours
 from dartsim.trainer.health import MISMATCH_ALARM
-from dartsim.types import Trajectory
 
 MOST = 200
 """Alarms of a run that are kept; a cause that comes and goes raises no more."""

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config
+from dartsim.core.ports import EnvProvider, Learner
+from dartsim.core.rng import Streams
+from dartsim.core.types import Version
 from dartsim.curation import Caches, Pressure
-from dartsim.ports import EnvProvider, Learner
-from dartsim.rng import Streams
+from dartsim.envs.base import DONE, GuiEnv
+from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
+from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
 from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
@@ -28,17 +32,13 @@ from dartsim.sim.prompts import ReplyModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Actions, SurrogatePolicy
 from dartsim.sim.worker import SimWorker
-from dartsim.types import Version
-from envs.base import DONE, GuiEnv
-from envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
-from envs.timed import TimedProvider
 
 
 def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
     """Return what makes one desktop: the mock desktop for a model that sees, else one without content."""
     if config.tasks.source != "mock":
         return lambda: SimDesktop(draw=False)
-    from envs.mock.env import MockDesktop
+    from dartsim.envs.mock.env import MockDesktop
 
     screen = config.policy.screen
     grammar, options = action_grammar(config)

@@ -15,13 +15,13 @@ from math import ceil, inf
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from dartsim.observe.trace import Snapshot
 from dartsim.run.models import Models, hosts
 from dartsim.run.supply import supply_bound
 from dartsim.sim import SimEnvironment
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import place
 from dartsim.sim.latency import from_spec
-from dartsim.trace.trace import Snapshot
 
 
 def bounds(found: Models, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:

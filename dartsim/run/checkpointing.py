@@ -1,10 +1,10 @@
 """Checkpoints of a model in a run: everything that its learner needs to go on, whole or not at all.
 
     checkpoints/update-00000012/
-        checkpoint/       weights, optimizer, progress (``real.learner``, ``real.fsdp``)
+        checkpoint/       weights, optimizer, progress (``dartsim.real.learner``, ``dartsim.real.fsdp``)
         incumbent/        the same of the promoted weights, if weights are promoted
         promotion.json    what was judged, and where its random stream is
-        manifest.json     every file with its size and SHA-256 (``dartsim.curation.checkpoints``)
+        manifest.json     every file with its size and SHA-256 (``dartsim.store.checkpoints``)
 
 The store's transaction that marks the update's trajectories as trained names the folder; without it the folder belongs
 to an update that did not happen.
@@ -21,12 +21,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dartsim.curation.checkpoints import write_checkpoint
-from dartsim.ports import Learner
+from dartsim.core.ports import Learner
+from dartsim.core.types import Batch, UpdateResult, Version
+from dartsim.store.checkpoints import write_checkpoint
 from dartsim.trainer.once import Once
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Comparison, Decision, Evaluation, Verdict
-from dartsim.types import Batch, UpdateResult, Version
 
 STATE, INCUMBENT, PROMOTION = "checkpoint", "incumbent", "promotion.json"
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.errors import ConfigError, NothingCollected
+from dartsim.core.errors import ConfigError, NothingCollected
+from dartsim.core.types import Attempt, Trajectory, Weights
+from dartsim.real.evaluate import Answers, play
+from dartsim.real.pool_files import check_meaning, read_pool, token_meaning, write_pool
+from dartsim.real.vlm import Vlm, build
+from dartsim.real.vlm.model import one_thread
 from dartsim.run.backend import desktop_maker
 from dartsim.run.execute import SUCCESSES
 from dartsim.run.model_plan import vlm_config
 from dartsim.run.models import Models, models
 from dartsim.run.resuming import resumed
 from dartsim.run.successes import demonstrate
-from dartsim.types import Attempt, Trajectory, Weights
-from real.evaluate import Answers, play
-from real.pool_files import check_meaning, read_pool, token_meaning, write_pool
-from real.vlm import Vlm, build
-from real.vlm.model import one_thread
 
 AT_ONCE = 64
 """Desktops that a model plays on."""

@@ -7,7 +7,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from dartsim.trace.bias import BY_LENGTH, JUDGED, ByClass, ClassShare, judged, least, pooled
+from dartsim.observe.bias import BY_LENGTH, JUDGED, ByClass, ClassShare, judged, least, pooled
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -42,7 +42,7 @@ def compared(
     ``gpu_hours_per_1000_turns`` what was provisioned (desktops, rollout GPUs) for a thousand trained turns;
     ``long_tasks_ratio`` the share of the longest third of tasks among trained trajectories, over their share among
     attempts. Of each class of tasks (``classes``) and of the one that is trained least by length, difficulty and domain
-    (``least_ratio_by_…``) the share is over that of what the group filter leaves (``dartsim.trace.bias``).
+    (``least_ratio_by_…``) the share is over that of what the group filter leaves (``dartsim.observe.bias``).
 
     Args:
         summary: As written to ``summary.json``, with ``config``.

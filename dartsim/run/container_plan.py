@@ -6,8 +6,8 @@ import logging
 
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig, DesktopHostConfig
-from real.containers import ContainerSpec, HostSettings, Kvm, Limits, kvm_state, official_spec
-from real.containers.official import IMAGE
+from dartsim.real.containers import ContainerSpec, HostSettings, Kvm, Limits, kvm_state, official_spec
+from dartsim.real.containers.official import IMAGE
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
         return official_spec(
             desktop.disk, kvm=kvm.use, limits=limits, local=look and local, image=desktop.image or IMAGE
         )
-    from real.desktop import desktop_spec
+    from dartsim.real.desktop import desktop_spec
 
     return desktop_spec(
         desktop.variant,

@@ -10,26 +10,26 @@ from pathlib import Path
 
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig
-from dartsim.errors import ConfigError
-from dartsim.ports import EnvProvider
+from dartsim.core.errors import ConfigError
+from dartsim.core.ports import EnvProvider
 from dartsim.run.backend import action_grammar
 from dartsim.run.container_plan import container_spec, host_settings
 from dartsim.run.models import Models
 
 try:
-    from real.containers import DesktopFleet, DockerHost
-    from real.containers.errors import ImageMissing
-    from real.containers.tokens import with_token
-    from real.loopback import is_loopback
-    from real.osworld.coverage import check_task
-    from real.osworld.evaluator import EvaluatorProcess
-    from real.osworld.evaluator_venv import default_home
-    from real.osworld.fetch import Downloads
-    from real.osworld.provider import DesktopProvider, Usage
-    from real.osworld.ready import Readiness, Settling
-    from real.osworld.scorer import Scorer
-    from real.osworld.settings import DesktopSettings
-    from real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
+    from dartsim.real.containers import DesktopFleet, DockerHost
+    from dartsim.real.containers.errors import ImageMissing
+    from dartsim.real.containers.tokens import with_token
+    from dartsim.real.loopback import is_loopback
+    from dartsim.real.osworld.coverage import check_task
+    from dartsim.real.osworld.evaluator import EvaluatorProcess
+    from dartsim.real.osworld.evaluator_venv import default_home
+    from dartsim.real.osworld.fetch import Downloads
+    from dartsim.real.osworld.provider import DesktopProvider, Usage
+    from dartsim.real.osworld.ready import Readiness, Settling
+    from dartsim.real.osworld.scorer import Scorer
+    from dartsim.real.osworld.settings import DesktopSettings
+    from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
 except ModuleNotFoundError as missing:
     raise ConfigError(
         f"real desktops need {missing.name}, which is not installed: pip install 'dartsim[real]'"

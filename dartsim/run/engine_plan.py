@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from dartsim.config import Config
 from dartsim.config.schema import VllmConfig
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from real.inference.options import EngineOptions
+    from dartsim.real.inference.options import EngineOptions
 
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 """Names the interpreter of the environment that has vLLM, where the configuration does not."""
@@ -23,7 +23,10 @@ def engine_options(config: Config, model: Path) -> list[EngineOptions]:
     Raises:
         ConfigError: If no interpreter with vLLM is named.
     """
-    from real.inference.options import EngineOptions, one_engine_a_gpu  # `real` brings numpy, `dartsim doctor` asks us
+    from dartsim.real.inference.options import (  # `real` brings numpy, `dartsim doctor` asks us
+        EngineOptions,
+        one_engine_a_gpu,
+    )
 
     vllm = config.vllm
     python = vllm.python or os.environ.get(VARIABLE)

@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dartsim.config import Config
-from dartsim.errors import ConfigError
-from dartsim.ports import SyncMode
+from dartsim.core.errors import ConfigError
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
 from dartsim.run.engine_plan import backend_of, engine_options, refuse_other_numbers
 from dartsim.run.models import Models
 from dartsim.run.ray import placed, ray_engines
-from dartsim.types import Weights
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
 try:
-    from real.inference.asking import Asker
-    from real.inference.launcher import AttachedEngine, Engine, LocalEngine
-    from real.inference.ledger import Ledger
-    from real.inference.settings import WorkerSettings
-    from real.inference.starting import started
-    from real.inference.weights import Spool, transfer_for
-    from real.inference.worker import VllmWorker
-    from real.scratch import scratch_folder
-    from real.vlm.export import export
+    from dartsim.real.inference.asking import Asker
+    from dartsim.real.inference.launcher import AttachedEngine, Engine, LocalEngine
+    from dartsim.real.inference.ledger import Ledger
+    from dartsim.real.inference.settings import WorkerSettings
+    from dartsim.real.inference.starting import started
+    from dartsim.real.inference.weights import Spool, transfer_for
+    from dartsim.real.inference.worker import VllmWorker
+    from dartsim.real.scratch import scratch_folder
+    from dartsim.real.vlm.export import export
 except ModuleNotFoundError as missing:
     raise ConfigError(f"vLLM workers need {missing.name}: pip install torch 'dartsim[train,real]'") from None
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from dartsim.config import Config
 from dartsim.config.schema import DesktopHostConfig
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.memory import (
     BYTES,
     GIB,
@@ -32,7 +32,7 @@ TUNNELLED = "the engines' machine"
 TASK_TOKENS = 500
 """System message and instruction of a prompt, about (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
 VM_GIB = 4.2
-"""What one of OSWorld's virtual machines was measured to take (by others, see real.containers.official)."""
+"""What one of OSWorld's virtual machines was measured to take (by others, see dartsim.real.containers.official)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

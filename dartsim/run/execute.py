@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from dartsim.config import Config, to_toml
-from dartsim.curation.sql import Durability, SqlStore, open_store
-from dartsim.curation.sql.opening import CHECKPOINTS, DATABASE, SCREENS
-from dartsim.curation.sql.tables import DOCUMENTS
-from dartsim.errors import ConfigError
-from dartsim.ports import Store
+from dartsim.core.errors import ConfigError
+from dartsim.core.ports import Store
+from dartsim.core.types import Weights
+from dartsim.observe import Trace
+from dartsim.observe.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
+from dartsim.observe.segments import SegmentLog
 from dartsim.run.bounds import bounds
 from dartsim.run.curve import learning_curve
 from dartsim.run.finished import Finished
@@ -30,11 +32,9 @@ from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
-from dartsim.trace import Trace
-from dartsim.trace.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
-from dartsim.trace.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
-from dartsim.trace.segments import SegmentLog
-from dartsim.types import Weights
+from dartsim.store.sql import Durability, SqlStore, open_store
+from dartsim.store.sql.opening import CHECKPOINTS, DATABASE, SCREENS
+from dartsim.store.sql.tables import DOCUMENTS
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -212,7 +212,7 @@ def write_results(parts: Parts, result: Finished, samples: Samples | None) -> Ru
         meta=meta(config, result),
     )
     # Imported here: the page needs jinja2 and plotly, which nothing else of a run does.
-    from dartsim.trace.report import render_report
+    from dartsim.observe.report import render_report
 
     render_report(run)
     return run

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store
-from dartsim.rng import Streams
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
+from dartsim.core.rng import Streams
+from dartsim.observe import Trace
 from dartsim.rollout import Service
 from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
@@ -19,7 +20,6 @@ from dartsim.sim.faults.workers import StruckWorker
 from dartsim.sim.host import place
 from dartsim.sim.learner import SimLearner
 from dartsim.sim.worker import SimWorker
-from dartsim.trace import Trace
 
 
 class Unharmed:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dartsim.observe import Trace
+from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
+from dartsim.observe.figures import summary
+from dartsim.observe.series import by_label
 from dartsim.run.models import Models
 from dartsim.run.usable import one_task
-from dartsim.trace import Trace
-from dartsim.trace.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
-from dartsim.trace.figures import summary
-from dartsim.trace.series import by_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Finished:
 
     Attributes:
         trace: Its measurements, closed.
-        figures: ``dartsim.trace.figures.summary`` of it.
+        figures: ``dartsim.observe.figures.summary`` of it.
         bias: Attempts offered and what became of them, by classes of their tasks.
         interrupted: Whether it was stopped before its time.
         event_hash: Of everything that happened, in order; None in real time, which is never the same twice.
@@ -38,7 +38,7 @@ class Finished:
 
     @property
     def domain_hash(self) -> str:
-        """Hash of each attempt, turn, version, reward and time, in order (``dartsim.trace.domain_hash``)."""
+        """Hash of each attempt, turn, version, reward and time, in order (``dartsim.observe.domain_hash``)."""
         return self.trace.domain_hash.digest
 
 
@@ -59,7 +59,7 @@ def finished(
 
 
 def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, float]]]:
-    """Count, by class of task, what was offered and what became of it (``dartsim.trace.bias``)."""
+    """Count, by class of task, what was offered and what became of it (``dartsim.observe.bias``)."""
     counts: dict[str, Mapping[str, float]] = {
         "offered": trace.offered,
         "judged": trace.judged,

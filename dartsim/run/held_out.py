@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from dartsim.ports import Learner
+from dartsim.core.ports import Learner
+from dartsim.core.types import Batch, UpdateResult, Weights
+from dartsim.observe.trace import HELD_OUT
+from dartsim.real.evaluate import Evaluation, evaluate
+from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
-from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.once import Once
-from dartsim.types import Batch, UpdateResult, Weights
-from real.evaluate import Evaluation, evaluate
-from real.vlm import Vlm, VlmPolicy
 
 
 class Trials:

@@ -12,19 +12,19 @@ from weakref import finalize
 from safetensors.torch import load_file, save_file
 
 from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Batch, Weights
 from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
-from dartsim.errors import ConfigError
+from dartsim.real.fsdp.learner import FsdpLearner
+from dartsim.real.learner import TorchLearner
+from dartsim.real.scratch import scratch
+from dartsim.real.vlm import Vlm, build
+from dartsim.real.vlm.export import export
+from dartsim.real.vlm.model import one_thread
 from dartsim.run.model_plan import learner_config, vlm_config
 from dartsim.run.promoting import RealLearner
 from dartsim.run.rank_plan import fsdp_settings
 from dartsim.run.ray import placed, ray_learner
-from dartsim.types import Batch, Weights
-from real.fsdp.learner import FsdpLearner
-from real.learner import TorchLearner
-from real.scratch import scratch
-from real.vlm import Vlm, build
-from real.vlm.export import export
-from real.vlm.model import one_thread
 
 _FIRST = "first.safetensors"
 """Weights that a learner on another node begins with."""

@@ -14,32 +14,32 @@ from typing import Any
 
 import numpy as np
 
+from dartsim.core.errors import ConfigError
+from dartsim.core.ports import Learner
+from dartsim.core.types import Attempt, Task, Trajectory, Weights
 from dartsim.curation import SuccessPool
-from dartsim.errors import ConfigError
-from dartsim.ports import Learner
+from dartsim.envs.actions import Grammar, make_grammar
+from dartsim.envs.render import episode_gif
 from dartsim.run.backend import action_grammar, desktop_maker
 from dartsim.run.models import Models
 from dartsim.run.torch_missing import torch_missing
 from dartsim.trainer.promoted import PromotedLearner
-from dartsim.types import Attempt, Task, Trajectory, Weights
-from envs.actions import Grammar, make_grammar
-from envs.render import episode_gif
 
 try:
+    from dartsim.real.evaluate import play
+    from dartsim.real.fsdp.learner import FsdpLearner
+    from dartsim.real.local import LocalWorker
+    from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
+    from dartsim.real.ray_cluster.learner import RayLearner
+    from dartsim.real.vlm import Vlm, VlmPolicy, build
+    from dartsim.real.vlm.model import one_thread
+    from dartsim.real.warmstart import WarmStart, warm_start
     from dartsim.run.checkpointing import CheckpointedLearner, Saved
     from dartsim.run.held_out import EvaluatedLearner, HeldOut
     from dartsim.run.learners import configured_learner
     from dartsim.run.model_plan import vlm_config
     from dartsim.run.promoting import CHECKPOINT, RealLearner, promoting, promotion_figures, write_state
     from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
-    from real.evaluate import play
-    from real.fsdp.learner import FsdpLearner
-    from real.local import LocalWorker
-    from real.pool_files import PoolFile, token_meaning, write_pool
-    from real.ray_cluster.learner import RayLearner
-    from real.vlm import Vlm, VlmPolicy, build
-    from real.vlm.model import one_thread
-    from real.warmstart import WarmStart, warm_start
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 try:
     import fcntl

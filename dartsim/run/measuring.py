@@ -19,7 +19,7 @@ import numpy as np
 import tomli_w
 
 from dartsim.config import Config
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.timings import CUT, OLDER, TIMINGS
 from dartsim.sim.drift import fit_memory
 from dartsim.sim.fitting import Line, fit_line, fit_quantiles

@@ -12,11 +12,11 @@ from dartsim.trainer.advantages import AdvantageConfig
 from dartsim.trainer.objective_config import ObjectiveConfig
 
 try:
-    from real.learner import LearnerConfig
-    from real.vlm import VlmConfig
-    from real.vlm.config import Decoding, PromptStyle, tiny, tiny_agent, tiny_writer
-    from real.vlm.lora import LoraSettings
-    from real.vlm.ui_tars import SYSTEM, read_task, ui_tars_task
+    from dartsim.real.learner import LearnerConfig
+    from dartsim.real.vlm import VlmConfig
+    from dartsim.real.vlm.config import Decoding, PromptStyle, tiny, tiny_agent, tiny_writer
+    from dartsim.real.vlm.lora import LoraSettings
+    from dartsim.real.vlm.ui_tars import SYSTEM, read_task, ui_tars_task
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 

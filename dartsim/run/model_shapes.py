@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dartsim.errors import ConfigError
-from envs.actions.resize import smart_resize
+from dartsim.core.errors import ConfigError
+from dartsim.envs.actions.resize import smart_resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

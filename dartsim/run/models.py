@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.errors import ConfigError
-from dartsim.rng import Streams
+from dartsim.core.errors import ConfigError
+from dartsim.core.rng import Streams
+from dartsim.core.types import Task
+from dartsim.envs.generate import generated_tasks
+from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
+from dartsim.envs.tasks import load_suite
 from dartsim.sim import SimEnvironment
 from dartsim.sim.difficulty import TaskDifficulty, difficulties
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
@@ -22,10 +26,6 @@ from dartsim.sim.latency import from_spec
 from dartsim.sim.outcomes import Outcomes
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import AttemptLengths
-from dartsim.types import Task
-from envs.generate import generated_tasks
-from envs.mock.suites import SUITES, mock_suite, mock_tasks
-from envs.tasks import load_suite
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""
@@ -177,8 +177,8 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
 
 def _desktop(config: Config) -> Sequence[Task]:
     """Return the tasks of our desktop image."""
-    from real.desktop.tasks.panel import panel_tasks
-    from real.desktop.tasks.suite import desktop_tasks
+    from dartsim.real.desktop.tasks.panel import panel_tasks
+    from dartsim.real.desktop.tasks.suite import desktop_tasks
 
     tasks = config.tasks
     if tasks.desktop == "panel":

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
+from dartsim.core.types import Task
 from dartsim.curation.saved import SCHEDULER, TRACE, Restored
-from dartsim.curation.sql import Recovered, SqlStore, Torn, load_successes, load_trajectories
-from dartsim.curation.sql.tables import BATCH_MEMBERS, BATCHES
-from dartsim.curation.store import LIVE
-from dartsim.trace.metrics import read_snapshots, read_updates
-from dartsim.trace.segments import filled, read_segments
-from dartsim.trace.trace import Snapshot, Trace, UpdateRecord
-from dartsim.trace.tracks import Segment
-from dartsim.types import Task
+from dartsim.observe.metrics import read_snapshots, read_updates
+from dartsim.observe.segments import filled, read_segments
+from dartsim.observe.trace import Snapshot, Trace, UpdateRecord
+from dartsim.observe.tracks import Segment
+from dartsim.store.memory import LIVE
+from dartsim.store.sql import Recovered, SqlStore, Torn, load_successes, load_trajectories
+from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
+from dartsim.core.types import Weights
+from dartsim.real.fsdp.learner import FsdpLearner
+from dartsim.real.learner import TorchLearner
+from dartsim.real.ray_cluster.learner import RayLearner
+from dartsim.real.vlm import Vlm
 from dartsim.run.held_out import Trials
 from dartsim.run.models import Models
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Decision, Evaluation, PromotionRule, Promotions, Verdict
-from dartsim.types import Weights
-from real.fsdp.learner import FsdpLearner
-from real.learner import TorchLearner
-from real.ray_cluster.learner import RayLearner
-from real.vlm import Vlm
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dartsim.config import Config
-from real.fsdp.spread import FsdpSettings
+from dartsim.real.fsdp.spread import FsdpSettings
 
 
 def fsdp_settings(config: Config) -> FsdpSettings:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from dartsim.config import Config
 from dartsim.config.schema import RayPart
-from dartsim.ports import EnvProvider
+from dartsim.core.ports import EnvProvider
+from dartsim.core.types import Weights
 from dartsim.run.models import Models
-from dartsim.types import Weights
 
 if TYPE_CHECKING:
-    from real.inference.launcher import Engine
-    from real.inference.options import EngineOptions
-    from real.local import Policy
-    from real.ray_cluster.desktops import RayProvider
-    from real.ray_cluster.learner import Checkpointed, RayLearner
-    from real.ray_cluster.parts import Part, Want
-    from real.ray_cluster.workers import RayWorker
+    from dartsim.real.inference.launcher import Engine
+    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.local import Policy
+    from dartsim.real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.learner import Checkpointed, RayLearner
+    from dartsim.real.ray_cluster.parts import Part, Want
+    from dartsim.real.ray_cluster.workers import RayWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +55,7 @@ def session(config: Config) -> AbstractContextManager[None]:
     ray = config.ray
     if ray.address is None:
         return nullcontext()
-    from real.ray_cluster.session import connected
+    from dartsim.real.ray_cluster.session import connected
 
     wanted = [actors(config, kind) for kind in KINDS if placed(config, kind)]
     resources: dict[str, float] = {}
@@ -80,7 +80,7 @@ def in_session(execute: Callable[P, R]) -> Callable[P, R]:
 
 def want(part: RayPart) -> Want:
     """Return what a section asks of the cluster."""
-    from real.ray_cluster.parts import Want
+    from dartsim.real.ray_cluster.parts import Want
 
     return Want(
         cpus=part.cpus,
@@ -96,8 +96,8 @@ def want(part: RayPart) -> Want:
 
 def ray_desktops(found: Models) -> RayProvider:
     """Return what starts desktops on the nodes of the cluster; use it as ``async with``."""
-    from real.ray_cluster.desktops import DesktopHost, RayProvider
-    from real.ray_cluster.parts import Part
+    from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
+    from dartsim.real.ray_cluster.parts import Part
 
     config = found.config
     ray = config.ray
@@ -121,8 +121,8 @@ async def open_desktops(found: Models) -> AsyncIterator[EnvProvider]:
     """Provide the configured desktops of the machine that this is called on."""
     config = found.config
     if config.backend.desktops == "mock":
+        from dartsim.envs.direct import DirectProvider
         from dartsim.run.backend import desktop_maker
-        from envs.direct import DirectProvider
 
         yield DirectProvider(desktop_maker(config))
         return
@@ -146,8 +146,8 @@ async def ray_workers(found: Models, weights: Weights) -> AsyncIterator[list[Ray
     Raises:
         ConfigError: If the cluster has no room for them.
     """
-    from real.ray_cluster.parts import Part
-    from real.ray_cluster.workers import RayWorker, Shared, WorkerHost
+    from dartsim.real.ray_cluster.parts import Part
+    from dartsim.real.ray_cluster.workers import RayWorker, Shared, WorkerHost
 
     ray = found.config.ray
     shared = Shared()
@@ -166,9 +166,9 @@ async def ray_workers(found: Models, weights: Weights) -> AsyncIterator[list[Ray
 
 def make_policy(config: Config) -> Policy:
     """Make the configured model, with weights that are never served; called where a worker is placed."""
+    from dartsim.real.vlm import VlmPolicy, build
+    from dartsim.real.vlm.model import one_thread
     from dartsim.run.model_plan import vlm_config
-    from real.vlm import VlmPolicy, build
-    from real.vlm.model import one_thread
 
     one_thread()
     return VlmPolicy(build(vlm_config(config), seed=config.run.seed))
@@ -186,8 +186,8 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
     Raises:
         ConfigError: If the cluster has no room for them.
     """
-    from real.ray_cluster.engines import EngineHost, RayEngine
-    from real.ray_cluster.parts import Part
+    from dartsim.real.ray_cluster.engines import EngineHost, RayEngine
+    from dartsim.real.ray_cluster.parts import Part
 
     ray = config.ray
     parts: list[Part] = []
@@ -219,8 +219,8 @@ def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, 
     Raises:
         ConfigError: If the cluster has no room for it.
     """
-    from real.ray_cluster.learner import LearnerHost, RayLearner
-    from real.ray_cluster.parts import Part
+    from dartsim.real.ray_cluster.learner import LearnerHost, RayLearner
+    from dartsim.real.ray_cluster.parts import Part
 
     settings = config.ray.learner
     host = partial(LearnerHost, make, str(folder), settings.checkpoint_every_updates)

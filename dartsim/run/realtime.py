@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVarTuple, Unpack
 
 from dartsim.config import Config
-from dartsim.curation import MemoryStore
-from dartsim.curation.sql import SqlStore
-from dartsim.errors import ConfigError
-from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store
-from dartsim.rng import Streams
+from dartsim.core.errors import ConfigError
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
+from dartsim.core.rng import Streams
+from dartsim.core.types import Weights
+from dartsim.observe import Trace
+from dartsim.real.idle import IdleSelector
+from dartsim.real.keeping import KeepingDesktops
 from dartsim.rollout import Service
 from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
@@ -28,10 +30,8 @@ from dartsim.run.ray import placed, ray_desktops, ray_workers, session
 from dartsim.run.system import System, success_pool
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
-from dartsim.trace import Trace
-from dartsim.types import Weights
-from real.idle import IdleSelector
-from real.keeping import KeepingDesktops
+from dartsim.store.memory import MemoryStore
+from dartsim.store.sql import SqlStore
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -211,7 +211,7 @@ class RealParts:
         if kind == "sim":
             return backend.provider(self._found, self._world, self._streams)
         if kind == "mock":
-            from envs.direct import DirectProvider
+            from dartsim.envs.direct import DirectProvider
 
             return DirectProvider(backend.desktop_maker(self._config))
         from dartsim.run.desktops import cache_folder, desktops
@@ -251,7 +251,7 @@ class RealParts:
         learning = self._learning
         if self._config.backend.learner == "sim" or learning is None:
             return backend.learner(self._config, self._streams, learning.learner if learning else None)
-        from real.local import LocalLearner
+        from dartsim.real.local import LocalLearner
 
         self._stack.callback(learning.close)
         return LocalLearner(learning.learner)

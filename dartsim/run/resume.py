@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config, load, to_toml
-from dartsim.curation.sql import SqlStore
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.observe import Trace
+from dartsim.observe.metrics import read_updates
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_text
+from dartsim.observe.trace import HELD_OUT
 from dartsim.run.execute import Parts, begin, closing_store, learned, run_parts, stored
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held
 from dartsim.run.models import models
 from dartsim.run.origin import LIVES, METRICS, Origin, read_origin
 from dartsim.run.ray import in_session
-from dartsim.trace import Trace
-from dartsim.trace.metrics import read_updates
-from dartsim.trace.rundir import CONFIG, SUMMARY, RunDir, write_text
-from dartsim.trace.trace import HELD_OUT
+from dartsim.store.sql import SqlStore
 
 
 def resume(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dartsim.config import load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.observe.rundir import CONFIG, read_run
 from dartsim.run.execute import BEST
 from dartsim.run.models import Models, models
-from dartsim.trace.rundir import CONFIG, read_run
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning

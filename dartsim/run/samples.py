@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.types import Trajectory
-from envs.actions import Grammar
-from envs.render import episode_png
+from dartsim.core.types import Trajectory
+from dartsim.envs.actions import Grammar
+from dartsim.envs.render import episode_png
 
 KEPT = 8
 """Attempts kept from the beginning, and from the end."""

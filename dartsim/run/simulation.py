@@ -9,9 +9,11 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dartsim.curation import MemoryStore
-from dartsim.ports import Store
-from dartsim.rng import Streams
+from dartsim.core.ports import Store
+from dartsim.core.rng import Streams
+from dartsim.core.types import Weights
+from dartsim.observe import Trace
+from dartsim.observe.waits import told
 from dartsim.run.backend import caches, control_loop, learner, provider, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.finished import Finished, finished
@@ -20,9 +22,7 @@ from dartsim.run.origin import Origin
 from dartsim.run.system import System, success_pool
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.simulate import SimReport
-from dartsim.trace import Trace
-from dartsim.trace.waits import told
-from dartsim.types import Weights
+from dartsim.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning

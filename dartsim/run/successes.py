@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Ending, Reply, Task, Trajectory, Turn
 from dartsim.curation import SuccessPool
-from dartsim.errors import ConfigError
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import oracle_text
+from dartsim.real.pool_files import PoolFile, read_pool, token_meaning
+from dartsim.real.vlm import Vlm
+from dartsim.real.vlm.sampling import score_reply
+from dartsim.real.warmstart import Demonstration
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
-from dartsim.types import Attempt, Ending, Reply, Task, Trajectory, Turn
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import oracle_text
-from real.pool_files import PoolFile, read_pool, token_meaning
-from real.vlm import Vlm
-from real.vlm.sampling import score_reply
-from real.warmstart import Demonstration
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.trace.figures import after_warmup
-from dartsim.trace.trace import Snapshot
-from dartsim.types import Drop
+from dartsim.core.types import Drop
+from dartsim.observe.figures import after_warmup
+from dartsim.observe.trace import Snapshot
 
 Floats = NDArray[np.float64]
 

@@ -9,6 +9,10 @@ from math import inf
 
 from dartsim.config import Config
 from dartsim.config.rules import num_groups
+from dartsim.core.errors import DartsimError
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
+from dartsim.core.rng import Streams
+from dartsim.core.types import Task, Weights
 from dartsim.curation import (
     AdmissionRule,
     AttemptsBySuccess,
@@ -33,9 +37,8 @@ from dartsim.curation import (
     TurnLimitRule,
     Units,
 )
-from dartsim.errors import DartsimError
-from dartsim.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
-from dartsim.rng import Streams
+from dartsim.observe import Trace, TrainerState
+from dartsim.observe.trace import HELD_OUT, UpdateRecord
 from dartsim.rollout import (
     EnvCluster,
     InTurn,
@@ -53,10 +56,7 @@ from dartsim.rollout import (
 )
 from dartsim.run.origin import Origin
 from dartsim.run.words import SystemWords
-from dartsim.trace import Trace, TrainerState
-from dartsim.trace.trace import HELD_OUT, UpdateRecord
 from dartsim.trainer import RetryRule, Trainer
-from dartsim.types import Task, Weights
 
 
 class System:

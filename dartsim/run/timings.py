@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dartsim.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
-from dartsim.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
 
 TIMINGS, OLDER = "timings.jsonl", "timings.old.jsonl"
 """Files of a run's folder: the newest lines, and the ones just before them."""
@@ -161,7 +161,7 @@ class Timings:
 
 
 class TimedDesktop:
-    """A desktop whose calls are noted; implements ``dartsim.ports.AsyncEnv``."""
+    """A desktop whose calls are noted; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(self, slot: int, inner: AsyncEnv, timings: Timings) -> None:
         self._slot = slot
@@ -190,7 +190,7 @@ class TimedDesktop:
 
 
 class TimedDesktops:
-    """A provider of desktops whose calls are noted; implements ``dartsim.ports.EnvProvider``."""
+    """A provider of desktops whose calls are noted; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, inner: EnvProvider, timings: Timings) -> None:
         self._inner = inner
@@ -203,7 +203,7 @@ class TimedDesktops:
 
 
 class TimedWorker:
-    """A worker whose calls are noted; implements ``dartsim.ports.PolicyWorker``."""
+    """A worker whose calls are noted; implements ``dartsim.core.ports.PolicyWorker``."""
 
     def __init__(self, index: int, inner: PolicyWorker, timings: Timings) -> None:
         self._index = index
@@ -227,7 +227,7 @@ class TimedWorker:
 
 
 class TimedLearner:
-    """A learner whose updates are noted; implements ``dartsim.ports.Learner``."""
+    """A learner whose updates are noted; implements ``dartsim.core.ports.Learner``."""
 
     def __init__(self, inner: Learner, timings: Timings) -> None:
         self._inner = inner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 
 def torch_missing(missing: ModuleNotFoundError) -> ConfigError:

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from dartsim.config.secrets import hidden
+from dartsim.observe import Trace, parts
+from dartsim.observe.rundir import write_text
 from dartsim.run.alarms import Alarms, DiskUse
-from dartsim.trace import Trace, parts
-from dartsim.trace.rundir import write_text
 
 try:
     import fcntl
@@ -27,7 +27,7 @@ except ImportError:  # a system without it cannot tell a crashed run from one th
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.ports import Store
+    from dartsim.core.ports import Store
 
 logger = logging.getLogger(__name__)
 

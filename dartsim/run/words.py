@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dartsim.core.ports import Store
 from dartsim.curation import DataManager
-from dartsim.ports import Store
+from dartsim.observe import DesktopState, Part, Trace, TrainerState, WorkerState
 from dartsim.rollout import EnvCluster, RolloutService
-from dartsim.trace import DesktopState, Part, Trace, TrainerState, WorkerState
 from dartsim.trainer import Trainer
 
 LENT = frozenset(

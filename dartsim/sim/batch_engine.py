@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, Job
 from dartsim.sim.process import ControlLoop, seen
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from dartsim.ports import SyncMode
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Content, Reply, Request, Version, Weights
 from dartsim.sim.worker import SimWorker
-from dartsim.types import Content, Reply, Request, Version, Weights
 
 
 class Model(Protocol):

@@ -18,7 +18,7 @@ from typing import Any
 
 import simpy
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.environment import SimEnvironment, Timer
 
 Job = list[Any]

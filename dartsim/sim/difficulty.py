@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.errors import ConfigError
-from dartsim.types import Task
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Task
 
 DECILES = (33, 15, 13, 8, 6, 10, 11, 17, 15, 53)
 """Tasks of DART's 181-task run by success rate 0-0.1, …, 0.9-1 (its released run data, measured)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.latency import ZERO, Capped, Constant, Gamma, Latency, Lognormal, Quantiles, Sum, shifted
 
 

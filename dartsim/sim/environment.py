@@ -14,7 +14,7 @@ import simpy
 from simpy.core import EmptySchedule, Infinity
 from simpy.events import NORMAL
 
-from dartsim.errors import Forbidden
+from dartsim.core.errors import Forbidden
 
 if TYPE_CHECKING:
     import asyncio

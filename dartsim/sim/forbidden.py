@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from dartsim.errors import Forbidden
+from dartsim.core.errors import Forbidden
 
 _NETWORK = "put the simulated model behind the port, or run on a real loop with a BridgeEnvironment"
 _PROCESS = "use a simulated part in its place, or run the program with asyncio.run"

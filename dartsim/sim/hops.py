@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from dartsim.core.types import Attempt, Reply, Request
+from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.environment import SimEnvironment
-from dartsim.trace import Track
-from dartsim.types import Attempt, Reply, Request
 
 
 class HopSession:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import simpy
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.events import wait

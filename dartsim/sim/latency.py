@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 BLOCK = 128
 """Numbers drawn at once."""

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from dartsim.errors import LearnerFault
-from dartsim.ports import Learner
+from dartsim.core.errors import LearnerFault
+from dartsim.core.ports import Learner
+from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.sim.process import ControlLoop
-from dartsim.types import Batch, UpdateResult, Weights
 
 
 class NothingLearned:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from dartsim.errors import LimitReached, Stalled
+from dartsim.core.errors import LimitReached, Stalled
 from dartsim.sim.environment import SimEnvironment
 
 

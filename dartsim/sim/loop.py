@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from simpy.events import NORMAL
 
-from dartsim.errors import Forbidden, SimulationError, Stalled
-from dartsim.rng import Streams
+from dartsim.core.errors import Forbidden, SimulationError, Stalled
+from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment, Timer
 from dartsim.sim.handles import LaterHandle, SoonHandle
 from dartsim.sim.limits import Limits
@@ -326,7 +326,7 @@ class SimLoop(LoopServices):
         self._limits.last_progress = self.env._now
 
     def rng(self, name: str) -> np.random.Generator:
-        """Return the random stream of that name; see ``dartsim.rng``."""
+        """Return the random stream of that name; see ``dartsim.core.rng``."""
         return self._streams.rng(name)
 
     def crash(self, node: Node) -> None:

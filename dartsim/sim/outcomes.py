@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dartsim.errors import ConfigError
-from dartsim.types import Attempt
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt
 
 NEARBY = 16
 """Groups among which one looks for an attempt that the run did not have."""

@@ -15,7 +15,7 @@ from heapq import heappop
 from math import inf
 from typing import Any
 
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.handles import LaterHandle, SoonHandle
 from dartsim.sim.loop import SimLoop

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, TypeVar
 
-from dartsim.errors import SimulationError
+from dartsim.core.errors import SimulationError
 from dartsim.sim.forbidden import NoRealIO
 from dartsim.sim.tasks import TaskCounter, sim_task_factory
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.engine import ABORTED, DECODING, DONE, Job
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from dartsim.errors import DartsimError
+from dartsim.core.errors import DartsimError
 from dartsim.sim.limits import Limits
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.perturb import Perturbation, PerturbedLoop

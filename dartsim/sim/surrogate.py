@@ -13,10 +13,10 @@ from math import exp, log, log1p, sqrt
 from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Request
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.outcomes import Outcomes
-from dartsim.types import Attempt, Request
 
 _INVERSE_NORMAL = NormalDist().inv_cdf
 _MASK = 2**64 - 1

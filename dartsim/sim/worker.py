@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from dartsim.errors import WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
+from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Reply, Request, Version, Weights
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.engine import FluidEngine, Job
 from dartsim.sim.process import ControlLoop
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import Policy
-from dartsim.types import Reply, Request, Version, Weights
 
 
 class PrefixCache:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.types import Group
+from dartsim.core.types import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

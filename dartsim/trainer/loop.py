@@ -13,12 +13,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from dartsim.errors import LearnerFault, UpdateUncertain
-from dartsim.ports import BatchSource, Learner, Publisher
-from dartsim.trace import Trace, TrainerState
+from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.ports import BatchSource, Learner, Publisher
+from dartsim.core.types import Batch, UpdateResult
+from dartsim.observe import Trace, TrainerState
 from dartsim.trainer.health import MISMATCH_ALARM
 from dartsim.trainer.promoted import COUNTED
-from dartsim.types import Batch, UpdateResult
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dartsim.errors import UpdateUncertain
-from dartsim.ports import Learner
-from dartsim.types import Batch, UpdateResult
+from dartsim.core.errors import UpdateUncertain
+from dartsim.core.ports import Learner
+from dartsim.core.types import Batch, UpdateResult
 
 
 class Once:

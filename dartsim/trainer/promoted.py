@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.trainer.once import Once
 from dartsim.trainer.promotion import Decision, Evaluation, Promotions, Verdict
-from dartsim.types import Batch, UpdateResult, Version, Weights
 
 COUNTED = {
     Verdict.PROMOTE: "promotion/promoted",

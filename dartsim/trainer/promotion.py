@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.types import Trajectory, Version
+from dartsim.core.types import Trajectory, Version
 
 _BLOCK = 2_000_000
 """Most draws held in memory at a time."""

@@ -6,8 +6,8 @@ the upper left corner; what a grammar writes instead (shares of 1000, pixels of 
 grid) is its own business, and is documented there.
 """
 
-from envs.actions.grammar import Grammar, Inexpressible, MalformedAction
-from envs.actions.model import (
+from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction
+from dartsim.envs.actions.model import (
     Action,
     Click,
     Done,
@@ -24,7 +24,7 @@ from envs.actions.model import (
     Up,
     Wait,
 )
-from envs.actions.names import GRAMMARS, make_grammar
+from dartsim.envs.actions.names import GRAMMARS, make_grammar
 
 __all__ = [
     "GRAMMARS",

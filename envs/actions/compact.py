@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
-from envs.actions.keys import hotkey_names, key_name
-from envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText, Wait
+from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText, Wait
 
 SCROLL_NOTCHES = 5
 _WORDS: dict[str, Action] = {"wait": Wait(), "done": Done(), "fail": Fail()}

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, limited
-from envs.actions.keys import hotkey_names, key_name
-from envs.actions.model import (
+from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, limited
+from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.model import (
     Action,
     Click,
     Done,
@@ -30,7 +30,7 @@ from envs.actions.model import (
     Up,
     Wait,
 )
-from envs.actions.numbers import button, clicks, position, whole
+from dartsim.envs.actions.numbers import button, clicks, position, whole
 
 Values = Mapping[str, Any]
 

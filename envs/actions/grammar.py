@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions.model import MAX_ACTIONS, Action
+from dartsim.envs.actions.model import MAX_ACTIONS, Action
 
 
 class MalformedAction(ValueError):

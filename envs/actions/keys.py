@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from typing import Any
 
-from envs.actions.grammar import MalformedAction
+from dartsim.envs.actions.grammar import MalformedAction
 
 _NAMED = [
     *("enter", "tab", "space", "backspace", "delete", "esc", "insert"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from envs.actions.compact import Compact
-from envs.actions.computer_13 import Computer13
-from envs.actions.grammar import Grammar
-from envs.actions.pyautogui import PyAutoGui
-from envs.actions.ui_tars import UiTars
-from envs.mock.geometry import unit_of
+from dartsim.envs.actions.compact import Compact
+from dartsim.envs.actions.computer_13 import Computer13
+from dartsim.envs.actions.grammar import Grammar
+from dartsim.envs.actions.pyautogui import PyAutoGui
+from dartsim.envs.actions.ui_tars import UiTars
+from dartsim.envs.mock.geometry import unit_of
 
 
 def _compact(width: int, height: int, columns: int | None = None, rows: int | None = None) -> Grammar:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from envs.actions.grammar import MalformedAction
-from envs.actions.model import BUTTONS, MAX_CLICKS, MAX_PIXEL
+from dartsim.envs.actions.grammar import MalformedAction
+from dartsim.envs.actions.model import BUTTONS, MAX_CLICKS, MAX_PIXEL
 
 
 def number(value: Any, what: str) -> float:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
-from envs.actions.keys import hotkey_names, key_name
-from envs.actions.model import (
+from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.model import (
     MAX_ACTIONS,
     Action,
     Click,
@@ -32,8 +32,8 @@ from envs.actions.model import (
     Up,
     Wait,
 )
-from envs.actions.numbers import button, clicks, position, whole
-from envs.actions.syntax import arguments, dotted, literal, statements
+from dartsim.envs.actions.numbers import button, clicks, position, whole
+from dartsim.envs.actions.syntax import arguments, dotted, literal, statements
 
 Values = dict[str, Any]
 

@@ -6,7 +6,7 @@ import ast
 import warnings
 from typing import Any
 
-from envs.actions.grammar import MalformedAction
+from dartsim.envs.actions.grammar import MalformedAction
 
 MAX_CHARACTERS = 20_000
 """Longest text that is parsed as code."""

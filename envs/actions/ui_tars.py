@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
-from envs.actions.keys import hotkey_names, key_name
-from envs.actions.model import (
+from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.model import (
     Action,
     Click,
     Done,
@@ -33,9 +33,9 @@ from envs.actions.model import (
     TypeText,
     Wait,
 )
-from envs.actions.numbers import number
-from envs.actions.resize import smart_resize
-from envs.actions.syntax import arguments, literal, statements
+from dartsim.envs.actions.numbers import number
+from dartsim.envs.actions.resize import smart_resize
+from dartsim.envs.actions.syntax import arguments, literal, statements
 
 SCROLL_NOTCHES = 5
 _DIRECTIONS = {

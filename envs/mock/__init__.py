@@ -10,4 +10,4 @@ actions do), ``font``, ``scene``, ``paint`` (pixels), ``tree`` (accessibility), 
 from gymnasium.envs.registration import register, registry
 
 if "dartsim/MockDesktop-v0" not in registry:
-    register(id="dartsim/MockDesktop-v0", entry_point="envs.mock.env:MockDesktop")
+    register(id="dartsim/MockDesktop-v0", entry_point="dartsim.envs.mock.env:MockDesktop")

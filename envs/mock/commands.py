@@ -7,9 +7,9 @@ clipboard. Every press is counted, whatever the command.
 
 from __future__ import annotations
 
-from envs.mock.desktop import Desktop
-from envs.mock.widgets import Button, Space, TextField
-from envs.mock.window import Window
+from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.widgets import Button, Space, TextField
+from dartsim.envs.mock.window import Window
 
 
 def press_button(desktop: Desktop, window: Window, button: Button) -> None:

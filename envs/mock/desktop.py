@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dartsim.errors import TaskFileError
-from envs.mock.geometry import Box
-from envs.mock.layout import Layout
-from envs.mock.widgets import Bin, Widget
-from envs.mock.window import Placed, Window, make_window
+from dartsim.core.errors import TaskFileError
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.layout import Layout
+from dartsim.envs.mock.widgets import Bin, Widget
+from dartsim.envs.mock.window import Placed, Window, make_window
 
 
 class Target(NamedTuple):

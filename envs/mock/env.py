@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from dartsim.types import Observation, Task
-from envs.actions import Action, Click, make_grammar
-from envs.base import GuiEnv
-from envs.mock.desktop import Desktop
-from envs.mock.evaluators import evaluate
-from envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
-from envs.mock.hands import carry_out
-from envs.mock.layout import Layout
-from envs.mock.paint import Painter
-from envs.mock.scene import scene
-from envs.mock.setup import set_up
-from envs.mock.state import State, read_state
-from envs.mock.tree import accessibility_tree
-from envs.reading import ending, read
+from dartsim.core.types import Observation, Task
+from dartsim.envs.actions import Action, Click, make_grammar
+from dartsim.envs.base import GuiEnv
+from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.evaluators import evaluate
+from dartsim.envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
+from dartsim.envs.mock.hands import carry_out
+from dartsim.envs.mock.layout import Layout
+from dartsim.envs.mock.paint import Painter
+from dartsim.envs.mock.scene import scene
+from dartsim.envs.mock.setup import set_up
+from dartsim.envs.mock.state import State, read_state
+from dartsim.envs.mock.tree import accessibility_tree
+from dartsim.envs.reading import ending, read
 
 
 class MockDesktop(GuiEnv):
@@ -32,7 +32,7 @@ class MockDesktop(GuiEnv):
     ``fail``) ends the episode as DONE and FAIL do. A malformed action changes nothing and is counted.
 
     Args:
-        grammar: Name of an action grammar, see ``envs.actions``.
+        grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options, such as ``columns`` and ``rows`` of ``compact``.
         auto_done: Whether the first click ends the episode; by default as the task says.
         task: What ``reset`` begins by default; a first task of the family ``click_button`` if not given.
@@ -146,6 +146,6 @@ def _clicks(actions: Sequence[Action]) -> bool:
 
 
 def _default_task() -> Task:
-    from envs.mock.suites import default_task
+    from dartsim.envs.mock.suites import default_task
 
     return default_task()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dartsim.errors import ScoreUnavailable
-from envs.mock.state import State
+from dartsim.core.errors import ScoreUnavailable
+from dartsim.envs.mock.state import State
 
 Parameters = Mapping[str, Any]
 Getter = Callable[[State, Parameters], Any]

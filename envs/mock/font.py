@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.mock.glyphs import ADVANCE, CURSOR, GLYPHS, HEIGHT, UNKNOWN, WIDTH
+from dartsim.envs.mock.glyphs import ADVANCE, CURSOR, GLYPHS, HEIGHT, UNKNOWN, WIDTH
 
 Mask = NDArray[np.bool_]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.actions.keys import MODIFIERS
-from envs.actions.model import (
+from dartsim.envs.actions.keys import MODIFIERS
+from dartsim.envs.actions.model import (
     Action,
     Click,
     Done,
@@ -22,8 +22,8 @@ from envs.actions.model import (
     Up,
     Wait,
 )
-from envs.mock import keyboard, pointer
-from envs.mock.desktop import Desktop
+from dartsim.envs.mock import keyboard, pointer
+from dartsim.envs.mock.desktop import Desktop
 
 
 def carry_out(desktop: Desktop, actions: Sequence[Action]) -> None:

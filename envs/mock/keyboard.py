@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from envs.actions.keys import MODIFIERS
-from envs.mock.commands import focused_text, press_button, press_named
-from envs.mock.desktop import Desktop
-from envs.mock.menus import menu_key
-from envs.mock.widgets import Button, CheckBox, ListBox, Slider, TextField
-from envs.mock.window import Window
+from dartsim.envs.actions.keys import MODIFIERS
+from dartsim.envs.mock.commands import focused_text, press_button, press_named
+from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.menus import menu_key
+from dartsim.envs.mock.widgets import Button, CheckBox, ListBox, Slider, TextField
+from dartsim.envs.mock.window import Window
 
 
 def write(desktop: Desktop, text: str) -> None:

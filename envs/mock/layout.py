@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envs.mock.geometry import Box, text_scale, unit_of
-from envs.mock.window import Placed, Row, Window
+from dartsim.envs.mock.geometry import Box, text_scale, unit_of
+from dartsim.envs.mock.window import Placed, Row, Window
 
 LABEL_SHARE = 0.4
 """Of a cell's width that a label to the left takes."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from envs.mock import colors
-from envs.mock.geometry import Box
-from envs.mock.glyphs import CHECK
-from envs.mock.pen import Pen
-from envs.mock.pointer import first_visible
-from envs.mock.widgets import Bin, Button, CheckBox, Chip, Label, ListBox, Slider, TextField, Widget
-from envs.mock.window import Placed, Window
+from dartsim.envs.mock import colors
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.glyphs import CHECK
+from dartsim.envs.mock.pen import Pen
+from dartsim.envs.mock.pointer import first_visible
+from dartsim.envs.mock.widgets import Bin, Button, CheckBox, Chip, Label, ListBox, Slider, TextField, Widget
+from dartsim.envs.mock.window import Placed, Window
 
 
 def draw_widget(pen: Pen, window: Window, placed: Placed, shown: Box, *, focused: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envs.mock.desktop import Desktop
-from envs.mock.window import Menu, Window
+from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.window import Menu, Window
 
 
 def toggle_menu(desktop: Desktop, window: Window, index: int) -> None:

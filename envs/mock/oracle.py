@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dartsim.types import Task
-from envs.actions import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
-from envs.mock.desktop import Desktop, Target
-from envs.mock.env import MockDesktop
-from envs.mock.geometry import Box
-from envs.mock.widgets import ListBox, Slider, TextField
-from envs.mock.window import Placed, Window
+from dartsim.core.types import Task
+from dartsim.envs.actions import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
+from dartsim.envs.mock.desktop import Desktop, Target
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.widgets import ListBox, Slider, TextField
+from dartsim.envs.mock.window import Placed, Window
 
 NOTCHES = 5
 

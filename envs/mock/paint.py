@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.mock.colors import Color
-from envs.mock.font import text_mask
-from envs.mock.pen import Mark
+from dartsim.envs.mock.colors import Color
+from dartsim.envs.mock.font import text_mask
+from dartsim.envs.mock.pen import Mark
 
 Frame = NDArray[np.uint8]
 Area = tuple[int, int, int, int]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from envs.mock.colors import Color
-from envs.mock.geometry import Box
-from envs.mock.layout import Layout
+from dartsim.envs.mock.colors import Color
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.layout import Layout
 
 
 class Mark(NamedTuple):

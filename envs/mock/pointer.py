@@ -6,12 +6,12 @@ boxes when it is released over what it was pressed on; a chip falls into the bin
 
 from __future__ import annotations
 
-from envs.mock.commands import press_button
-from envs.mock.desktop import Desktop, Grip, Target
-from envs.mock.geometry import Box
-from envs.mock.menus import choose_item, toggle_menu
-from envs.mock.widgets import Button, CheckBox, Chip, ListBox, Slider, TextField, Widget
-from envs.mock.window import Window
+from dartsim.envs.mock.commands import press_button
+from dartsim.envs.mock.desktop import Desktop, Grip, Target
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.menus import choose_item, toggle_menu
+from dartsim.envs.mock.widgets import Button, CheckBox, Chip, ListBox, Slider, TextField, Widget
+from dartsim.envs.mock.window import Window
 
 PAGE_NOTCHES = 5
 """Notches of the wheel that scroll a list by what it shows, less one row, and a window's content by a third, so

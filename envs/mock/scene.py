@@ -6,14 +6,14 @@ widget lies outside the box that the accessibility tree tells.
 
 from __future__ import annotations
 
-from envs.mock import colors
-from envs.mock.desktop import Desktop
-from envs.mock.font import POINTER_DARK, POINTER_HEIGHT, POINTER_LIGHT, POINTER_WIDTH
-from envs.mock.geometry import Box
-from envs.mock.glyphs import CROSS
-from envs.mock.looks import draw_widget
-from envs.mock.pen import Mark, Pen
-from envs.mock.window import Window
+from dartsim.envs.mock import colors
+from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.font import POINTER_DARK, POINTER_HEIGHT, POINTER_LIGHT, POINTER_WIDTH
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.glyphs import CROSS
+from dartsim.envs.mock.looks import draw_widget
+from dartsim.envs.mock.pen import Mark, Pen
+from dartsim.envs.mock.window import Window
 
 
 def scene(desktop: Desktop) -> list[Mark]:

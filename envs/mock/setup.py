@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dartsim.errors import TaskFileError
-from dartsim.types import Task
-from envs.mock.desktop import Desktop, Interrupt
-from envs.mock.layout import Layout
+from dartsim.core.errors import TaskFileError
+from dartsim.core.types import Task
+from dartsim.envs.mock.desktop import Desktop, Interrupt
+from dartsim.envs.mock.layout import Layout
 
 
 def set_up(layout: Layout, task: Task) -> Desktop:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from envs.mock.commands import values_of
-from envs.mock.desktop import Desktop
+from dartsim.envs.mock.commands import values_of
+from dartsim.envs.mock.desktop import Desktop
 
 
 @dataclass(frozen=True, slots=True)

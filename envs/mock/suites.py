@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.errors import ConfigError
-from dartsim.types import Task
-from envs.mock.families import clicks, entries, forms, locks
-from envs.mock.families.sketch import MAX_DIFFICULTY, Family
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Task
+from dartsim.envs.mock.families import clicks, entries, forms, locks
+from dartsim.envs.mock.families.sketch import MAX_DIFFICULTY, Family
 
 FAMILIES: dict[str, Family] = {
     family.name: family for part in (clicks, entries, forms, locks) for family in part.FAMILIES

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from envs.mock.desktop import Desktop, Target
-from envs.mock.geometry import Box
-from envs.mock.widgets import Button, CheckBox, Label, ListBox, Slider, TextField, Widget
-from envs.mock.window import Placed, Window
+from dartsim.envs.mock.desktop import Desktop, Target
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.widgets import Button, CheckBox, Label, ListBox, Slider, TextField, Widget
+from dartsim.envs.mock.window import Placed, Window
 
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component" xmlns:val="{_NS}/value">'

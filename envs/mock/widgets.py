@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dartsim.errors import TaskFileError
+from dartsim.core.errors import TaskFileError
 
 MAX_TEXT = 500
 """Characters that a text field holds."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dartsim.errors import TaskFileError
-from envs.mock.geometry import NOWHERE, Box
-from envs.mock.widgets import Space, Widget, make_widget
+from dartsim.core.errors import TaskFileError
+from dartsim.envs.mock.geometry import NOWHERE, Box
+from dartsim.envs.mock.widgets import Space, Widget, make_widget
 
 Row = list[Widget]
 Page = list[Row]

@@ -5,13 +5,13 @@ carries labels by which a later process finds and removes what a killed one left
 package is loaded only when an engine is asked for.
 """
 
-from real.containers.container import Container
-from real.containers.engine import EngineInfo, HostSettings
-from real.containers.fleet import DesktopFleet
-from real.containers.host import DockerHost
-from real.containers.kvm import Kvm, KvmState, kvm_state
-from real.containers.official import official_spec
-from real.containers.spec import ContainerSpec, Limits
+from dartsim.real.containers.container import Container
+from dartsim.real.containers.engine import EngineInfo, HostSettings
+from dartsim.real.containers.fleet import DesktopFleet
+from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.kvm import Kvm, KvmState, kvm_state
+from dartsim.real.containers.official import official_spec
+from dartsim.real.containers.spec import ContainerSpec, Limits
 
 __all__ = [
     "Container",

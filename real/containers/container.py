@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from real.containers.launch import published_ports
-from real.containers.spec import ContainerSpec
+from dartsim.real.containers.launch import published_ports
+from dartsim.real.containers.spec import ContainerSpec
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dartsim.errors import ConfigError
-from real.containers.errors import EngineMissing, missing
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers.errors import EngineMissing, missing
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

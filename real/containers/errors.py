@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dartsim.errors import DartsimError, EnvBroken, EnvStartFailed
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
 
 
 class ContainerStartFailed(EnvStartFailed):

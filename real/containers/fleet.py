@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from dartsim.errors import ConfigError
-from real.containers.container import Container
-from real.containers.errors import EngineMissing, EngineTimedOut
-from real.containers.host import DockerHost
-from real.containers.spec import ContainerSpec
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers.container import Container
+from dartsim.real.containers.errors import EngineMissing, EngineTimedOut
+from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
 

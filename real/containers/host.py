@@ -9,15 +9,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from real.containers.container import Container
-from real.containers.engine import Connect, EngineInfo, HostSettings, Knock, connect, describe, knock
-from real.containers.errors import HostClosed, call_fault, start_fault
-from real.containers.launch import Launch, Started
-from real.containers.leases import EngineClock, LeaseRecord, container_labels
-from real.containers.owner import new_owner, retire
-from real.containers.reaper import count_ours, reap
-from real.containers.removal import remove_container
-from real.containers.spec import ContainerSpec
+from dartsim.real.containers.container import Container
+from dartsim.real.containers.engine import Connect, EngineInfo, HostSettings, Knock, connect, describe, knock
+from dartsim.real.containers.errors import HostClosed, call_fault, start_fault
+from dartsim.real.containers.launch import Launch, Started
+from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
+from dartsim.real.containers.owner import new_owner, retire
+from dartsim.real.containers.reaper import count_ours, reap
+from dartsim.real.containers.removal import remove_container
+from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class DockerHost:
         """Start a container and return it once its ports are known. If cancelled or failed, nothing of it is left.
 
         Raises:
-            ContainerStartFailed: With its cause; see ``real.containers.errors``.
+            ContainerStartFailed: With its cause; see ``dartsim.real.containers.errors``.
         """
         if self._closing:
             raise HostClosed(f"{self.settings.target}: the host was closed; start slot {slot} on another")

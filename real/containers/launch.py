@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from real.containers.engine import HostSettings
-from real.containers.errors import ContainerExited, ContainerStartFailed, PortsUnknown, start_fault
-from real.containers.removal import remove_container
-from real.containers.spec import ContainerSpec, create_arguments
+from dartsim.real.containers.engine import HostSettings
+from dartsim.real.containers.errors import ContainerExited, ContainerStartFailed, PortsUnknown, start_fault
+from dartsim.real.containers.removal import remove_container
+from dartsim.real.containers.spec import ContainerSpec, create_arguments
 
 logger = logging.getLogger(__name__)
 

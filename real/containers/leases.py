@@ -3,7 +3,7 @@
 A label of a container cannot be changed, so a heartbeat cannot be written on it. Three facts together say whether a
 container is still wanted, and any client of the engine sees all three:
 
-1. ``dartsim.owner``: the process that started it (``real.containers.owner``). On the same machine this alone
+1. ``dartsim.owner``: the process that started it (``dartsim.real.containers.owner``). On the same machine this alone
    decides, at once: a living process keeps its containers however long it was stopped, a dead one has lost them.
 2. ``dartsim.lease``: until when it is wanted in any case, in seconds of the engine's own clock.
 3. The owner's *lease record* on the engine: an empty volume with the owner and a newer ``dartsim.lease`` in its labels,
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from real.containers.owner import Life, Owner, life
+from dartsim.real.containers.owner import Life, Owner, life
 
 OWNER = "dartsim.owner"
 RUN = "dartsim.run"

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dartsim.errors import ConfigError
-from real.containers.spec import ContainerSpec, Limits
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers.spec import ContainerSpec, Limits
 
 IMAGE = "happysixd/osworld-docker"
 DISK_TARGET = "/System.qcow2:ro"
@@ -37,7 +37,7 @@ def official_spec(
 
     Args:
         disk: The disk ``Ubuntu.qcow2``, a path on the engine's machine.
-        kvm: Whether to hand /dev/kvm to the machine; ``real.containers.kvm.kvm_state`` decides.
+        kvm: Whether to hand /dev/kvm to the machine; ``dartsim.real.containers.kvm.kvm_state`` decides.
         image: The image's name, if it is kept under another, or pinned to a digest.
         cores: Virtual cores.
         ram_gib: Memory of the machine, GiB.

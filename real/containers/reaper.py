@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
-from real.containers.leases import OWNER, newest_records, wanted
-from real.containers.owner import Owner
-from real.containers.removal import remove_container
+from dartsim.real.containers.leases import OWNER, newest_records, wanted
+from dartsim.real.containers.owner import Owner
+from dartsim.real.containers.removal import remove_container
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

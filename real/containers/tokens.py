@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from real.containers.spec import ContainerSpec
+from dartsim.real.containers.spec import ContainerSpec
 
 VARIABLE = "DESKTOP_TOKEN"
 

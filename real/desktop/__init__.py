@@ -9,10 +9,10 @@
 Inside the container the ``server`` folder is imported under the same name, by another interpreter, without this file.
 """
 
-from real.desktop.images import build, image_name
-from real.desktop.recipe import OFFICE_PACKAGES, PACKAGES, RECORDING_PACKAGES, VIEWER_PACKAGES, Variant
-from real.desktop.skeleton import missing_packages
-from real.desktop.spec import desktop_spec
+from dartsim.real.desktop.images import build, image_name
+from dartsim.real.desktop.recipe import OFFICE_PACKAGES, PACKAGES, RECORDING_PACKAGES, VIEWER_PACKAGES, Variant
+from dartsim.real.desktop.skeleton import missing_packages
+from dartsim.real.desktop.spec import desktop_spec
 
 __all__ = [
     "OFFICE_PACKAGES",

@@ -6,7 +6,7 @@ import io
 import tarfile
 from collections.abc import Iterable, Sequence
 
-from real.desktop.recipe import Entry
+from dartsim.real.desktop.recipe import Entry
 
 
 def to_tar(entries: Iterable[Entry]) -> bytes:

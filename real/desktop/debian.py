@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dartsim.errors import ConfigError
-from real.desktop.recipe import HOME, SUITE, USER_ID
+from dartsim.core.errors import ConfigError
+from dartsim.real.desktop.recipe import HOME, SUITE, USER_ID
 
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dartsim.errors import ConfigError
-from real.containers.engine import HostSettings, connect
-from real.desktop import debian
-from real.desktop.archive import to_tar
-from real.desktop.pythons import python_entries
-from real.desktop.recipe import (
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.desktop import debian
+from dartsim.real.desktop.archive import to_tar
+from dartsim.real.desktop.pythons import python_entries
+from dartsim.real.desktop.recipe import (
     PYTHON_PACKAGES,
     REPOSITORY,
     SUITE,
@@ -27,7 +27,7 @@ from real.desktop.recipe import (
     digest_of,
     own_entries,
 )
-from real.desktop.skeleton import machine_entries
+from dartsim.real.desktop.skeleton import machine_entries
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from dartsim.errors import ConfigError
-from real.desktop.recipe import PYTHON_PACKAGES, Entry
+from dartsim.core.errors import ConfigError
+from dartsim.real.desktop.recipe import PYTHON_PACKAGES, Entry
 
 _SECONDS = 300.0
 

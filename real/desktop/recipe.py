@@ -101,13 +101,14 @@ class Entry:
 def own_entries() -> list[Entry]:
     """Return our part of every image: the server, the start script, the settings, a user and its home."""
     server = sorted((_HERE / "server").glob("*.py"))
-    folders = ["/opt/dartsim/real/desktop/server", "/opt/dartsim/bin", "/opt/dartsim/site"]
+    server_folder = "/opt/dartsim/dartsim/real/desktop/server"
+    folders = [server_folder, "/opt/dartsim/bin", "/opt/dartsim/site"]
     homes = [HOME, f"{HOME}/Desktop", f"{HOME}/.config", f"{HOME}/.config/openbox", f"{HOME}/Documents"]
     office = f"{HOME}/.config/libreoffice/4/user"
     homes += [f"{HOME}/.config/libreoffice", f"{HOME}/.config/libreoffice/4", office]
     return [
         *(Entry(folder) for folder in folders),
-        *(Entry(f"/opt/dartsim/real/desktop/server/{path.name}", path.read_bytes(), mode=0o644) for path in server),
+        *(Entry(f"{server_folder}/{path.name}", path.read_bytes(), mode=0o644) for path in server),
         Entry("/opt/dartsim/start", _read("start")),
         Entry("/opt/dartsim/panel.py", _read("panel.py"), mode=0o644),
         Entry("/opt/dartsim/bin/panel", _read("panel")),

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from dartsim.errors import ConfigError
-from real.desktop.recipe import HOME, OFFICE_PACKAGES, PACKAGES, USER_ID, VIEWER_PACKAGES, Entry
+from dartsim.core.errors import ConfigError
+from dartsim.real.desktop.recipe import HOME, OFFICE_PACKAGES, PACKAGES, USER_ID, VIEWER_PACKAGES, Entry
 
 _COPIED = (
     "/etc/X11",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from real.containers.spec import ContainerSpec, Limits
-from real.desktop.images import image_name
-from real.desktop.recipe import SERVER_PORT, VIEWER_PORT, Variant
+from dartsim.real.containers.spec import ContainerSpec, Limits
+from dartsim.real.desktop.images import image_name
+from dartsim.real.desktop.recipe import SERVER_PORT, VIEWER_PORT, Variant
 
 MIN_SIDE = 64
 """Smallest width and height that Xvfb and the window manager are started with, pixels."""

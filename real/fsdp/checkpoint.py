@@ -22,9 +22,9 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_parts
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from real.fsdp.descriptions import Reader
-from real.fsdp.peers import Ranks
-from real.gradient_steps import GradientSteps
+from dartsim.real.fsdp.descriptions import Reader
+from dartsim.real.fsdp.peers import Ranks
+from dartsim.real.gradient_steps import GradientSteps
 
 ABOUT, PARTS = "learner.json", "parts"
 

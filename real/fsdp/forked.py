@@ -1,4 +1,4 @@
-"""torchrun whose ranks are forks: ``python -m real.fsdp.forked OPTIONS FOLDER``, with the options of torchrun.
+"""torchrun whose ranks are forks: ``python -m dartsim.real.fsdp.forked OPTIONS FOLDER``, with the options of torchrun.
 
 torch and transformers are imported once on a machine, before there are ranks, not once by each (4 s of a core), and the
 ranks share that memory. Not for GPUs: a fork of a process that has asked CUDA anything cannot use it.
@@ -10,7 +10,7 @@ import sys
 
 from torch.distributed.run import parse_args, run
 
-from real.fsdp import rank
+from dartsim.real.fsdp import rank
 
 
 def main(arguments: list[str]) -> None:

@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from dartsim.errors import LearnerFault
-from real.fsdp.spread import FsdpSettings
-from real.parent import end_with
-from real.scratch import scratch
+import dartsim
+from dartsim.core.errors import LearnerFault
+from dartsim.real.fsdp.spread import FsdpSettings
+from dartsim.real.parent import end_with
+from dartsim.real.scratch import scratch
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(dartsim.__file__).resolve().parents[1]
 _LOOK_SECONDS = 0.2
 _STOP_SECONDS = 10.0
 _TAIL_LINES = 12
@@ -223,7 +224,7 @@ class RankGroup:
 def rank_command(settings: FsdpSettings, folder: str, node: int = 0) -> list[str]:
     """Return the command line that starts the ranks of a machine; those of all machines wait for one another."""
     forks = settings.device == "cpu"
-    command = [sys.executable, "-m", "real.fsdp.forked" if forks else "torch.distributed.run"]
+    command = [sys.executable, "-m", "dartsim.real.fsdp.forked" if forks else "torch.distributed.run"]
     if settings.nodes == 1:
         command += ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
     else:
@@ -232,7 +233,7 @@ def rank_command(settings: FsdpSettings, folder: str, node: int = 0) -> list[str
         command += [f"--nnodes={settings.nodes}", f"--node-rank={node}"]
         command += [f"--master-addr={host}", f"--master-port={port}", f"--rdzv-conf=timeout={settings.start_seconds:g}"]
     command += [f"--nproc-per-node={settings.ranks_a_node}", "--max-restarts=0"]
-    return [*command, folder] if forks else [*command, "-m", "real.fsdp.rank", folder]
+    return [*command, folder] if forks else [*command, "-m", "dartsim.real.fsdp.rank", folder]
 
 
 def node_command(settings: FsdpSettings, folder: str, node: int) -> list[str]:

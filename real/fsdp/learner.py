@@ -1,4 +1,4 @@
-"""``FsdpLearner``: the driver of a learner of several processes; implements ``dartsim.ports.Learner``.
+"""``FsdpLearner``: the driver of a learner of several processes; implements ``dartsim.core.ports.Learner``.
 
     Batch --read here--> turns.safetensors --ranks: GradientSteps--> checkpoint and folder of weights --> Weights
 
@@ -24,15 +24,15 @@ from typing import Any
 
 from torch import Tensor
 
-from dartsim.errors import LearnerFault
-from dartsim.types import Batch, UpdateResult, Version, Weights
-from real.fsdp.group import RankGroup
-from real.fsdp.settings import Setup
-from real.fsdp.spread import FsdpSettings
-from real.fsdp.wire import read_tensor, write_turns
-from real.learner_config import LearnerConfig
-from real.mismatch import report
-from real.turn_data import Selector, Speaker, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.core.errors import LearnerFault
+from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.real.fsdp.group import RankGroup
+from dartsim.real.fsdp.settings import Setup
+from dartsim.real.fsdp.spread import FsdpSettings
+from dartsim.real.fsdp.wire import read_tensor, write_turns
+from dartsim.real.learner_config import LearnerConfig
+from dartsim.real.mismatch import report
+from dartsim.real.turn_data import Selector, Speaker, TurnData, chosen, lacks_entropies, read_turns
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class FsdpLearner:
 
     Args:
         speaker: Writes the prompts: a ``Vlm`` or a ``Language`` of the model.
-        model: Folder of the model's first weights, as ``real.vlm.export`` or transformers writes it.
+        model: Folder of the model's first weights, as ``dartsim.real.vlm.export`` or transformers writes it.
         folder: Where to keep batches, checkpoints and weights; made if it is not there.
         config: How weights are updated; ``checkpointing`` and ``lora`` as in ``TorchLearner``.
         settings: How it is spread over processes.

@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dartsim.real.mismatch import Mismatch
 from dartsim.trainer.health import Health
-from real.mismatch import Mismatch
 
 
 class Ranks:
-    """The processes of the default group, as ``real.gradient_steps.Peers``.
+    """The processes of the default group, as ``dartsim.real.gradient_steps.Peers``.
 
     Sums of one process are what it has, to the last bit.
 

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from real.parent import end_with
+from dartsim.real.parent import end_with
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     end_with(os.getppid(), signal.SIGKILL)
@@ -30,16 +30,16 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from dartsim.errors import LearnerFault
-from real.fsdp import checkpoint
-from real.fsdp.peers import Ranks
-from real.fsdp.settings import Setup
-from real.fsdp.sharding import gathered, shard
-from real.fsdp.wire import read_turns_from, write_tensor
-from real.gradient_steps import GradientSteps
-from real.vlm.export import export_weights
-from real.vlm.lora import add_lora
-from real.vlm.model import build, one_thread
+from dartsim.core.errors import LearnerFault
+from dartsim.real.fsdp import checkpoint
+from dartsim.real.fsdp.peers import Ranks
+from dartsim.real.fsdp.settings import Setup
+from dartsim.real.fsdp.sharding import gathered, shard
+from dartsim.real.fsdp.wire import read_turns_from, write_tensor
+from dartsim.real.gradient_steps import GradientSteps
+from dartsim.real.vlm.export import export_weights
+from dartsim.real.vlm.lora import add_lora
+from dartsim.real.vlm.model import build, one_thread
 
 _FOREVER = timedelta(days=365)
 """Ranks wait for batches as long as it takes; it is the driver that gives up on them."""

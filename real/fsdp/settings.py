@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from real.fsdp.spread import FsdpSettings
-from real.learner_config import LearnerConfig
-from real.vlm.config import VlmConfig
+from dartsim.real.fsdp.spread import FsdpSettings
+from dartsim.real.learner_config import LearnerConfig
+from dartsim.real.vlm.config import VlmConfig
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from real.fsdp.spread import FsdpSettings
-from real.gradient_steps import Scorer
-from real.vlm.model import Vlm
-from real.vlm.packing import Packed, score
-from real.vlm.trunk import Grid, Seen, Trunk
+from dartsim.real.fsdp.spread import FsdpSettings
+from dartsim.real.gradient_steps import Scorer
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.packing import Packed, score
+from dartsim.real.vlm.trunk import Grid, Seen, Trunk
 
 
 class ShardedTrunk(Trunk):

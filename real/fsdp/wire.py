@@ -20,10 +20,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from real.turn_data import TurnData
-from real.vlm.images import Picture
-from real.vlm.packing import Example
-from real.vlm.prompts import Prompt
+from dartsim.real.turn_data import TurnData
+from dartsim.real.vlm.images import Picture
+from dartsim.real.vlm.packing import Example
+from dartsim.real.vlm.prompts import Prompt
 
 ABOUT, TENSORS = "turns.json", "turns.safetensors"
 

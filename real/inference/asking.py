@@ -17,16 +17,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from dartsim.types import Request
-from real.inference.entropy import lower_bounds
-from real.inference.errors import EngineBadReply
-from real.inference.plugin import GRAMMAR_KEY
-from real.vlm.config import Decoding
-from real.vlm.grammar import END, REFUSED, Grammar
-from real.vlm.images import ImageRules, Picture
-from real.vlm.prompts import Prompt, PromptBuilder
-from real.vlm.sampling import reply_keys
-from real.vlm.vocabulary import Vocabulary
+from dartsim.core.types import Request
+from dartsim.real.inference.entropy import lower_bounds
+from dartsim.real.inference.errors import EngineBadReply
+from dartsim.real.inference.plugin import GRAMMAR_KEY
+from dartsim.real.vlm.config import Decoding
+from dartsim.real.vlm.grammar import END, REFUSED, Grammar
+from dartsim.real.vlm.images import ImageRules, Picture
+from dartsim.real.vlm.prompts import Prompt, PromptBuilder
+from dartsim.real.vlm.sampling import reply_keys
+from dartsim.real.vlm.vocabulary import Vocabulary
 
 _REFUSE = -100.0
 """Logit bias of a token that must not come: a chance of 1e-43 against the likeliest one's is none in float32."""

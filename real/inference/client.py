@@ -16,8 +16,8 @@ from typing import Any, Literal, Self
 import aiohttp
 import httpx
 
-from real.inference.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
-from real.inference.metrics import EngineLoad, parse_metrics
+from dartsim.real.inference.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
+from dartsim.real.inference.metrics import EngineLoad, parse_metrics
 
 PauseMode = Literal["abort", "wait", "keep"]
 

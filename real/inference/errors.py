@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dartsim.errors import WorkerFault, WorkerRestarted
+from dartsim.core.errors import WorkerFault, WorkerRestarted
 
 
 class EngineFault(WorkerFault):

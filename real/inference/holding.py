@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from dartsim.types import Version, Weights
-from real.inference.client import EngineClient, PauseMode
-from real.inference.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
-from real.inference.launcher import Engine
-from real.inference.ledger import FolderFacts, Ledger
-from real.inference.settings import WorkerSettings
-from real.inference.weights import FolderReload, Spool, Transfer
+from dartsim.core.types import Version, Weights
+from dartsim.real.inference.client import EngineClient, PauseMode
+from dartsim.real.inference.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
+from dartsim.real.inference.launcher import Engine
+from dartsim.real.inference.ledger import FolderFacts, Ledger
+from dartsim.real.inference.settings import WorkerSettings
+from dartsim.real.inference.weights import FolderReload, Spool, Transfer
 
 
 class Holding:

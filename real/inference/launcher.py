@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from dartsim.config.secrets import hidden
-from real.inference.client import EngineClient
-from real.inference.errors import EngineStartFailed
-from real.inference.options import EngineOptions
-from real.inference.site import write_site
-from real.parent import end_with
+from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.errors import EngineStartFailed
+from dartsim.real.inference.options import EngineOptions
+from dartsim.real.inference.site import write_site
+from dartsim.real.parent import end_with
 
 logger = logging.getLogger(__name__)
 

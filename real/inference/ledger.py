@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dartsim.types import Version
-from real.inference.errors import WeightsTorn, WeightsUnconfirmed
-from real.inference.files import FileNow, file_now
+from dartsim.core.types import Version
+from dartsim.real.inference.errors import WeightsTorn, WeightsUnconfirmed
+from dartsim.real.inference.files import FileNow, file_now
 
 _HASHED_BYTES = 64 * 2**20
 """Tensors up to this size are hashed: norms and biases of every layer at any scale, all of a small model."""

@@ -19,11 +19,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from dartsim.errors import WorkerFault, cause_of
-from dartsim.ports import SyncMode
-from dartsim.types import Version, Weights
-from real.inference.client import PauseMode
-from real.inference.errors import (
+from dartsim.core.errors import WorkerFault, cause_of
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Version, Weights
+from dartsim.real.inference.client import PauseMode
+from dartsim.real.inference.errors import (
     EngineDied,
     EngineFault,
     EngineHung,
@@ -36,8 +36,8 @@ from real.inference.errors import (
     WeightsTorn,
     WeightsUnconfirmed,
 )
-from real.inference.holding import Holding
-from real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.holding import Holding
+from dartsim.real.inference.settings import State, WorkerSettings
 
 logger = logging.getLogger(__name__)
 

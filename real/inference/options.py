@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from dartsim.errors import ConfigError
-from real.loopback import is_loopback
+from dartsim.core.errors import ConfigError
+from dartsim.real.loopback import is_loopback
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution goes by another name, and the command cannot find itself."""

@@ -8,10 +8,10 @@ import itertools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from dartsim.errors import WorkerFault
-from real.inference.client import EngineClient
-from real.inference.errors import EngineAborted, EngineBadReply, EngineLost, EnginePaused, EngineRefused
-from real.inference.settings import WorkerSettings
+from dartsim.core.errors import WorkerFault
+from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.errors import EngineAborted, EngineBadReply, EngineLost, EnginePaused, EngineRefused
+from dartsim.real.inference.settings import WorkerSettings
 
 _UNAVAILABLE = 503
 _SENDERS = itertools.count()

@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from real.inference import plugin
+from dartsim.real.inference import plugin
 
 MODULE = "dartsim_vllm_plugin"
 """Name of the plugin's copy. It must not be ours: the engine's environment may hold another version of this package."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from real.inference.worker import VllmWorker
+from dartsim.real.inference.worker import VllmWorker
 
 Begin = Callable[[VllmWorker], Awaitable[None]]
 """Starts a worker, and does what else it needs before it serves."""

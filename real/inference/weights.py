@@ -13,12 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from dartsim.errors import ConfigError, WorkerFault
-from dartsim.types import Version, Weights
-from real.inference.client import EngineClient
-from real.inference.errors import EngineBadReply, WeightsRefused, WeightsTorn
-from real.inference.files import FileNow, file_now
-from real.inference.plugin import BACKEND, digest
+from dartsim.core.errors import ConfigError, WorkerFault
+from dartsim.core.types import Version, Weights
+from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.errors import EngineBadReply, WeightsRefused, WeightsTorn
+from dartsim.real.inference.files import FileNow, file_now
+from dartsim.real.inference.plugin import BACKEND, digest
 
 
 class Transfer(Protocol):
@@ -269,7 +269,7 @@ class Spool:
             await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
 
     def _write(self, version: Version, source: Mapping[str, Any]) -> None:
-        from real.vlm.export import export_weights
+        from dartsim.real.vlm.export import export_weights
 
         self._written[version] = export_weights(source, self._folder / f"version-{version:06d}", like=self._like)
 

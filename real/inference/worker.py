@@ -18,24 +18,24 @@ from typing import Self
 
 import numpy as np
 
-from dartsim.errors import WorkerFault, cause_of
-from dartsim.ports import SyncMode
-from dartsim.types import Attempt, Observation, Reply, Request, Task, Version, Weights
-from real.inference.asking import Answered, Asked, Asker
-from real.inference.client import EngineClient
-from real.inference.errors import EngineHung, EngineRestarted, EngineUnloaded
-from real.inference.holding import Holding
-from real.inference.launcher import Engine
-from real.inference.ledger import Ledger
-from real.inference.life import EngineLife
-from real.inference.metrics import EngineLoad
-from real.inference.sending import Sender
-from real.inference.settings import State, WorkerSettings
-from real.inference.weights import Spool, Transfer
+from dartsim.core.errors import WorkerFault, cause_of
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Version, Weights
+from dartsim.real.inference.asking import Answered, Asked, Asker
+from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.errors import EngineHung, EngineRestarted, EngineUnloaded
+from dartsim.real.inference.holding import Holding
+from dartsim.real.inference.launcher import Engine
+from dartsim.real.inference.ledger import Ledger
+from dartsim.real.inference.life import EngineLife
+from dartsim.real.inference.metrics import EngineLoad
+from dartsim.real.inference.sending import Sender
+from dartsim.real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.weights import Spool, Transfer
 
 
 class VllmWorker:
-    """One engine; implements ``dartsim.ports.PolicyWorker``. Use it as ``async with``.
+    """One engine; implements ``dartsim.core.ports.PolicyWorker``. Use it as ``async with``.
 
     Every reply carries the log-probabilities of the distribution it was sampled from (``processed_logprobs``: after
     temperature and grammar) and the versions of its tokens, as the engine itself counted them. ``Reply.entropies``

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dartsim.types import Task
-from real.osworld.client import VmClient
-from real.osworld.desktop import OnCall, OsworldDesktop, Scores
-from real.osworld.fetch import Downloads
-from real.osworld.folder import Desk, TaskFolder
-from real.osworld.scorer import Scorer
-from real.osworld.settings import DesktopSettings
-from real.osworld.steps import run_steps
-from real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts
-from real.scratch import scratch
+from dartsim.core.types import Task
+from dartsim.real.osworld.client import VmClient
+from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.folder import Desk, TaskFolder
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.steps import run_steps
+from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts
+from dartsim.real.scratch import scratch
 
 if TYPE_CHECKING:
     import httpx

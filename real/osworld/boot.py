@@ -9,19 +9,19 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from real.osworld.attach import connect
-from real.osworld.desktop import OnCall, OsworldDesktop, Scores
-from real.osworld.fetch import Downloads
-from real.osworld.folder import Desk
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
+from dartsim.real.osworld.attach import connect
+from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.folder import Desk
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
 
 if TYPE_CHECKING:
-    from real.containers.container import Container
-    from real.containers.engine import HostSettings
-    from real.containers.fleet import DesktopFleet
-    from real.containers.host import DockerHost
-    from real.containers.spec import ContainerSpec
+    from dartsim.real.containers.container import Container
+    from dartsim.real.containers.engine import HostSettings
+    from dartsim.real.containers.fleet import DesktopFleet
+    from dartsim.real.containers.host import DockerHost
+    from dartsim.real.containers.spec import ContainerSpec
 
 
 LOOK_SECONDS = 2.0
@@ -142,7 +142,7 @@ async def _boot(desktop: OsworldDesktop, container: Container) -> None:
 
 
 async def _still_runs(container: Container) -> None:
-    from real.containers.errors import ContainerExited, ContainerFault, ContainerGone
+    from dartsim.real.containers.errors import ContainerExited, ContainerFault, ContainerGone
 
     try:
         state = await container.state()
@@ -186,7 +186,7 @@ class Starter:
 
     async def __call__(self, settings: DesktopSettings) -> OsworldDesktop:
         """Start a desktop that is shown by these settings, and return it ready."""
-        from real.containers.host import DockerHost
+        from dartsim.real.containers.host import DockerHost
 
         if self._host is None:
             self._host = DockerHost(self._engine, run="gymnasium")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 
-from real.osworld.errors import VmBadReply
+from dartsim.real.osworld.errors import VmBadReply
 
 MAX_BYTES = 512 * 2**20
 """Of one reply: a file, a screenshot, a tree."""

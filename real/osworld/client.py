@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from real.osworld import replies
-from real.osworld.errors import BadScreenshot, VmBadReply
-from real.osworld.frames import Frame
-from real.osworld.png import decode_png
-from real.osworld.replies import Executed
-from real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
+from dartsim.real.osworld import replies
+from dartsim.real.osworld.errors import BadScreenshot, VmBadReply
+from dartsim.real.osworld.frames import Frame
+from dartsim.real.osworld.png import decode_png
+from dartsim.real.osworld.replies import Executed
+from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
 
 if TYPE_CHECKING:
     import httpx

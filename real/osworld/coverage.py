@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from dartsim.errors import ConfigError, TaskFileError
-from dartsim.types import Task
-from envs.base import is_infeasible
-from real.osworld import known
-from real.osworld.evaluator import Facts
-from real.osworld.getters import NATIVE as GETTERS
-from real.osworld.getters import check_getter
-from real.osworld.metrics import KNOWN as KNOWN_METRICS
-from real.osworld.metrics import NATIVE as METRICS
-from real.osworld.scorer import HOW
-from real.osworld.steps import check_steps
+from dartsim.core.errors import ConfigError, TaskFileError
+from dartsim.core.types import Task
+from dartsim.envs.base import is_infeasible
+from dartsim.real.osworld import known
+from dartsim.real.osworld.evaluator import Facts
+from dartsim.real.osworld.getters import NATIVE as GETTERS
+from dartsim.real.osworld.getters import check_getter
+from dartsim.real.osworld.metrics import KNOWN as KNOWN_METRICS
+from dartsim.real.osworld.metrics import NATIVE as METRICS
+from dartsim.real.osworld.scorer import HOW
+from dartsim.real.osworld.steps import check_steps
 
 
 class By(StrEnum):

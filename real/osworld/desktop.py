@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
-from dartsim.types import Observation, StepResult, Task
-from real.osworld.episode import Episode
-from real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
-from real.osworld.frames import Frame, is_black, resized, same
-from real.osworld.hands import command
-from real.osworld.memory import check_memory
-from real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
-from real.osworld.recycle import recycle_server
-from real.osworld.settings import DesktopSettings
+from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.real.osworld.episode import Episode
+from dartsim.real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
+from dartsim.real.osworld.frames import Frame, is_black, resized, same
+from dartsim.real.osworld.hands import command
+from dartsim.real.osworld.memory import check_memory
+from dartsim.real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
+from dartsim.real.osworld.recycle import recycle_server
+from dartsim.real.osworld.settings import DesktopSettings
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
+    from dartsim.real.osworld.client import VmClient
 
 logger = logging.getLogger(__name__)
 

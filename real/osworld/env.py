@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from dartsim.errors import EnvBroken, EnvFault
-from dartsim.types import Observation, Task
-from envs.actions import make_grammar
-from envs.base import GuiEnv
-from real.osworld.attach import connect
-from real.osworld.boot import Starter
-from real.osworld.desktop import OsworldDesktop, Scores
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import OSWORLD_SERVER, OWN_SERVER, ServerTraits, Timeouts
+from dartsim.core.errors import EnvBroken, EnvFault
+from dartsim.core.types import Observation, Task
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.base import GuiEnv
+from dartsim.real.osworld.attach import connect
+from dartsim.real.osworld.boot import Starter
+from dartsim.real.osworld.desktop import OsworldDesktop, Scores
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER, ServerTraits, Timeouts
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-    from real.containers.engine import HostSettings
-    from real.containers.spec import ContainerSpec
+    from dartsim.real.containers.engine import HostSettings
+    from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class OSWorldEnv(GuiEnv):
             on a fresh one, if the desktop can revert itself.
         width: Of the picture that the policy sees, pixels; by default the screen's.
         height: Of the picture that the policy sees, pixels; by default the screen's.
-        grammar: Name of an action grammar, see ``envs.actions``.
+        grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options.
         auto_done: Whether the first click ends the episode; by default as the task says.
         accessibility: Observe the accessibility tree too.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dartsim.types import Task
-from envs.actions import Action, Click, make_grammar
-from envs.base import DONE, FAIL, WAIT
-from envs.reading import ending, read
-from real.osworld.hands import placing, snippets
-from real.osworld.settings import DesktopSettings
+from dartsim.core.types import Task
+from dartsim.envs.actions import Action, Click, make_grammar
+from dartsim.envs.base import DONE, FAIL, WAIT
+from dartsim.envs.reading import ending, read
+from dartsim.real.osworld.hands import placing, snippets
+from dartsim.real.osworld.settings import DesktopSettings
 
 
 class Episode:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dartsim.errors import EnvBroken, EnvStartFailed
+from dartsim.core.errors import EnvBroken, EnvStartFailed
 
 
 class NotReady(EnvStartFailed):

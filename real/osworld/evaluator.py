@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from real.osworld.evaluator_main import WORK
-from real.osworld.evaluator_venv import python_of
-from real.osworld.failures import Unscored
-from real.osworld.folder import TaskFolder
-from real.scratch import scratch
+from dartsim.real.osworld.evaluator_main import WORK
+from dartsim.real.osworld.evaluator_venv import python_of
+from dartsim.real.osworld.failures import Unscored
+from dartsim.real.osworld.folder import TaskFolder
+from dartsim.real.scratch import scratch
 
 MAIN = Path(__file__).with_name("evaluator_main.py")
 START_SECONDS = 120.0

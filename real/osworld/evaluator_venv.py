@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 PACKAGE = "desktop-env==1.0.2"
 """Its wheel also holds agents and providers, which nothing here imports."""

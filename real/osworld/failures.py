@@ -5,7 +5,7 @@ Each failure says its ``cause`` in one word, by which faults are counted.
 
 from __future__ import annotations
 
-from dartsim.errors import DartsimError, EnvBroken, ScoreUnavailable
+from dartsim.core.errors import DartsimError, EnvBroken, ScoreUnavailable
 
 
 class FetchFailed(DartsimError):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
-from real.osworld.failures import FetchFailed
+from dartsim.real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
+from dartsim.real.osworld.failures import FetchFailed
 
 if TYPE_CHECKING:
     import httpx

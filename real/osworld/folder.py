@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from dartsim.errors import TaskFileError
-from real.osworld.fetch import Downloads
+from dartsim.core.errors import TaskFileError
+from dartsim.real.osworld.fetch import Downloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

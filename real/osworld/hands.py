@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from envs.actions import (
+from dartsim.envs.actions import (
     Action,
     Click,
     Done,

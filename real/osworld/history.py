@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from real.osworld.failures import SetupFailed
+from dartsim.real.osworld.failures import SetupFailed
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
-    from real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.folder import TaskFolder
 
 EMPTY_URL = (
     "https://huggingface.co/datasets/xlangai/ubuntu_osworld_file_cache/resolve/main/chrome/"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from real.osworld.errors import OutOfMemory
+from dartsim.real.osworld.errors import OutOfMemory
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
+    from dartsim.real.osworld.client import VmClient
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Where a container sees the counts of its own control group, versions 2 and 1."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from real.osworld.errors import BadScreenshot
+from dartsim.real.osworld.errors import BadScreenshot
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PIXELS = 64 * 1024 * 1024

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from real.containers.fleet import DesktopFleet
-from real.containers.spec import ContainerSpec
-from real.osworld.boot import start_desktop
-from real.osworld.desktop import OsworldDesktop
-from real.osworld.fetch import Downloads
-from real.osworld.scorer import Scorer
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import ServerTraits, Timeouts
+from dartsim.real.containers.fleet import DesktopFleet
+from dartsim.real.containers.spec import ContainerSpec
+from dartsim.real.osworld.boot import start_desktop
+from dartsim.real.osworld.desktop import OsworldDesktop
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import ServerTraits, Timeouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Usage:
 
 
 class DesktopProvider:
-    """Starts desktops; implements ``dartsim.ports.EnvProvider``.
+    """Starts desktops; implements ``dartsim.core.ports.EnvProvider``.
 
     Args:
         fleet: Where containers run; open.

@@ -12,12 +12,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dartsim.errors import EnvBroken
-from real.osworld.errors import BlackScreen, NotReady, VmHung
-from real.osworld.frames import Frame, is_black, same
+from dartsim.core.errors import EnvBroken
+from dartsim.real.osworld.errors import BlackScreen, NotReady, VmHung
+from dartsim.real.osworld.frames import Frame, is_black, same
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
+    from dartsim.real.osworld.client import VmClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

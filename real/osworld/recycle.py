@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dartsim.errors import EnvBroken
-from real.osworld.errors import VmBadReply, VmHung
+from dartsim.core.errors import EnvBroken
+from dartsim.real.osworld.errors import VmBadReply, VmHung
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
+    from dartsim.real.osworld.client import VmClient
 
 # The parent of a command that the server runs is the server.
 _WHO = ["bash", "-c", "echo $PPID"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from real.osworld.errors import VmBadReply, VmMissing
-from real.osworld.png import check_png
+from dartsim.real.osworld.errors import VmBadReply, VmMissing
+from dartsim.real.osworld.png import check_png
 
 if TYPE_CHECKING:
     import httpx

@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import ParseError
 
-from dartsim.types import Task
-from envs.base import FAIL, is_infeasible
-from real.osworld.errors import VmBadReply, VmLost
-from real.osworld.evaluator import EvaluatorProcess, Facts, ResultFileMissing
-from real.osworld.failures import FetchFailed, Unscored
-from real.osworld.getters import NATIVE as GETTERS
-from real.osworld.known import OURS_FIRST
-from real.osworld.metrics import NATIVE as METRICS
-from real.osworld.metrics.sheets import TooLarge
-from real.osworld.steps import run_steps
+from dartsim.core.types import Task
+from dartsim.envs.base import FAIL, is_infeasible
+from dartsim.real.osworld.errors import VmBadReply, VmLost
+from dartsim.real.osworld.evaluator import EvaluatorProcess, Facts, ResultFileMissing
+from dartsim.real.osworld.failures import FetchFailed, Unscored
+from dartsim.real.osworld.getters import NATIVE as GETTERS
+from dartsim.real.osworld.known import OURS_FIRST
+from dartsim.real.osworld.metrics import NATIVE as METRICS
+from dartsim.real.osworld.metrics.sheets import TooLarge
+from dartsim.real.osworld.steps import run_steps
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
-    from real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.folder import TaskFolder
 
 SCORE_SECONDS = 900.0
 """Longest time of one scoring, postconfig included."""

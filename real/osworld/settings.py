@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.ready import Readiness, Settling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class DesktopSettings:
     """How a desktop is shown to a policy, and how long it is waited for.
 
     Attributes:
-        grammar: Name of an action grammar, see ``envs.actions``.
+        grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options.
         screen: Width and height of the desktop's screen, pixels.
         shown: Width and height of the picture the policy gets and speaks of; by default the screen's.

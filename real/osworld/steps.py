@@ -14,18 +14,18 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dartsim.errors import EnvBroken, TaskFileError
-from real.osworld.errors import VmBadReply, VmLost
-from real.osworld.failures import FetchFailed, SetupFailed
-from real.osworld.fetch import check_url
-from real.osworld.folder import TaskFolder, check_name
-from real.osworld.history import add_visits
-from real.osworld.known import REFUSED_STEPS
-from real.osworld.tabs import Tabs
+from dartsim.core.errors import EnvBroken, TaskFileError
+from dartsim.real.osworld.errors import VmBadReply, VmLost
+from dartsim.real.osworld.failures import FetchFailed, SetupFailed
+from dartsim.real.osworld.fetch import check_url
+from dartsim.real.osworld.folder import TaskFolder, check_name
+from dartsim.real.osworld.history import add_visits
+from dartsim.real.osworld.known import REFUSED_STEPS
+from dartsim.real.osworld.tabs import Tabs
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
-    from real.osworld.replies import Executed
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.replies import Executed
 
 logger = logging.getLogger(__name__)
 

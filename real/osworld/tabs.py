@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from real.osworld.failures import SetupFailed
+from dartsim.real.osworld.failures import SetupFailed
 
 if TYPE_CHECKING:
     import httpx

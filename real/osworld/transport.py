@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from real.osworld.bounded import Bounded
-from real.osworld.errors import ActionUncertain, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
+from dartsim.real.osworld.bounded import Bounded
+from dartsim.real.osworld.errors import ActionUncertain, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
 
 T = TypeVar("T")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.errors import ConfigError, DartsimError, EnvStartFailed
-from dartsim.ports import AsyncEnv, EnvProvider
-from dartsim.types import Observation, StepResult, Task
-from real.ray_cluster.errors import HostLost, HostLostAtStart, PartGone, PartLost
-from real.ray_cluster.parts import Part
+from dartsim.core.errors import ConfigError, DartsimError, EnvStartFailed
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.real.ray_cluster.errors import HostLost, HostLostAtStart, PartGone, PartLost
+from dartsim.real.ray_cluster.parts import Part
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class _Host:
 
 
 class RayDesktop:
-    """One desktop on some node; implements ``dartsim.ports.AsyncEnv``."""
+    """One desktop on some node; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(self, owner: RayProvider, host: _Host, number: int) -> None:
         self._owner = owner
@@ -171,7 +171,7 @@ class RayDesktop:
 
 
 class RayProvider:
-    """Starts desktops on the nodes of a cluster; implements ``dartsim.ports.EnvProvider``. Use it as ``async with``.
+    """Starts desktops on the nodes of a cluster; implements ``core.ports.EnvProvider``. Use it as ``async with``.
 
     A desktop goes to the host with the fewest. A host that ended is passed by until Ray has started it again.
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from dartsim.errors import DartsimError
-from real.inference.errors import EngineStartFailed
-from real.inference.launcher import LocalEngine
-from real.inference.options import EngineOptions
-from real.ray_cluster.errors import PartGone, PartLost
-from real.ray_cluster.parts import Part, node_address
+from dartsim.core.errors import DartsimError
+from dartsim.real.inference.errors import EngineStartFailed
+from dartsim.real.inference.launcher import LocalEngine
+from dartsim.real.inference.options import EngineOptions
+from dartsim.real.ray_cluster.errors import PartGone, PartLost
+from dartsim.real.ray_cluster.parts import Part, node_address
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def _address(listen: Listen) -> str:
 
 
 class RayEngine:
-    """A server on some node; implements ``real.inference.launcher.Engine``.
+    """A server on some node; implements ``dartsim.real.inference.launcher.Engine``.
 
     Args:
         part: An actor of ``EngineHost``.

@@ -18,7 +18,7 @@ from __future__ import annotations
 import pickle
 from typing import ClassVar
 
-from dartsim.errors import (
+from dartsim.core.errors import (
     ConfigError,
     DartsimError,
     EnvBroken,

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dartsim.errors import ConfigError, LearnerFault
-from dartsim.types import Batch, UpdateResult, Version, Weights
-from real.ray_cluster.errors import LearnerLost, PartLost
-from real.ray_cluster.parts import Part
+from dartsim.core.errors import ConfigError, LearnerFault
+from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.real.ray_cluster.errors import LearnerLost, PartLost
+from dartsim.real.ray_cluster.parts import Part
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ def _number(path: Path) -> int:
 
 
 class RayLearner:
-    """A learner on some node; implements ``dartsim.ports.Learner``, and what promotion and checkpoints want of one.
+    """A learner on some node; implements ``core.ports.Learner``, and what promotion and checkpoints want of one.
 
     Attributes:
         updates: Finished updates, as far as the control plane was told.

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from dartsim.errors import ConfigError, DartsimError
-from real.ray_cluster.errors import PartGone, PartLost, portable
+from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.real.ray_cluster.errors import PartGone, PartLost, portable
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dartsim.errors import ConfigError
-from real.ray_cluster.parts import node_address
-from real.scratch import scratch
+from dartsim.core.errors import ConfigError
+from dartsim.real.ray_cluster.parts import node_address
+from dartsim.real.scratch import scratch
 
 logger = logging.getLogger(__name__)
 

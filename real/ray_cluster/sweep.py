@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from real.ray_cluster.session import connected
+from dartsim.real.ray_cluster.session import connected
 
 T = TypeVar("T")
 R = TypeVar("R")

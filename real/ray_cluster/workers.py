@@ -1,4 +1,4 @@
-"""A model in threads of an actor: ``real.local.LocalWorker`` on some node of a cluster.
+"""A model in threads of an actor: ``dartsim.real.local.LocalWorker`` on some node of a cluster.
 
 An actor that was started again holds no weights and refuses requests until it was given those that its worker served
 last. So nothing is ever answered by weights that the control plane takes for others.
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.errors import WorkerFault
-from dartsim.ports import SyncMode
-from dartsim.types import Observation, Reply, Request, Turn, Version, Weights
-from real.local import LocalWorker, Policy
-from real.ray_cluster.errors import EngineHostLost, PartGone, PartLost
-from real.ray_cluster.parts import Part
+from dartsim.core.errors import WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Observation, Reply, Request, Turn, Version, Weights
+from dartsim.real.local import LocalWorker, Policy
+from dartsim.real.ray_cluster.errors import EngineHostLost, PartGone, PartLost
+from dartsim.real.ray_cluster.parts import Part
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Shared:
 
 
 class RayWorker:
-    """A worker on some node; implements ``dartsim.ports.PolicyWorker``. Start it before use.
+    """A worker on some node; implements ``dartsim.core.ports.PolicyWorker``. Start it before use.
 
     Attributes:
         index: Its number in the pool.

@@ -6,9 +6,9 @@
 grammar, so that at equal weights they agree to rounding.
 """
 
-from real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny, tiny_writer
-from real.vlm.model import Vlm, build
-from real.vlm.policy import VlmPolicy
+from dartsim.real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny, tiny_writer
+from dartsim.real.vlm.model import Vlm, build
+from dartsim.real.vlm.policy import VlmPolicy
 
 __all__ = [
     "Decoding",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 Family = Literal["qwen2_5_vl", "qwen3_vl"]
 
@@ -61,7 +61,7 @@ class Decoding:
         temperature: Divides the logits; 1 is the model's own distribution.
         max_new_tokens: Longest reply; one that long is cut off.
         grammar: ``free``: any text up to the end-of-turn token, special tokens suppressed. ``actions``: one of
-            ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``envs.actions``).
+            ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``dartsim.envs.actions``).
     """
 
     temperature: float = 1.0
@@ -149,7 +149,7 @@ class VlmConfig:
 
 
 def grid_clicks(columns: int, rows: int) -> tuple[str, ...]:
-    """Return a click on each cell of a grid, row by row, in the compact grammar of ``envs.actions``."""
+    """Return a click on each cell of a grid, row by row, in the compact grammar of ``dartsim.envs.actions``."""
     return tuple(f"click {column} {row}" for row in range(rows) for column in range(columns))
 
 

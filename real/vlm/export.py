@@ -2,7 +2,7 @@
 
 config.json, model.safetensors, tokenizer*.json, generation_config.json, preprocessor_config.json   ``Vlm.save``
 chat_template.jinja         for the chat routes and other clients; our own requests are tokens
-dartsim_grammar.npz         the token automaton, for grammars of several states (``real.inference.plugin``)
+dartsim_grammar.npz         the token automaton, for grammars of several states (``dartsim.real.inference.plugin``)
 dartsim_model.json          number of parameters and names, to recognize the folder
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from real.vlm.model import Snapshot, Vlm
+from dartsim.real.vlm.model import Snapshot, Vlm
 
 GRAMMAR_FILE = "dartsim_grammar.npz"
 

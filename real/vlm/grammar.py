@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dartsim.errors import ConfigError
-from real.vlm.vocabulary import Vocabulary
+from dartsim.core.errors import ConfigError
+from dartsim.real.vlm.vocabulary import Vocabulary
 
 END = -1
 """The state after the last token of a reply."""
@@ -125,7 +125,7 @@ def action_grammar(vocabulary: Vocabulary, actions: Sequence[str], *, size: int)
 
 
 def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Sequence[str], size: int) -> Grammar:
-    """Return the compact grammar of ``envs.actions``, one action a reply, closed by the end token.
+    """Return the compact grammar of ``dartsim.envs.actions``, one action a reply, closed by the end token.
 
     Args:
         vocabulary: Of the tokens; numbers of cells should be single tokens, `` 0`` and so on.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from real.vlm.config import VlmConfig
+from dartsim.real.vlm.config import VlmConfig
 
 
 class Picture(NamedTuple):

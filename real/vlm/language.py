@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dartsim.errors import ConfigError
-from real.vlm.config import Decoding, VlmConfig
-from real.vlm.grammar import Grammar
-from real.vlm.images import ImageRules, Pictures
-from real.vlm.model import grammar_of
-from real.vlm.prompts import PromptBuilder
-from real.vlm.vocabulary import Vocabulary, vocabulary_from
+from dartsim.core.errors import ConfigError
+from dartsim.real.vlm.config import Decoding, VlmConfig
+from dartsim.real.vlm.grammar import Grammar
+from dartsim.real.vlm.images import ImageRules, Pictures
+from dartsim.real.vlm.model import grammar_of
+from dartsim.real.vlm.prompts import PromptBuilder
+from dartsim.real.vlm.vocabulary import Vocabulary, vocabulary_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-from dartsim.errors import ConfigError
-from real.vlm.config import Decoding, VlmConfig
-from real.vlm.grammar import Grammar, action_grammar, compact_grammar, free_grammar
-from real.vlm.images import ImageRules, Pictures
-from real.vlm.lora import has_lora, merged
-from real.vlm.prompts import PromptBuilder
-from real.vlm.trunk import Trunk
-from real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_from
+from dartsim.core.errors import ConfigError
+from dartsim.real.vlm.config import Decoding, VlmConfig
+from dartsim.real.vlm.grammar import Grammar, action_grammar, compact_grammar, free_grammar
+from dartsim.real.vlm.images import ImageRules, Pictures
+from dartsim.real.vlm.lora import has_lora, merged
+from dartsim.real.vlm.prompts import PromptBuilder
+from dartsim.real.vlm.trunk import Trunk
+from dartsim.real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_from
 
 Snapshot = Mapping[str, Tensor]
 """Weights by name, as the transformers class names them. Never changed once made."""

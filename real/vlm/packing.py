@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from real.vlm.model import Vlm
-from real.vlm.prompts import IntArray, Prompt
-from real.vlm.trunk import Seen
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.prompts import IntArray, Prompt
+from dartsim.real.vlm.trunk import Seen
 
 
 class Example(NamedTuple):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dartsim.errors import WorkerFault
-from dartsim.types import Content, Request, Version, Weights
-from real.vlm.export import stored_name
-from real.vlm.model import Snapshot, Vlm
-from real.vlm.sampling import FirstTokens, sample
+from dartsim.core.errors import WorkerFault
+from dartsim.core.types import Content, Request, Version, Weights
+from dartsim.real.vlm.export import stored_name
+from dartsim.real.vlm.model import Snapshot, Vlm
+from dartsim.real.vlm.sampling import FirstTokens, sample
 
 
 class VlmPolicy:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dartsim.core.types import Observation, Turn
+from dartsim.real.vlm.config import PromptStyle
+from dartsim.real.vlm.images import Picture, Pictures
+from dartsim.real.vlm.vocabulary import Vocabulary
 from dartsim.rollout.history import num_images
-from dartsim.types import Observation, Turn
-from real.vlm.config import PromptStyle
-from real.vlm.images import Picture, Pictures
-from real.vlm.vocabulary import Vocabulary
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from real.vlm.grammar import END
-from real.vlm.model import Vlm
-from real.vlm.packing import Example, Packed, Row, distribution, hidden, pack, rows_of, score, split
-from real.vlm.prompts import Prompt
-from real.vlm.trunk import Cache
+from dartsim.real.vlm.grammar import END
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.packing import Example, Packed, Row, distribution, hidden, pack, rows_of, score, split
+from dartsim.real.vlm.prompts import Prompt
+from dartsim.real.vlm.trunk import Cache
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 _GROW = 32

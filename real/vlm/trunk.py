@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.utils.checkpoint import checkpoint
 
-from real.vlm.images import ImageRules
+from dartsim.real.vlm.images import ImageRules
 
 Grid = tuple[int, int]
 Cache = list[tuple[Tensor, Tensor]]

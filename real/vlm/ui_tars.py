@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 SYSTEM = "You are a helpful assistant."
 """Qwen's default system message, which its chat template puts before a conversation."""

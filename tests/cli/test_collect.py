@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
 from dartsim.curation import SuccessPool
+from dartsim.real.pool_files import read_pool
 from dartsim.run.learning import learning
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from real.pool_files import read_pool
 
 TASKS = ("--set", "tasks.count=12", "--set", "tasks.held_out=8")
 SHORT = (*TASKS, "--set", "rollout.num_envs=8", "--set", "run.updates=2")

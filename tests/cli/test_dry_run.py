@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dartsim.cli.app import app
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 VLLM = ("--preset", "tiny", "--backend", "mock", "--workers", "vllm")
 

@@ -16,11 +16,11 @@ import pytest
 from dartsim.cli import compare, console
 from dartsim.cli.ending import ended_by_term, undisturbed
 from dartsim.config import load, to_toml
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.observe.rundir import CONFIG, read_run
 from dartsim.run.execute import refuse_used
 from dartsim.run.lock import held
 from dartsim.run.resume import _refuse_hours
-from dartsim.trace.rundir import CONFIG, read_run
 
 SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dartsim.cli.app import app
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.fuzz import Case
 from dartsim.fuzz.mutations import MUTATIONS
 

@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.cli import parallel
 from dartsim.config import load
-from dartsim.run.lab import Job, as_virtual, run_job
+from dartsim.lab import Job, as_virtual, run_job
 
 SETTINGS = (
     "rollout.num_envs=4",

@@ -12,7 +12,7 @@ from dartsim.cli import progress
 from dartsim.cli.parallel import Counted, job_bars
 from dartsim.cli.progress import Live, bars
 from dartsim.config import Config
-from dartsim.run.lab import Job, Outcome
+from dartsim.lab import Job, Outcome
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from dartsim.cli import console, plan
 from dartsim.cli.profiles import load_with_profile
 from dartsim.config import load, to_toml
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dartsim.config import Config, from_tree, load, merge, preset, presets, to_toml, valid_keys
 from dartsim.config.load import describe, parse_override
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 
 def refused(*overrides, file=None):

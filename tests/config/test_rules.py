@@ -6,7 +6,7 @@ from dartsim.config import from_tree, load, preset
 from dartsim.config.load import merge, parse_override
 from dartsim.config.rules import broken_rules, check
 from dartsim.config.schema import Config
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 PRESET = "dart-measured"
 """Its attempts and turns are the same for every task."""

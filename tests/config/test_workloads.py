@@ -4,7 +4,7 @@ import pytest
 
 from dartsim.config import Config, from_tree, load, preset, presets, to_toml
 from dartsim.config.load import workload, workloads
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.models import models
 
 SCHEDULERS = sorted(

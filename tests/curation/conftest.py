@@ -9,20 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from dartsim.curation import (
-    BatchRule,
-    DataManager,
-    FixedAttempts,
-    FixedTurnLimit,
-    GroupRule,
-    MemoryStore,
-    Rules,
-    StalenessRule,
-    TaskOrder,
-    Units,
-)
-from dartsim.trace import Trace
-from dartsim.types import (
+from dartsim.core.types import (
     Attempt,
     Ending,
     Group,
@@ -34,6 +21,19 @@ from dartsim.types import (
     UpdateResult,
     Weights,
 )
+from dartsim.curation import (
+    BatchRule,
+    DataManager,
+    FixedAttempts,
+    FixedTurnLimit,
+    GroupRule,
+    Rules,
+    StalenessRule,
+    TaskOrder,
+    Units,
+)
+from dartsim.observe import Trace
+from dartsim.store.memory import MemoryStore
 
 TASKS = [Task(f"task-{number}", "Do it.") for number in range(5)]
 

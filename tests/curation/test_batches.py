@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Group
 from dartsim.curation import BatchRule, Begun
-from dartsim.types import Group
 
 
 def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready():

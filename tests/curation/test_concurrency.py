@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Drop
 from dartsim.curation import Caches, CacheUse, CacheUseRule, Pressure
-from dartsim.types import Drop
 
 EMPTY, FULL = Pressure(0.1), Pressure(0.85)
 

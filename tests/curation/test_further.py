@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Ending
 from dartsim.curation import AdmissionRule, FurtherRule, GroupRule
 from dartsim.curation.saved import read_open, save_open
-from dartsim.types import Ending
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0])), st.integers(0, 9), st.integers(0, 9), st.integers(-2, 9))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dartsim.core.types import Drop
 from dartsim.curation import GroupRule
 from dartsim.curation.groups import OpenGroup
-from dartsim.types import Drop
 
 RULE = GroupRule()
 

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from dartsim.curation import AttemptsBySuccess, GroupRule, MemoryStore, SuccessPool, TrajectoryState
-from dartsim.curation.faults import StoreFull
-from dartsim.errors import InvariantViolated
-from dartsim.trace import DesktopState
-from dartsim.types import Drop, Ending, UpdateResult, Weights
+from dartsim.core.errors import InvariantViolated
+from dartsim.core.types import Drop, Ending, UpdateResult, Weights
+from dartsim.curation import AttemptsBySuccess, GroupRule, SuccessPool
+from dartsim.observe import DesktopState
+from dartsim.store.errors import StoreFull
+from dartsim.store.memory import MemoryStore, TrajectoryState
 
 
 def start(coroutine):

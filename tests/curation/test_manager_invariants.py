@@ -8,11 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.curation import GroupRule, MemoryStore, SuccessPool, TrajectoryState
-from dartsim.curation.pool import own, own_batch
+from dartsim.core.types import Ending, UpdateResult, Weights
+from dartsim.curation import GroupRule, SuccessPool
 from dartsim.curation.units import Gang
 from dartsim.sim import simulate
-from dartsim.types import Ending, UpdateResult, Weights
+from dartsim.store.memory import MemoryStore, TrajectoryState
+from dartsim.store.stored import own, own_batch
 
 RATES = st.sampled_from([0.0, 0.1, 0.4])
 CONFIGS = st.fixed_dictionaries(

@@ -6,22 +6,7 @@ import asyncio
 
 import numpy as np
 
-from dartsim.curation import (
-    BatchRule,
-    DataManager,
-    FixedAttempts,
-    GroupRule,
-    MemoryStore,
-    StalenessRule,
-    TaskOrder,
-    Units,
-)
-from dartsim.curation.held_out import FilteredOrder, TaskFilter
-from dartsim.curation.pool import SuccessPool, own, own_batch, pooled
-from dartsim.curation.rules import Rules
-from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
-from dartsim.trace import Trace
-from dartsim.types import (
+from dartsim.core.types import (
     Attempt,
     Drop,
     Ending,
@@ -33,6 +18,14 @@ from dartsim.types import (
     UpdateResult,
     Weights,
 )
+from dartsim.curation import BatchRule, DataManager, FixedAttempts, GroupRule, StalenessRule, TaskOrder, Units
+from dartsim.curation.held_out import FilteredOrder, TaskFilter
+from dartsim.curation.pool import SuccessPool
+from dartsim.curation.rules import Rules
+from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
+from dartsim.observe import Trace
+from dartsim.store.memory import MemoryStore
+from dartsim.store.stored import own, own_batch, pooled
 
 TASK = Task("t", "")
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.curation.selection import AllTurns, HighEntropyTurns, num_turns_kept, turn_entropy
-from dartsim.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 
 TASK = Task("t", "")
 

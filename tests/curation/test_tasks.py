@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Task
 from dartsim.curation import TaskOrder
-from dartsim.types import Task
 
 
 @given(st.integers(1, 12), st.integers(0, 2**32))

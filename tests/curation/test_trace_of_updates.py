@@ -1,9 +1,9 @@
 """What the measurements say of updates, after a crash and when weights were lost."""
 
-from dartsim.trace import Trace
-from dartsim.trace.figures import staleness as turns
-from dartsim.trace.figures import staleness_definitions
-from dartsim.types import Batch, Group
+from dartsim.core.types import Batch, Group
+from dartsim.observe import Trace
+from dartsim.observe.figures import staleness as turns
+from dartsim.observe.figures import staleness_definitions
 
 
 def trace():

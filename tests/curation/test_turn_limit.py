@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
-from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 
 TURN = Turn(Observation(None, ""), Reply("click", 0, 0, 0, 10, 5))
 

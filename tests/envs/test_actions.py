@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.actions import (
+from dartsim.envs.actions import (
     GRAMMARS,
     Click,
     Done,
@@ -24,8 +24,8 @@ from envs.actions import (
     Wait,
     make_grammar,
 )
-from envs.actions.compact import Compact
-from envs.actions.keys import KEYS
+from dartsim.envs.actions.compact import Compact
+from dartsim.envs.actions.keys import KEYS
 
 SIZES = [(112, 112), (96, 200), (640, 480), (1920, 1080)]
 

@@ -6,9 +6,9 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
-from dartsim.errors import ScoreUnavailable
-from dartsim.types import Observation, Task
-from envs.base import DONE, FAIL, WAIT, GuiEnv, UnicodeText, is_infeasible
+from dartsim.core.errors import ScoreUnavailable
+from dartsim.core.types import Observation, Task
+from dartsim.envs.base import DONE, FAIL, WAIT, GuiEnv, UnicodeText, is_infeasible
 
 TASK = Task("t", "Größe ändern: 尺寸 🙂")
 INFEASIBLE = Task("i", "Do what cannot be done.", spec={"evaluator": {"func": "infeasible"}})

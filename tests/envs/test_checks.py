@@ -5,14 +5,14 @@ import asyncio
 import numpy as np
 import pytest
 
-from dartsim.checks import check_env, check_env_provider
-from dartsim.errors import EnvBroken, InvariantViolated
+from dartsim.core.checks import check_env, check_env_provider
+from dartsim.core.errors import EnvBroken, InvariantViolated
+from dartsim.core.types import Observation, StepResult
+from dartsim.envs.simulated import SimDesktop
+from dartsim.envs.timed import TimedProvider
 from dartsim.sim.env_profiles import DART, OSWORLD
 from dartsim.sim.faults import FaultyProvider
 from dartsim.sim.host import Host
-from dartsim.types import Observation, StepResult
-from envs.simulated import SimDesktop
-from envs.timed import TimedProvider
 
 
 def provider(timing, *, draw=False):

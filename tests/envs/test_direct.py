@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from dartsim import checks
-from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
-from envs.direct import DirectEnv, DirectProvider
-from envs.mock.env import MockDesktop
-from envs.mock.suites import mock_tasks
-from envs.simulated import SimDesktop
+from dartsim.core import checks
+from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.envs.direct import DirectEnv, DirectProvider
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.suites import mock_tasks
+from dartsim.envs.simulated import SimDesktop
 
 
 def test_direct_desktops_keep_what_the_ports_promise():

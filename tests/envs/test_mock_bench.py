@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import play_oracle
-from envs.mock.suites import mock_suite
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import play_oracle
+from dartsim.envs.mock.suites import mock_suite
 
 FLOORS = {(112, 112): 2000, (320, 240): 1500, (1920, 1080): 100}
 """Steps a second that a busy machine of 2 cores still makes; a quiet one makes several times as many."""

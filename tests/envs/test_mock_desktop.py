@@ -2,9 +2,9 @@
 
 import pytest
 
-from dartsim.types import Task
-from envs.mock.env import MockDesktop
-from envs.mock.families.sketch import widget, window
+from dartsim.core.types import Task
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.families.sketch import widget, window
 
 
 def desktop_with(*windows, size=(640, 480), **options):

@@ -12,12 +12,12 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dartsim.errors import ScoreUnavailable, TaskFileError
-from dartsim.types import Task
-from envs.actions import GRAMMARS, Click
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import oracle_text
-from envs.mock.suites import mock_suite, mock_tasks
+from dartsim.core.errors import ScoreUnavailable, TaskFileError
+from dartsim.core.types import Task
+from dartsim.envs.actions import GRAMMARS, Click
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import oracle_text
+from dartsim.envs.mock.suites import mock_suite, mock_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 DONE_WORDS = {
@@ -219,9 +219,9 @@ def test_a_frame_that_was_shown_is_never_written_to_again():
 PLAY = """
 import hashlib, json, sys
 import numpy as np
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import oracle_text
-from envs.mock.suites import mock_suite
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import oracle_text
+from dartsim.envs.mock.suites import mock_suite
 
 def digest():
     env = MockDesktop(width=200, height=150, accessibility=True)

@@ -1,6 +1,6 @@
-from envs.mock.env import MockDesktop
-from envs.mock.families.locks import MIXED, ODD, PLAIN, RIGHT_CELL
-from envs.mock.suites import mock_suite, mock_tasks
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.families.locks import MIXED, ODD, PLAIN, RIGHT_CELL
+from dartsim.envs.mock.suites import mock_suite, mock_tasks
 
 
 def small_desktop():

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from envs.actions import GRAMMARS
-from envs.mock.env import MockDesktop
-from envs.mock.oracle import play_oracle
-from envs.mock.suites import mock_tasks
-from envs.render import RING, draw_action, episode_gif, episode_png
+from dartsim.envs.actions import GRAMMARS
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import play_oracle
+from dartsim.envs.mock.suites import mock_tasks
+from dartsim.envs.render import RING, draw_action, episode_gif, episode_png
 
 image = pytest.importorskip("PIL.Image", reason="pictures need pillow")
 

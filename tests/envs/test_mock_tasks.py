@@ -2,13 +2,13 @@ import json
 
 import pytest
 
-from dartsim.errors import ConfigError
-from envs.actions import GRAMMARS
-from envs.mock.env import MockDesktop
-from envs.mock.families.sketch import MAX_DIFFICULTY
-from envs.mock.oracle import play_oracle
-from envs.mock.suites import FAMILIES, SUITES, mock_suite, mock_tasks
-from envs.tasks import TaskFile
+from dartsim.core.errors import ConfigError
+from dartsim.envs.actions import GRAMMARS
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.families.sketch import MAX_DIFFICULTY
+from dartsim.envs.mock.oracle import play_oracle
+from dartsim.envs.mock.suites import FAMILIES, SUITES, mock_suite, mock_tasks
+from dartsim.envs.tasks import TaskFile
 
 DIFFICULTIES = range(1, MAX_DIFFICULTY + 1)
 SIZES = [(96, 96), (112, 112), (96, 1080), (1920, 96), (320, 240), (640, 480), (1920, 1080)]

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.actions import Click, Drag, Hotkey, Move, Press, Scroll, TypeText
-from envs.actions.keys import KEYS
-from envs.mock.desktop import Desktop
-from envs.mock.env import MockDesktop
-from envs.mock.geometry import Box
-from envs.mock.hands import carry_out
-from envs.mock.oracle import oracle_actions
-from envs.mock.paint import Painter
-from envs.mock.scene import scene
-from envs.mock.suites import FAMILIES, mock_tasks
-from envs.mock.tree import NAMESPACES, accessibility_tree
+from dartsim.envs.actions import Click, Drag, Hotkey, Move, Press, Scroll, TypeText
+from dartsim.envs.actions.keys import KEYS
+from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.hands import carry_out
+from dartsim.envs.mock.oracle import oracle_actions
+from dartsim.envs.mock.paint import Painter
+from dartsim.envs.mock.scene import scene
+from dartsim.envs.mock.suites import FAMILIES, mock_tasks
+from dartsim.envs.mock.tree import NAMESPACES, accessibility_tree
 
 SIZES = [(96, 96), (112, 112), (300, 120), (160, 240)]
 share = st.floats(0, 1)

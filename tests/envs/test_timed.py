@@ -8,17 +8,17 @@ from gymnasium.error import ResetNeeded
 from hypothesis import given
 from hypothesis import strategies as st
 
-import envs  # noqa: F401 - registers
-from dartsim.errors import ConfigError, EnvBroken, EnvStartFailed, ScoreUnavailable
+import dartsim.envs  # noqa: F401 - registers
+from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.types import Task
+from dartsim.envs.base import DONE, FAIL, WAIT
+from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
+from dartsim.envs.timed import TimedProvider
 from dartsim.sim import simulate
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.sim.env_profiles import OSWORLD, EnvTiming
 from dartsim.sim.host import Host
 from dartsim.sim.latency import Constant
-from dartsim.types import Task
-from envs.base import DONE, FAIL, WAIT
-from envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
-from envs.timed import TimedProvider
 
 TASK = Task("t", "Save it.")
 TIMING = EnvTiming(

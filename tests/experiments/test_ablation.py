@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from envs.mock.families.locks import MIXED, PLAIN, RIGHT_CELL
-from envs.mock.suites import mock_suite
+from dartsim.envs.mock.families.locks import MIXED, PLAIN, RIGHT_CELL
+from dartsim.envs.mock.suites import mock_suite
 from experiments.ablation_arms import ARMS, BOUNDS, PARTS, config, jobs, overrides
 from experiments.ablation_runs import Curve, base_model, kind_of, lessons, run_arm
 from experiments.ablation_tables import (

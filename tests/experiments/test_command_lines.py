@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from experiments.common import EXTRAS, run_experiment
 
 ROOT = Path(__file__).resolve().parents[2]

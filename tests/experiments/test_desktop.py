@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("docker", reason="needs the extra `real`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.trace import DesktopState, Trace
+from dartsim.observe import DesktopState, Trace
 from experiments.desktop import SKIPPED, main
 from experiments.desktop_cluster import gaps, percentiles
 from experiments.desktop_kills import lost_records

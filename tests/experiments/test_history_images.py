@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.real.vlm.config import PromptStyle
 from experiments.history_images import ARMS, arm_config, rows
-from real.vlm.config import PromptStyle
 
 
 def test_the_arms_differ_in_what_a_prompt_shows_alone():

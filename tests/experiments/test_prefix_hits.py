@@ -2,8 +2,8 @@
 
 import pytest
 
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.sim.prompts import PromptModel
-from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from experiments.prefix_hits import FIGURES, PrefixHits
 
 PROMPTS = PromptModel(

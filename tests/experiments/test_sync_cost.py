@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.trace import DesktopState, Trace, WorkerState
+from dartsim.observe import DesktopState, Trace, WorkerState
 from experiments import common, pages, sync_cost
 from experiments.sync_cost import PLANS, figures_of, mode_cost, model_folder
 

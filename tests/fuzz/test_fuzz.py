@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.fuzz import Case, Chunk, Fault, draw_case, from_token, play_case, search, shrink
 from dartsim.fuzz.faults import KINDS, STORED
 from dartsim.fuzz.folder import write_folder

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.types import Attempt, Batch, Group, Observation, Reply, Task, Turn
-from envs.base import GuiEnv
+from dartsim.core.types import Attempt, Batch, Group, Observation, Reply, Task, Turn
+from dartsim.envs.base import GuiEnv
 
 
 class RedButton(GuiEnv):
@@ -50,7 +50,7 @@ def make_vlm() -> Any:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     torch.set_num_threads(1)
-    from real.vlm import Decoding, PromptStyle, build, grid_clicks, tiny
+    from dartsim.real.vlm import Decoding, PromptStyle, build, grid_clicks, tiny
 
     def make(
         seed: int = 0, family: Any = "qwen2_5_vl", grammar: Any = "actions", max_new_tokens: int = 1, **fields: Any
@@ -96,7 +96,7 @@ def prompts_of() -> Any:
 def play_batch(red_buttons: list[GuiEnv]) -> Any:
     """Play a batch: ``play_batch(policy, update)``, four groups of four attempts."""
     pytest.importorskip("torch")
-    from real.evaluate import play
+    from dartsim.real.evaluate import play
 
     def make(policy: Any, update: int = 1, version: int | None = None) -> Batch:
         version = update - 1 if version is None else version

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.types import Attempt, Content, Ending, Request, Task
-from envs.simulated import SimDesktop
-from real.evaluate import Evaluation, evaluate, play
+from dartsim.core.types import Attempt, Content, Ending, Request, Task
+from dartsim.envs.simulated import SimDesktop
+from dartsim.real.evaluate import Evaluation, evaluate, play
 
 
 class Scripted:

@@ -6,9 +6,9 @@ import threading
 import numpy as np
 import pytest
 
-from dartsim.curation.blobs import BlobStore
-from dartsim.types import Observation, StepResult
-from real.keeping import KeepingDesktops
+from dartsim.core.types import Observation, StepResult
+from dartsim.real.keeping import KeepingDesktops
+from dartsim.store.blobs import BlobStore
 
 
 def screen(seed):
@@ -69,7 +69,7 @@ def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, 
     shown = asyncio.run(played(keep))
     assert len(threads) == 3, "nobody acts on the last screen"
     assert threading.main_thread() not in threads
-    monkeypatch.setattr("dartsim.curation.blobs.encode", None)
+    monkeypatch.setattr("dartsim.store.blobs.encode", None)
     for one in shown[:3]:
         blobs.put(one.screenshot)
         blobs.put_text(one.accessibility_tree)

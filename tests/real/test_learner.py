@@ -9,15 +9,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.errors import LearnerFault  # noqa: E402
+from dartsim.core.errors import LearnerFault  # noqa: E402
+from dartsim.core.types import Batch, Request  # noqa: E402
+from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.vlm import VlmPolicy  # noqa: E402
+from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
+from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
 from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
 from dartsim.trainer.objective import objective  # noqa: E402
 from dartsim.trainer.objective_config import ObjectiveConfig  # noqa: E402
-from dartsim.types import Batch, Request  # noqa: E402
-from real.learner import LearnerConfig, TorchLearner  # noqa: E402
-from real.vlm import VlmPolicy  # noqa: E402
-from real.vlm.lora import LoraSettings  # noqa: E402
-from real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
 
 FREE = {"grammar": "free", "max_new_tokens": 6}
 OBJECTIVE = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02)
@@ -219,7 +219,7 @@ def test_an_update_that_runs_out_of_memory_changes_nothing(
         if where == "step":
             patch.setattr(learner.optimizer, "step", fails(learner.optimizer.step))
         else:
-            patch.setattr("real.gradient_steps.objective", fails(objective))
+            patch.setattr("dartsim.real.gradient_steps.objective", fails(objective))
         with pytest.raises(torch.OutOfMemoryError):
             learner.train(next_one)
     assert equal(before, weights(learner))

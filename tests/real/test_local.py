@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from dartsim import checks
-from dartsim.errors import LearnerFault, WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
-from dartsim.types import Content, Observation, Request, UpdateResult, Weights
-from real.local import LocalLearner, LocalWorker
+from dartsim.core import checks
+from dartsim.core.errors import LearnerFault, WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Content, Observation, Request, UpdateResult, Weights
+from dartsim.real.local import LocalLearner, LocalWorker
 
 
 class Policy:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from real.machine import checkout_state, cpu_model, describe_machine, installed_packages
+from dartsim.real.machine import checkout_state, cpu_model, describe_machine, installed_packages
 
 
 def git(root: Path, *arguments: str) -> str:

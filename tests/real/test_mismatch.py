@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.types import Batch  # noqa: E402
-from real.learner import LearnerConfig, TorchLearner  # noqa: E402
-from real.mismatch import Mismatch  # noqa: E402
-from real.vlm import VlmPolicy  # noqa: E402
+from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.mismatch import Mismatch  # noqa: E402
+from dartsim.real.vlm import VlmPolicy  # noqa: E402
 
 
 def off_by(batch: Batch, nats: float) -> Batch:
@@ -51,7 +51,7 @@ def test_an_update_measures_it_and_logs_the_alarm(
     assert agreed["learner/mismatch_max"] < 1e-4
     assert agreed["learner/mismatch_tokens"] == 16.0
     assert agreed["learner/mismatch_alarm"] == 0.0
-    with caplog.at_level(logging.WARNING, "real.mismatch"):
+    with caplog.at_level(logging.WARNING, "dartsim.real.mismatch"):
         apart = TorchLearner(make_vlm(), config).train(off_by(batch, 0.1)).metrics
     assert apart["learner/mismatch_mean"] == pytest.approx(0.1, abs=1e-4)
     assert apart["learner/mismatch_alarm"] == 1.0

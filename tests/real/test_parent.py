@@ -6,7 +6,7 @@ import subprocess
 import sys
 from functools import partial
 
-from real.parent import end_with
+from dartsim.real.parent import end_with
 
 
 def ended(parent: int) -> int:

@@ -15,9 +15,9 @@ pytest.importorskip("PIL", reason="needs the extra `train`")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dartsim.errors import ConfigError
-from dartsim.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
-from real.pool_files import SCHEMA, pixel_hash, read_pool, screen_path, task_digest, write_pool
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.real.pool_files import SCHEMA, pixel_hash, read_pool, screen_path, task_digest, write_pool
 
 TASKS = [Task(f"t{i}", f"press {i}", "mock", {"config": [i]}) for i in range(3)]
 MEANING = {"vocabulary": "abc", "grammar": "actions", "screen": 8}
@@ -207,8 +207,8 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 
 def test_the_meaning_of_tokens_is_that_of_vocabulary_grammar_and_screen():
     pytest.importorskip("torch", reason="needs the extra `train`")
-    from real.pool_files import token_meaning
-    from real.vlm import build, tiny, tiny_writer
+    from dartsim.real.pool_files import token_meaning
+    from dartsim.real.vlm import build, tiny, tiny_writer
 
     clicker = token_meaning(build(tiny()), 112)
     assert clicker == token_meaning(build(tiny(family="qwen3_vl", max_images=3), seed=5), 112)

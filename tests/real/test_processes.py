@@ -9,11 +9,11 @@ from concurrent.futures import wait
 
 import pytest
 
-from real.processes import process_pool
+from dartsim.real.processes import process_pool
 
 PARENT = """
 import os, sys, time
-from real.processes import process_pool
+from dartsim.real.processes import process_pool
 
 if __name__ == "__main__":
     pool = process_pool(2)

@@ -7,17 +7,17 @@ import sys
 
 import pytest
 
-import real.scratch
-from real.scratch import scratch, scratch_folder, sweep
+import dartsim.real.scratch
+from dartsim.real.scratch import scratch, scratch_folder, sweep
 
 
 @pytest.fixture(autouse=True)
 def unswept(monkeypatch):
-    monkeypatch.setattr(real.scratch, "_swept", set())
+    monkeypatch.setattr(dartsim.real.scratch, "_swept", set())
 
 
 KILLED = (
-    "import os, signal, sys; from real.scratch import scratch\n"
+    "import os, signal, sys; from dartsim.real.scratch import scratch\n"
     "(scratch(sys.argv[1], sys.argv[2]) / 'file').write_text('x')\n"
     "os.kill(os.getpid(), signal.SIGKILL)"
 )
@@ -68,7 +68,7 @@ def test_a_folder_is_gone_with_its_block(tmp_path):
 
 
 def test_where_no_process_can_be_looked_at_folders_are_made_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(real.scratch, "machine", lambda: "")
+    monkeypatch.setattr(dartsim.real.scratch, "machine", lambda: "")
     folder = scratch("ray", tmp_path)
     assert folder.is_dir()
     assert sweep("ray", tmp_path) == 0

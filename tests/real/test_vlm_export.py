@@ -12,11 +12,11 @@ transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from dartsim.errors import ConfigError  # noqa: E402
-from real.vlm import build  # noqa: E402
-from real.vlm.export import export, export_weights  # noqa: E402
-from real.vlm.language import language_of  # noqa: E402
-from real.vlm.lora import LoraSettings, add_lora, merged  # noqa: E402
+from dartsim.core.errors import ConfigError  # noqa: E402
+from dartsim.real.vlm import build  # noqa: E402
+from dartsim.real.vlm.export import export, export_weights  # noqa: E402
+from dartsim.real.vlm.language import language_of  # noqa: E402
+from dartsim.real.vlm.lora import LoraSettings, add_lora, merged  # noqa: E402
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.errors import ConfigError  # noqa: E402
-from real.vlm import build, tiny_writer  # noqa: E402
-from real.vlm.grammar import END, Grammar, Slot, free_grammar  # noqa: E402
+from dartsim.core.errors import ConfigError  # noqa: E402
+from dartsim.real.vlm import build, tiny_writer  # noqa: E402
+from dartsim.real.vlm.grammar import END, Grammar, Slot, free_grammar  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_the_compact_grammar_refuses_the_rest(writer: Any, action: str) -> None:
 
 
 def test_whatever_it_allows_parses(writer: Any) -> None:
-    from envs.actions import make_grammar
+    from dartsim.envs.actions import make_grammar
 
     actions = make_grammar("compact", 160, 120, columns=16, rows=12)
     grammar, rng = writer.grammar, np.random.default_rng(0)

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from real.vlm.config import VlmConfig  # noqa: E402
-from real.vlm.images import ImageRules, Pictures  # noqa: E402
+from dartsim.real.vlm.config import VlmConfig  # noqa: E402
+from dartsim.real.vlm.images import ImageRules, Pictures  # noqa: E402
 
 
 def rules(**fields: Any) -> ImageRules:

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.errors import WorkerFault  # noqa: E402
-from dartsim.types import Attempt, Observation, Request, Task, Weights  # noqa: E402
-from real.vlm import VlmPolicy  # noqa: E402
+from dartsim.core.errors import WorkerFault  # noqa: E402
+from dartsim.core.types import Attempt, Observation, Request, Task, Weights  # noqa: E402
+from dartsim.real.vlm import VlmPolicy  # noqa: E402
 
 
 def requests(count: int = 6) -> list[Request]:

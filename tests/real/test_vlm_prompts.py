@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.errors import ConfigError  # noqa: E402
-from dartsim.types import Observation, Reply, Turn  # noqa: E402
-from real.vlm import PromptStyle  # noqa: E402
+from dartsim.core.errors import ConfigError  # noqa: E402
+from dartsim.core.types import Observation, Reply, Turn  # noqa: E402
+from dartsim.real.vlm import PromptStyle  # noqa: E402
 
 
 def history(count: int) -> tuple[Observation, list[Turn]]:

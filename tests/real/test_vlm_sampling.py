@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from real.vlm.packing import Example, pack, rows_of, score, split  # noqa: E402
-from real.vlm.sampling import reply_keys, sample, score_reply, uniforms  # noqa: E402
+from dartsim.real.vlm.packing import Example, pack, rows_of, score, split  # noqa: E402
+from dartsim.real.vlm.sampling import reply_keys, sample, score_reply, uniforms  # noqa: E402
 
 SEEDS = [(1, 0), (2, 1), (3, 2), (4, 0)]
 

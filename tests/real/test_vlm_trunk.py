@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from real.vlm.packing import Example, hidden, pack, rows_of  # noqa: E402
+from dartsim.real.vlm.packing import Example, hidden, pack, rows_of  # noqa: E402
 
 NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -49,7 +49,7 @@ def test_it_computes_what_the_library_does(make_vlm: Any, prompts_of: Any, famil
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 def test_checkpointing_changes_no_gradient(make_vlm: Any, prompts_of: Any, family: str) -> None:
-    from real.vlm.packing import score
+    from dartsim.real.vlm.packing import score
 
     gradients = []
     for checkpointing in (False, True):
@@ -65,7 +65,7 @@ def test_checkpointing_changes_no_gradient(make_vlm: Any, prompts_of: Any, famil
 
 
 def test_a_folder_gives_the_same_model(make_vlm: Any, prompts_of: Any, tmp_path: Any) -> None:
-    from real.vlm import VlmConfig, build
+    from dartsim.real.vlm import VlmConfig, build
 
     vlm = make_vlm(seed=3, grammar="free", max_new_tokens=4)
     vlm.save(tmp_path)

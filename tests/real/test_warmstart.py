@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.types import Task  # noqa: E402
-from real.evaluate import evaluate  # noqa: E402
-from real.vlm import VlmPolicy  # noqa: E402
-from real.warmstart import Demonstration, WarmStart, warm_start  # noqa: E402
+from dartsim.core.types import Task  # noqa: E402
+from dartsim.real.evaluate import evaluate  # noqa: E402
+from dartsim.real.vlm import VlmPolicy  # noqa: E402
+from dartsim.real.warmstart import Demonstration, WarmStart, warm_start  # noqa: E402
 
 
 def shown(red_buttons: list[Any]) -> list[Demonstration]:

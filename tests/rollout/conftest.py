@@ -12,10 +12,10 @@ from types import ModuleType
 
 import pytest
 
-from dartsim.errors import WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
-from dartsim.trace import Trace
-from dartsim.types import Attempt, Observation, Reply, Request, StepResult, Task, Trajectory, Turn, Weights
+from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Observation, Reply, Request, StepResult, Task, Trajectory, Turn, Weights
+from dartsim.observe import Trace
 
 TASK = Task("task", "Do it.")
 SEEN = Observation(None, "Do it.")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import EnvBroken, EnvStartFailed
+from dartsim.core.errors import EnvBroken, EnvStartFailed
+from dartsim.core.types import Ending
 from dartsim.rollout import EnvCluster, Limits, Rollout, StartRule
 from dartsim.sim import simulate
-from dartsim.types import Ending
 
 
 def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, **rule):

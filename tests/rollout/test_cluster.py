@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import EnvStartFailed, InvariantViolated
+from dartsim.core.errors import EnvStartFailed, InvariantViolated
 from dartsim.rollout import EnvCluster, StartRule
 from dartsim.sim import simulate
 

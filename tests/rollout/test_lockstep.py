@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import WorkerFault
+from dartsim.core.errors import WorkerFault
+from dartsim.core.types import Request
+from dartsim.observe import DesktopState
 from dartsim.rollout import LockStepService
 from dartsim.sim import simulate
-from dartsim.trace import DesktopState
-from dartsim.types import Request
 
 
 class Pool:

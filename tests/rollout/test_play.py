@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import EnvBroken, ScoreUnavailable, WorkerFault, WorkerRestarted
+from dartsim.core.errors import EnvBroken, ScoreUnavailable, WorkerFault, WorkerRestarted
+from dartsim.core.types import Ending
 from dartsim.rollout import Limits, play
 from dartsim.sim import simulate
-from dartsim.types import Ending
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 LIMITS = Limits(

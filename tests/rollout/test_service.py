@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from dartsim.errors import WorkerFault
-from dartsim.ports import SyncMode
+from dartsim.core.errors import WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Request, Weights
+from dartsim.observe import DesktopState
 from dartsim.rollout import LeastInFlight, RolloutService, SessionAffine, SyncPlan
-from dartsim.trace import DesktopState
-from dartsim.types import Request, Weights
 
 
 class Pool:

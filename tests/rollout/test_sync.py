@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import WorkerFault
-from dartsim.ports import SyncMode
+from dartsim.core.errors import WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Request, Weights
+from dartsim.observe import DesktopState
 from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
 from dartsim.sim import simulate
-from dartsim.trace import DesktopState
-from dartsim.types import Request, Weights
 
 
 class Watched(LeastInFlight):

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import EnvStartFailed
+from dartsim.core.errors import EnvStartFailed
 from dartsim.rollout import StartRule, WarmProvider
 from dartsim.sim import simulate
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.curation import MemoryStore
-from dartsim.errors import EnvStartFailed, WorkerFault
+from dartsim.core.errors import EnvStartFailed, WorkerFault
+from dartsim.core.types import UpdateResult
+from dartsim.observe import Trace
+from dartsim.observe.alarm import KINDS
 from dartsim.run.alarms import Alarms, DiskUse
 from dartsim.run.models import models
 from dartsim.run.simulation import build
 from dartsim.sim import simulate
 from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.trace import Trace
-from dartsim.trace.alarm import KINDS
-from dartsim.types import UpdateResult
+from dartsim.store.memory import MemoryStore
 
 SMALL = {
     "tasks": {"count": 7},

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from dartsim.errors import LearnerFault, UpdateUncertain
+from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.types import Batch, UpdateResult, Weights
+from dartsim.observe import Trace
+from dartsim.real.local import LocalLearner
 from dartsim.run.checkpointing import CheckpointedLearner
-from dartsim.trace import Trace
 from dartsim.trainer import Trainer
-from dartsim.types import Batch, UpdateResult, Weights
-from real.local import LocalLearner
 
 
 class Counting:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dartsim.curation.sql import SqlStore
 from dartsim.run.resume import resume
+from dartsim.store.sql import SqlStore
 from experiments.crashes import WAYS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
 
 SLOWLY = settings(

@@ -3,8 +3,8 @@
 import pytest
 
 from dartsim.config import load
+from dartsim.real.containers import KvmState
 from dartsim.run import container_plan
-from real.containers import KvmState
 
 
 @pytest.mark.parametrize(

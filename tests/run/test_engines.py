@@ -14,7 +14,7 @@ from time import monotonic, sleep
 import pytest
 
 from dartsim.config import load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.models import models
 from dartsim.run.realtime import run_realtime
 
@@ -23,13 +23,13 @@ httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from dartsim.real.fsdp.learner import FsdpLearner  # noqa: E402
+from dartsim.real.inference.launcher import free_port  # noqa: E402
+from dartsim.real.vlm import build  # noqa: E402
+from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.run.engine_plan import VARIABLE, engine_options  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
 from dartsim.run.model_plan import vlm_config  # noqa: E402
-from real.fsdp.learner import FsdpLearner  # noqa: E402
-from real.inference.launcher import free_port  # noqa: E402
-from real.vlm import build  # noqa: E402
-from real.vlm.export import export  # noqa: E402
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
 PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "trace.max_segments=0")

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge, preset, presets
-from dartsim.curation import MemoryStore
-from dartsim.curation.faults import StoreFull
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Ending
 from dartsim.run.faulted import Unharmed
 from dartsim.run.models import models
 from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.faults import KINDS, Scope
-from dartsim.types import Ending
+from dartsim.store.errors import StoreFull
+from dartsim.store.memory import MemoryStore
 
 HOURS, HEALED = 1.0, 0.4
 MASKED = {Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED}

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from dartsim.config import load
+from dartsim.core.types import Task
+from dartsim.observe.bias import judged
 from dartsim.run.finished import classes, difficulty
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.trace.bias import judged
-from dartsim.types import Task
 
 
 def lab(preset, hours, *changes):

@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
+from dartsim.core.errors import UpdateUncertain
+from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
-from dartsim.errors import UpdateUncertain
+from dartsim.observe.trace import HELD_OUT
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.model_plan import learner_config
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns
-from dartsim.trace.trace import HELD_OUT
 from dartsim.trainer.objective_config import DART_PAPER
-from dartsim.types import Batch, UpdateResult, Weights
 
 SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import Config, load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Task
 from dartsim.run.measuring import LATENCIES, mean_live, measure, outcomes, profile_toml, read_timings
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
@@ -19,7 +20,6 @@ from dartsim.run.timings import TIMINGS
 from dartsim.run.twin import COMPARED, as_json, compare, twin
 from dartsim.sim.latency import from_spec
 from dartsim.sim.outcomes import Recorded
-from dartsim.types import Attempt, Task
 
 PARTS = ('backend.desktops="desktop"', 'backend.workers="local"', 'backend.learner="local"')
 

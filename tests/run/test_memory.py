@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.estimate import desktops_by_host, engine_places, estimate
 from dartsim.run.memory import GIB, engine_memory, learner_memory
 from dartsim.run.model_shapes import QWEN2_5_VL_7B, QWEN3_VL_8B, ModelShape, read_shape
@@ -42,7 +42,7 @@ def test_qwen3_vl_8b_sees_fewer_tokens_and_caches_more_bytes():
 def test_the_transformers_classes_have_as_many_weights(shape: ModelShape):
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
-    from real.vlm.model import CLASSES
+    from dartsim.real.vlm.model import CLASSES
 
     config_class, model_class = CLASSES["qwen2_5_vl" if shape is QWEN2_5_VL_7B else "qwen3_vl"]
     text, vision = shape.text, shape.vision
@@ -80,9 +80,9 @@ def test_the_transformers_classes_have_as_many_weights(shape: ModelShape):
 def test_a_folder_is_read_for_what_its_model_has(family: str, tmp_path: Path):
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
-    from real.vlm import build, tiny
-    from real.vlm.export import export
-    from real.vlm.lora import LoraSettings, add_lora
+    from dartsim.real.vlm import build, tiny
+    from dartsim.real.vlm.export import export
+    from dartsim.real.vlm.lora import LoraSettings, add_lora
 
     vlm = build(tiny(family=family))
     shape = read_shape(export(vlm, tmp_path / "model"))
@@ -179,8 +179,8 @@ def test_checkpointing_keeps_less_and_longer_prompts_take_more():
 def test_a_tiny_model_s_optimizer_holds_what_is_counted():
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
-    from real.learner import LearnerConfig, TorchLearner
-    from real.vlm import build, tiny
+    from dartsim.real.learner import LearnerConfig, TorchLearner
+    from dartsim.real.vlm import build, tiny
 
     vlm = build(tiny())
     steps = TorchLearner(vlm, LearnerConfig())

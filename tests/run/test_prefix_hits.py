@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.ports import SyncMode
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Observation, Request, Task, Weights
+from dartsim.observe import Trace
+from dartsim.observe.figures import figures
 from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
@@ -16,9 +19,6 @@ from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
 from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel
 from dartsim.sim.worker import SimWorker
-from dartsim.trace import Trace
-from dartsim.trace.figures import figures
-from dartsim.types import Attempt, Observation, Request, Task, Weights
 
 SIZES = {"system_tokens": 32, "image_tokens": 64, "reply_tokens": 27, "turn_tokens": 5, "max_images": 2}
 """System 2 blocks, a screenshot 4, a reply with its template 2; all but 6 tokens of the last reply are found again."""

@@ -10,12 +10,12 @@ from itertools import pairwise
 import pytest
 
 from dartsim.config import from_tree, merge, preset, presets
-from dartsim.curation import MemoryStore
+from dartsim.observe import DesktopState
 from dartsim.run.models import models
 from dartsim.run.simulation import build
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.trace import DesktopState
+from dartsim.store.memory import MemoryStore
 
 NO_TIME = {"start": 0.0, "boot": 0.0, "setup": 0.0, "step": 20.0, "evaluate": 0.0, "teardown": 0.0}
 CLUSTER = {

@@ -8,7 +8,9 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Weights
+from dartsim.real.vlm import build
 from dartsim.run.execute import BEST, execute
 from dartsim.run.learning import learning
 from dartsim.run.model_plan import vlm_config
@@ -17,8 +19,6 @@ from dartsim.run.promoting import Judge
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
 from dartsim.trainer.promotion import Evaluation
-from dartsim.types import Weights
-from real.vlm import build
 
 SMALL = (
     "tasks.count=16", "tasks.held_out=32", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.models import models
 
 PARTS = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"', 'ray.address="local"']
@@ -96,7 +96,7 @@ def test_a_model_learns_with_every_part_on_ray():
 @pytest.fixture
 def kills(monkeypatch):
     """Kill the process of an actor at the second update: ``watch, done, parts = kills(name)``."""
-    from real.ray_cluster.parts import Part
+    from dartsim.real.ray_cluster.parts import Part
 
     parts, done = {}, []
     make = Part.__init__

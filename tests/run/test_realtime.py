@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from dartsim.config import load
-from dartsim.curation.sql import open_store
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.real.keeping import KeepingDesktops
 from dartsim.run.models import models
 from dartsim.run.realtime import RealParts, RunLoop, run_realtime
-from real.keeping import KeepingDesktops
+from dartsim.store.sql import open_store
 
 
 def test_a_run_begins_at_time_zero():

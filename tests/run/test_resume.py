@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import from_tree, load, merge, to_toml
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.execute import closing_store, execute, stored
 from dartsim.run.lock import held
 from dartsim.run.origin import read_origin

@@ -5,10 +5,10 @@ import signal
 import pytest
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.curation import MemoryStore
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.models import env_timing, models
 from dartsim.run.simulation import run_simulation
+from dartsim.store.memory import MemoryStore
 
 SMALL = {
     "tasks": {"count": 5},

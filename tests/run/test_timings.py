@@ -9,13 +9,13 @@ from contextlib import closing
 
 import pytest
 
-from dartsim.checks import check_env_provider, check_policy_worker, sample_batch, sample_trajectory
-from dartsim.errors import EnvBroken
+from dartsim.core.checks import check_env_provider, check_policy_worker, sample_batch, sample_trajectory
+from dartsim.core.errors import EnvBroken
+from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
+from dartsim.real.local import LocalWorker
 from dartsim.run.measuring import read_timings
 from dartsim.run.realtime import RunLoop
 from dartsim.run.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings
-from dartsim.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
-from real.local import LocalWorker
 
 
 class Desktop:
@@ -156,8 +156,8 @@ async def test_the_loop_s_work_is_what_it_was_not_idle():
 
 
 async def test_timed_parts_conform():
-    from envs.direct import DirectProvider
-    from envs.simulated import SimDesktop
+    from dartsim.envs.direct import DirectProvider
+    from dartsim.envs.simulated import SimDesktop
 
     await check_env_provider(TimedDesktops(DirectProvider(SimDesktop), Timings(io.StringIO())), cancel_after=())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dartsim.config import load
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.run.backend import action_grammar
 
 
@@ -16,8 +16,8 @@ from dartsim.run.backend import action_grammar
 def folder(tmp_path: Path) -> Path:
     pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
-    from real.vlm import Decoding, VlmConfig, build
-    from real.vlm.export import export
+    from dartsim.real.vlm import Decoding, VlmConfig, build
+    from dartsim.real.vlm.export import export
 
     return export(build(VlmConfig(decoding=Decoding(grammar="free"))), tmp_path / "model")
 
@@ -33,8 +33,8 @@ def test_free_text_without_a_checkpoint_is_refused():
 
 
 def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path):
+    from dartsim.real.vlm import build
     from dartsim.run.model_plan import learner_config, vlm_config
-    from real.vlm import build
 
     found = config(folder, "policy.dtype=bfloat16", "policy.temperature=0.7", "trainer.lora.rank=4")
     made = vlm_config(found)
@@ -60,9 +60,9 @@ def test_coordinates_follow_the_family(folder: Path):
 
 
 def test_the_user_s_words_are_a_file(folder: Path, tmp_path: Path):
+    from dartsim.core.types import Observation
+    from dartsim.real.vlm import build
     from dartsim.run.model_plan import vlm_config
-    from dartsim.types import Observation
-    from real.vlm import build
 
     words = tmp_path / "words.txt"
     words.write_text("Be quick. {instruction}!\n", encoding="utf-8")
@@ -94,8 +94,8 @@ def test_a_run_goes_from_folder_to_low_rank_updates(folder: Path, tmp_path: Path
 
 
 def test_ranks_see_the_gpus_they_were_given():
-    from real.fsdp.group import rank_command, rank_variables
-    from real.fsdp.spread import FsdpSettings
+    from dartsim.real.fsdp.group import rank_command, rank_variables
+    from dartsim.real.fsdp.spread import FsdpSettings
 
     seen = rank_variables(FsdpSettings(gpus=(4, 5)))
     assert seen == {"CUDA_VISIBLE_DEVICES": "4,5", "GLOO_SOCKET_IFNAME": "lo"}

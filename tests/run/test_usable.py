@@ -5,10 +5,10 @@ import pytest
 
 from dartsim.config import load
 from dartsim.curation import TaskFilter
+from dartsim.lab import Prices, as_virtual, changed
+from dartsim.lab.closed import checks, predict
+from dartsim.lab.jobs import simulated
 from dartsim.run.bounds import around_seconds, desktop_bound, engine_bound, reply_tokens, sites
-from dartsim.run.lab import Prices, as_virtual, changed
-from dartsim.run.lab.closed import checks, predict
-from dartsim.run.lab.jobs import simulated
 from dartsim.run.models import models
 from dartsim.run.usable import OneTask, _Life, one_task, workload
 

@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.curation import MemoryStore
-from dartsim.errors import Stalled
+from dartsim.core.errors import Stalled
+from dartsim.observe import parts
 from dartsim.run.execute import execute
 from dartsim.run.models import models
 from dartsim.run.simulation import build, run_simulation
 from dartsim.run.watch import LOCK, STATUS, Watch, is_running
 from dartsim.sim import simulate
-from dartsim.trace import parts
+from dartsim.store.memory import MemoryStore
 
 SMALL = {
     "tasks": {"count": 7},

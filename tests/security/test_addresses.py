@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from real.osworld.failures import FetchFailed
-from real.osworld.fetch import Downloads, check_url
+from dartsim.real.osworld.failures import FetchFailed
+from dartsim.real.osworld.fetch import Downloads, check_url
 
 httpx = pytest.importorskip("httpx")
 
@@ -42,7 +42,7 @@ PRIVATE = [
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr("real.osworld.fetch.BETWEEN_SECONDS", 0.0)
+    monkeypatch.setattr("dartsim.real.osworld.fetch.BETWEEN_SECONDS", 0.0)
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 

@@ -10,13 +10,13 @@ import zipfile
 
 import pytest
 
-from dartsim.errors import ConfigError, TaskFileError
-from envs.tasks import load_suite
-from real.osworld import archives
-from real.osworld.archives import BadArchive, check_zip
-from real.osworld.fetch import Downloads
-from real.osworld.folder import Desk, TaskFolder, check_name
-from real.osworld.steps import STEPS, check_steps, run_steps
+from dartsim.core.errors import ConfigError, TaskFileError
+from dartsim.envs.tasks import load_suite
+from dartsim.real.osworld import archives
+from dartsim.real.osworld.archives import BadArchive, check_zip
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.folder import Desk, TaskFolder, check_name
+from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
 
 OUT = [
     "../x",
@@ -101,7 +101,7 @@ def test_a_link_left_in_the_folder_is_replaced_not_followed(tmp_path):
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link", "folder/../../secret"])
 def test_local_files_of_a_task_come_from_its_sources(tmp_path, name):
-    from real.osworld.failures import FetchFailed
+    from dartsim.real.osworld.failures import FetchFailed
 
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "s" / "folder").mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_archives_of_many_members_are_refused(monkeypatch):
 
 def test_a_spreadsheet_that_is_a_bomb_is_not_opened(tmp_path):
     pytest.importorskip("openpyxl")
-    from real.osworld.metrics.sheets import Book
+    from dartsim.real.osworld.metrics.sheets import Book
 
     path = tmp_path / "a.xlsx"
     path.write_bytes(zipped(("xl/sharedStrings.xml", b"\0" * (32 * 2**20)), ("[Content_Types].xml", b"x")))
@@ -174,7 +174,7 @@ def test_a_spreadsheet_that_is_a_bomb_is_not_opened(tmp_path):
 
 def test_entities_of_a_tree_are_not_blown_up_nor_read_from_files(tmp_path):
     pytest.importorskip("lxml")
-    from real.osworld.metrics.tree import check_accessibility_tree
+    from dartsim.real.osworld.metrics.tree import check_accessibility_tree
 
     secret = tmp_path / "secret"
     secret.write_text("TOP")
@@ -190,7 +190,7 @@ def test_entities_of_a_tree_are_not_blown_up_nor_read_from_files(tmp_path):
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 31, "A" * 32, "../" + "a" * 29, ""])
 def test_pictures_of_a_pool_are_named_by_hashes_only(tmp_path, name):
     pytest.importorskip("safetensors")
-    from real.pool_files import screen_path
+    from dartsim.real.pool_files import screen_path
 
     with pytest.raises(ConfigError, match="wanted a hash"):
         screen_path(tmp_path, name)
@@ -204,8 +204,8 @@ def test_replies_of_a_desktop_are_bounded_and_plain():
     import gzip
 
     httpx = pytest.importorskip("httpx")
-    from real.osworld.bounded import Bounded
-    from real.osworld.errors import VmBadReply
+    from dartsim.real.osworld.bounded import Bounded
+    from dartsim.real.osworld.errors import VmBadReply
 
     sent = []
 
@@ -257,7 +257,7 @@ class Recorder:
     def __getattr__(self, name):
         async def told(*args, **options):
             self.told.append((name, args, options))
-            from real.osworld.replies import Executed
+            from dartsim.real.osworld.replies import Executed
 
             return Executed(returncode=0, output="out", error="")
 
@@ -303,7 +303,7 @@ def test_steps_import_nothing_that_starts_processes():
     import ast
     from pathlib import Path
 
-    import real.osworld.steps as steps
+    import dartsim.real.osworld.steps as steps
 
     folder = Path(steps.__file__).parent
     apart = {"evaluator.py", "evaluator_main.py", "evaluator_venv.py"}  # desktop-env's metrics; see docs/security.md

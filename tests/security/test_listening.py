@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 BEYOND = ["0.0.0.0", "10.0.0.7", "::", "desktops.example.org"]
 
@@ -26,22 +26,22 @@ def real_desktops(**tables):
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_is_known(address):
-    from real.loopback import is_loopback
+    from dartsim.real.loopback import is_loopback
 
     assert is_loopback(address)
 
 
 @pytest.mark.parametrize("address", [*BEYOND, "", "127.0.0.1.example.org", "0177.0.0.1"])
 def test_what_is_not_loopback_is_known(address):
-    from real.loopback import is_loopback
+    from dartsim.real.loopback import is_loopback
 
     assert not is_loopback(address)
 
 
 def test_every_default_address_of_the_configuration_is_loopback():
     from dartsim.config.schema import DesktopHostConfig
-    from real.containers.engine import HostSettings
-    from real.inference.options import EngineOptions
+    from dartsim.real.containers.engine import HostSettings
+    from dartsim.real.inference.options import EngineOptions
 
     assert DesktopHostConfig().bind == HostSettings().bind_address == "127.0.0.1"
     assert EngineOptions(python="py", model="m").host == "127.0.0.1"
@@ -51,7 +51,7 @@ def test_every_default_address_of_the_configuration_is_loopback():
 
 @pytest.mark.parametrize("variant", ["skeleton", "full"])
 def test_every_port_of_a_container_is_published_on_the_bind_address_only(variant):
-    from real.containers.spec import ContainerSpec, create_arguments
+    from dartsim.real.containers.spec import ContainerSpec, create_arguments
 
     ports = {"server": 5000, "vnc": 8006, "chromium": 9222, "vlc": 8080}
     spec = ContainerSpec(image=variant, ports=ports)
@@ -63,8 +63,8 @@ def test_every_port_of_a_container_is_published_on_the_bind_address_only(variant
 
 
 def test_the_official_image_publishes_on_the_bind_address_too():
-    from real.containers.official import official_spec
-    from real.containers.spec import Limits, create_arguments
+    from dartsim.real.containers.official import official_spec
+    from dartsim.real.containers.spec import Limits, create_arguments
 
     spec = official_spec("/d/Ubuntu.qcow2", kvm=False, limits=Limits(), local=False)
     made = create_arguments(spec, name="one", labels={}, bind_address="127.0.0.1")
@@ -74,7 +74,7 @@ def test_the_official_image_publishes_on_the_bind_address_too():
 
 @pytest.mark.parametrize("host", BEYOND)
 def test_an_engine_beyond_loopback_is_refused_because_its_control_routes_take_no_token(host):
-    from real.inference.options import EngineOptions
+    from dartsim.real.inference.options import EngineOptions
 
     with pytest.raises(ConfigError, match="take no token"):
         EngineOptions(python="py", model="m", host=host)
@@ -100,9 +100,9 @@ def test_desktops_without_a_token_beyond_loopback_need_a_word(bind):
 
 def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
     pytest.importorskip("httpx", reason="needs the extra `real`")
-    from real.containers.spec import ContainerSpec
-    from real.containers.tokens import VARIABLE, with_token
-    from real.osworld.transport import OWN_SERVER
+    from dartsim.real.containers.spec import ContainerSpec
+    from dartsim.real.containers.tokens import VARIABLE, with_token
+    from dartsim.real.osworld.transport import OWN_SERVER
 
     spec = ContainerSpec(image="ours", environment={"WIDTH": "100"})
     first, token = with_token(spec)
@@ -116,7 +116,7 @@ def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
 @pytest.fixture
 def desktop_server():
     """A desktop's HTTP server with one route, on a port of loopback."""
-    from real.desktop.server.wire import Server, as_text
+    from dartsim.real.desktop.server.wire import Server, as_text
 
     asked = []
 
@@ -163,11 +163,11 @@ def test_the_client_sends_the_token_and_the_evaluator_gets_it(desktop_server):
     pytest.importorskip("httpx", reason="needs the extra `real`")
     import asyncio
 
-    from real.osworld.client import VmClient
-    from real.osworld.evaluator import _desk
-    from real.osworld.fetch import Downloads
-    from real.osworld.folder import Desk, TaskFolder
-    from real.osworld.transport import OWN_SERVER
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.evaluator import _desk
+    from dartsim.real.osworld.fetch import Downloads
+    from dartsim.real.osworld.folder import Desk, TaskFolder
+    from dartsim.real.osworld.transport import OWN_SERVER
 
     port, asked = desktop_server
     url = f"http://127.0.0.1:{port}"
@@ -215,8 +215,8 @@ def test_the_doctor_only_asks_and_publishes_nothing():
 
 def test_an_engine_on_a_nodes_address_was_asked_for(monkeypatch, tmp_path):
     pytest.importorskip("aiohttp")  # not ray: whoever imports it first decides where a Ray of this process listens
-    from real.inference.options import EngineOptions
-    from real.ray_cluster import engines
+    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.ray_cluster import engines
 
     monkeypatch.setattr(engines, "node_address", lambda: "10.0.0.5")
     options = EngineOptions(python="python", model="/m")

@@ -126,7 +126,7 @@ def checkpoint(folder, data):
 
 def test_a_hostile_description_of_a_checkpoint_runs_nothing(tmp_path):
     pytest.importorskip("torch")
-    from real.fsdp.descriptions import Reader
+    from dartsim.real.fsdp.descriptions import Reader
 
     canary = tmp_path / "canary"
     folder = checkpoint(tmp_path / "c", pickle.dumps(Evil(canary)))
@@ -140,7 +140,7 @@ def test_a_hostile_description_of_a_checkpoint_runs_nothing(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"\x80\x04.", b"garbage", pickle.dumps({"a": 1}), pickle.dumps(None)])
 def test_nonsense_instead_of_a_description_is_told_so(tmp_path, data):
     pytest.importorskip("torch")
-    from real.fsdp.descriptions import Reader
+    from dartsim.real.fsdp.descriptions import Reader
 
     with pytest.raises(ValueError, match="description of a checkpoint"):
         Reader(str(checkpoint(tmp_path / "c", data) / "parts")).read_metadata()
@@ -159,7 +159,7 @@ def test_descriptions_that_torch_writes_are_read(tmp_path):
     torch = pytest.importorskip("torch")
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    from real.fsdp.descriptions import Reader
+    from dartsim.real.fsdp.descriptions import Reader
 
     parts = written(tmp_path, {"a": torch.arange(4.0), "b": torch.ones(2, 3, dtype=torch.bfloat16)})
     found = {"a": torch.zeros(4), "b": torch.zeros(2, 3, dtype=torch.bfloat16)}
@@ -172,7 +172,7 @@ def test_descriptions_that_torch_writes_are_read(tmp_path):
 
 def test_checkpoints_that_hold_objects_are_refused(tmp_path):
     torch = pytest.importorskip("torch")
-    from real.fsdp.descriptions import Reader
+    from dartsim.real.fsdp.descriptions import Reader
 
     parts = written(tmp_path, {"a": torch.zeros(2), "object": {"x": "a pickle again"}})
     with pytest.raises(ValueError, match=r"'object', which is no tensor|no tensor"):
@@ -181,7 +181,7 @@ def test_checkpoints_that_hold_objects_are_refused(tmp_path):
 
 def test_parts_outside_of_the_checkpoint_are_refused(tmp_path):
     torch = pytest.importorskip("torch")
-    from real.fsdp.descriptions import Reader
+    from dartsim.real.fsdp.descriptions import Reader
 
     parts = written(tmp_path, {"a": torch.zeros(2)})
     found = pickle.loads((parts / ".metadata").read_bytes())

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import pytest
 
 from dartsim.config import from_tree, merge, preset
+from dartsim.observe.report import render_report
+from dartsim.observe.rundir import RunDir, write_text
 from dartsim.run.execute import execute
-from dartsim.trace.report import render_report
-from dartsim.trace.rundir import RunDir, write_text
 
 HOSTILE = "</script><img src=x onerror=alert(1)><b>[link=file:///etc/passwd]x[/link]"
 

@@ -11,7 +11,7 @@ import pytest
 from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
 from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, secret_settings
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 
 SECRETS = {
     "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQrStUvWx",
@@ -181,15 +181,15 @@ def test_what_is_logged_goes_where_python_would_write_it(capsys):
 
 
 def test_the_evaluator_process_gets_no_secret(monkeypatch):
-    from real.osworld.evaluator import PASSED_ON
+    from dartsim.real.osworld.evaluator import PASSED_ON
 
     assert not [name for name in PASSED_ON if is_secret_name(name)]
     assert not set(PASSED_ON) & set(SECRETS)
 
 
 def test_containers_get_nothing_of_the_environment():
-    from real.containers.spec import ContainerSpec, create_arguments
-    from real.desktop.spec import desktop_spec
+    from dartsim.real.containers.spec import ContainerSpec, create_arguments
+    from dartsim.real.desktop.spec import desktop_spec
 
     made = create_arguments(desktop_spec("full", image="ours"), name="one", labels={}, bind_address="127.0.0.1")
     assert leaks(str(made)) == []

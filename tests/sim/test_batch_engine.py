@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.checks import check_policy_worker
-from dartsim.errors import ConfigError, WorkerRestarted
-from dartsim.ports import SyncMode
+from dartsim.core.checks import check_policy_worker
+from dartsim.core.errors import ConfigError, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
 from dartsim.sim import simulate
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.content import ContentWorker
 from dartsim.sim.engine import ABORTED, DONE
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
-from dartsim.types import Attempt, Content, Observation, Request, Task, Weights
 
 PROMPTS = PromptModel()
 RELOAD = 5.0

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from dartsim.ports import SyncMode
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Content, Observation, Request, Task, Version, Weights
 from dartsim.sim import SimLoop
 from dartsim.sim.content import ContentWorker
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
 from dartsim.sim.prompts import PromptModel
-from dartsim.types import Attempt, Content, Observation, Request, Task, Version, Weights
 
 
 class Echo:

@@ -6,7 +6,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.environment import SimEnvironment
 

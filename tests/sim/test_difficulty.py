@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Task
 from dartsim.sim.difficulty import (
     ALWAYS_SOLVED,
     DECILES,
@@ -16,7 +17,6 @@ from dartsim.sim.difficulty import (
     deciles,
     difficulties,
 )
-from dartsim.types import Task
 
 # Tasks a domain in OSWorld's list without Google Drive, in the order of DOMAINS.
 COUNTS = (46, 26, 47, 47, 23, 93, 24, 15, 17, 23)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.env_profiles import DART, DESKTOP_SMALL, OSWORLD, PROFILES, EnvTiming
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import simpy
 
-from dartsim.errors import SimulationError
+from dartsim.core.errors import SimulationError
 from dartsim.sim import SimEnvironment, as_event, simulate, wait
 
 

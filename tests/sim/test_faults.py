@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.types import StepResult
 from dartsim.sim.faults import FaultyEnv, FaultyProvider, chance
-from dartsim.types import StepResult
 
 
 def now():

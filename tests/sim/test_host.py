@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim import SimEnvironment, simulate
 from dartsim.sim.host import Host, mib, place
 

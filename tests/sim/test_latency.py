@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.latency import (
     BLOCK,
     Capped,

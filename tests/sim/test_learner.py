@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from dartsim.checks import check_learner, sample_batch, sample_trajectory
-from dartsim.errors import InvariantViolated, LearnerFault
+from dartsim.core.checks import check_learner, sample_batch, sample_trajectory
+from dartsim.core.errors import InvariantViolated, LearnerFault
+from dartsim.core.types import UpdateResult, Weights
 from dartsim.sim.learner import NothingLearned, SimLearner
-from dartsim.types import UpdateResult, Weights
 
 BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
 

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from dartsim.errors import SimulationError
+from dartsim.core.errors import SimulationError
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.environment import COMPACT_ABOVE
 

@@ -14,7 +14,7 @@ import warnings
 
 import pytest
 
-from dartsim.errors import Forbidden, LimitReached, Stalled
+from dartsim.core.errors import Forbidden, LimitReached, Stalled
 from dartsim.sim import SimLoop, simulate, simulate_reported
 
 

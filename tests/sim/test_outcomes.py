@@ -2,10 +2,10 @@
 
 import pytest
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Task
 from dartsim.sim.outcomes import NEARBY, Outcomes, Recorded
 from dartsim.sim.surrogate import Actions, AttemptLengths, Plan, SurrogatePolicy
-from dartsim.types import Attempt, Task
 
 TASK = Task("t", "do it")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import LimitReached, Stalled
+from dartsim.core.errors import LimitReached, Stalled
 from dartsim.sim import simulate, simulate_reported, wait
 from dartsim.sim.nodes import NODE, Node
 from dartsim.sim.perturb import Perturbation

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.rng import streams
+from dartsim.core.rng import streams
 from dartsim.sim import SimLoop
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from dartsim.rng import streams
+from dartsim.core.rng import streams
 from dartsim.sim import simulate
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.checks import check_policy_worker
-from dartsim.errors import ConfigError
+from dartsim.core.checks import check_policy_worker
+from dartsim.core.errors import ConfigError
 from dartsim.sim import simulate
 from dartsim.sim.engine import ABORTED
 from dartsim.sim.prompts import PromptModel

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Attempt, Request, Task
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.surrogate import Actions, AttemptLengths, SurrogatePolicy, _uniform
-from dartsim.types import Attempt, Request, Task
 
 ACTIONS = Actions("work", "solve", "done")
 

@@ -5,14 +5,14 @@ import asyncio
 import numpy as np
 import pytest
 
-from dartsim.checks import check_policy_worker
-from dartsim.errors import InvariantViolated, WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
+from dartsim.core.checks import check_policy_worker
+from dartsim.core.errors import InvariantViolated, WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
 from dartsim.sim.prompts import PromptModel, ReplyModel
 from dartsim.sim.worker import PrefixCache, SimWorker
-from dartsim.types import Attempt, Observation, Request, Task, Weights
 
 PROMPTS = PromptModel()
 TASK = Task("t", "")

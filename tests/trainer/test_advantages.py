@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.trainer.advantages import AdvantageConfig, advantages_of, group_advantages
-from dartsim.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 
 PAPER = AdvantageConfig()
 RELEASED = AdvantageConfig(spread="unbiased", epsilon=1e-6, lone_sample="reward")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import LearnerFault, UpdateUncertain
+from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.types import Batch, UpdateResult, Weights
+from dartsim.observe import Trace, TrainerState
 from dartsim.sim import simulate
-from dartsim.trace import Trace, TrainerState
 from dartsim.trainer import RetryRule, Trainer
-from dartsim.types import Batch, UpdateResult, Weights
 
 
 def now():

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.errors import LearnerFault, UpdateUncertain
+from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.types import Batch, UpdateResult, Weights
+from dartsim.observe import Trace
 from dartsim.sim import simulate
-from dartsim.trace import Trace
 from dartsim.trainer import Trainer
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Evaluation, PromotionRule, Promotions, Verdict
-from dartsim.types import Batch, UpdateResult, Weights
 
 TASKS = 24
 

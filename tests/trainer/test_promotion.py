@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.types import Attempt, Ending, Task, Trajectory
 from dartsim.trainer.promotion import (
     Evaluation,
     PromotionRule,
@@ -18,7 +19,6 @@ from dartsim.trainer.promotion import (
     paired_bootstrap,
     resampled_means,
 )
-from dartsim.types import Attempt, Ending, Task, Trajectory
 
 scores = st.dictionaries(st.sampled_from([f"t{i}" for i in range(12)]), st.sampled_from([0.0, 0.25, 1.0]), min_size=1)
 

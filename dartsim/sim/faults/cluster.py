@@ -101,7 +101,7 @@ CLUSTER = (
         lasts=about(300.0),
         rates=rates(0.0005, 0.002, 0.03),
         what="it dies while it writes the checkpoint: half a checkpoint is none, the batch goes back",
-        source="dartsim.curation.checkpoints; assumed rate",
+        source="dartsim.store.checkpoints; assumed rate",
     ),
     FaultKind(
         name="trainer_crash_after_commit",
@@ -168,7 +168,7 @@ CLUSTER = (
         call=about(600.0, 1200.0),
         rates=rates(0.001, 0.005, 0.1),
         what="a host's clock is off; past a lease's 870 s its desktops look abandoned and are removed",
-        source="real.containers: leases are compared with the host's clock; assumed sizes",
+        source="dartsim.real.containers: leases are compared with the host's clock; assumed sizes",
     ),
     FaultKind(
         name="hosts_slow",

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dartsim.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.ports import AsyncEnv, EnvProvider
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.types import Observation, StepResult, Task
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
 from dartsim.sim.faults.messages import Network, Unanswered, host
 from dartsim.sim.faults.striking import CONTROL, Faults, Hazards
-from dartsim.types import Observation, StepResult, Task
 
 CLIENT_SECONDS = 90.0
 """How long a client waits for an answer of a desktop (OSWorld's: 90 s)."""
@@ -52,7 +52,7 @@ class SlotHazards:
 
 
 class StruckDesktop:
-    """A desktop that faults strike; implements ``dartsim.ports.AsyncEnv``.
+    """A desktop that faults strike; implements ``dartsim.core.ports.AsyncEnv``.
 
     Args:
         faults: What strikes.
@@ -136,7 +136,7 @@ class StruckDesktop:
 
 
 class StruckProvider:
-    """Starts desktops that faults strike; implements ``dartsim.ports.EnvProvider``.
+    """Starts desktops that faults strike; implements ``dartsim.core.ports.EnvProvider``.
 
     Args:
         inner: Starts desktops.

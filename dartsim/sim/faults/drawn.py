@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.ports import AsyncEnv, EnvProvider
-from dartsim.types import Observation, StepResult, Task
+from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.types import Observation, StepResult, Task
 
 Draw = Callable[[], bool]
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from dartsim.errors import LearnerFault, UpdateUncertain
+from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.types import Batch, UpdateResult
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place
 from dartsim.sim.faults.messages import Network
 from dartsim.sim.faults.spells import Spells
 from dartsim.sim.faults.striking import CONTROL, LEARNER, Blow, Faults
 from dartsim.sim.faults.table import KINDS
 from dartsim.sim.learner import SimLearner
-from dartsim.types import Batch, UpdateResult
 
 OUTAGE, FULL = KINDS["trainer_outage"], KINDS["disk_full"]
 
 
 class StruckLearner:
-    """A learner that faults strike; implements ``dartsim.ports.Learner``.
+    """A learner that faults strike; implements ``dartsim.core.ports.Learner``.
 
     States: *up*, *down* until a crash is recovered from, *away* during an outage.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dartsim.curation.faults import StoreFull
-from dartsim.ports import Store
+from dartsim.core.ports import Store
+from dartsim.core.types import Trajectory
 from dartsim.sim.faults.striking import Faults
 from dartsim.sim.faults.table import KINDS
-from dartsim.types import Trajectory
+from dartsim.store.errors import StoreFull
 
 FULL = KINDS["store_full"]
 
 
 class StruckStore:
-    """A store that refuses to keep trajectories while its disk is full; implements ``dartsim.ports.Store``.
+    """A store that refuses to keep trajectories while its disk is full; implements ``dartsim.core.ports.Store``.
 
     Args:
         inner: The store.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.faults.cluster import LEASE_SECONDS
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dartsim.config.schema import FaultsConfig
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.faults.cluster import CLUSTER
 from dartsim.sim.faults.kinds import PROFILES, FaultKind, Scope
 from dartsim.sim.faults.osworld import OSWORLD

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dartsim.core.types import Attempt, Reply, Request
+from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.faults.messages import Network, host
 from dartsim.sim.faults.striking import CONTROL
-from dartsim.trace import Track
-from dartsim.types import Attempt, Reply, Request
 
 
 class MessageSession:

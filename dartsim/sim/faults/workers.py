@@ -10,15 +10,15 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from dartsim.errors import WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
+from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Reply, Request, Weights
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
 from dartsim.sim.faults.messages import Network, Unanswered, worker
 from dartsim.sim.faults.spells import Spells
 from dartsim.sim.faults.striking import CONTROL, LEARNER, Faults
 from dartsim.sim.faults.table import KINDS
 from dartsim.sim.worker import SimWorker
-from dartsim.types import Reply, Request, Weights
 
 CLIENT_SECONDS = 300.0
 """How long a client waits for an answer of an engine (``vllm.request_seconds``)."""
@@ -27,7 +27,7 @@ CRASH, KV = KINDS["worker_crash"], KINDS["out_of_kv_memory"]
 
 
 class StruckWorker:
-    """A worker that faults strike; implements ``dartsim.ports.PolicyWorker``.
+    """A worker that faults strike; implements ``dartsim.core.ports.PolicyWorker``.
 
     States: *up*, *down* (it crashed, and is started again with the weights it had).
 

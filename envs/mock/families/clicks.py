@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.mock.families.sketch import (
+from dartsim.envs.mock.families.sketch import (
     COLORS,
     WORDS,
     Family,

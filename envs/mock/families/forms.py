@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.mock.families.sketch import (
+from dartsim.envs.mock.families.sketch import (
     COLORS,
     WORDS,
     Family,

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from envs.mock.families.sketch import (
+from dartsim.envs.mock.families.sketch import (
     Family,
     Sketch,
     Spec,

@@ -1,4 +1,4 @@
-"""Serve one desktop: ``python -m real.desktop.server``, inside the container.
+"""Serve one desktop: ``python -m dartsim.real.desktop.server``, inside the container.
 
 Environment: ``DISPLAY``; ``FRAMEBUFFER``, the file of Xvfb's pixels; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether
 actions run in forked warm interpreters; ``ACTION_PAUSE_SECONDS``, pyautogui's pause after each call in those;
@@ -11,15 +11,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from real.desktop.server.actions import WarmPythons
-from real.desktop.server.commands import Commands
-from real.desktop.server.desktop import Desktop
-from real.desktop.server.display import XConnection
-from real.desktop.server.recording import Recording
-from real.desktop.server.routes import table
-from real.desktop.server.screen import Screen
-from real.desktop.server.windows import Windows
-from real.desktop.server.wire import Server
+from dartsim.real.desktop.server.actions import WarmPythons
+from dartsim.real.desktop.server.commands import Commands
+from dartsim.real.desktop.server.desktop import Desktop
+from dartsim.real.desktop.server.display import XConnection
+from dartsim.real.desktop.server.recording import Recording
+from dartsim.real.desktop.server.routes import table
+from dartsim.real.desktop.server.screen import Screen
+from dartsim.real.desktop.server.windows import Windows
+from dartsim.real.desktop.server.wire import Server
 
 
 def main() -> None:

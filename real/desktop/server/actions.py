@@ -9,8 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
-from real.desktop.server.commands import Done, memory_file, read_back
-from real.desktop.server.warm import MAX_CODE_BYTES, NOT_RUN
+from dartsim.real.desktop.server.commands import Done, memory_file, read_back
+from dartsim.real.desktop.server.warm import MAX_CODE_BYTES, NOT_RUN
 
 
 class WarmPythons:
@@ -31,7 +31,7 @@ class WarmPythons:
             if self._parent is None or self._parent.poll() is not None:
                 if self._parent is not None and self._parent.stdin is not None:
                     self._parent.stdin.close()
-                command = [sys.executable, "-m", "real.desktop.server.warm", str(self._path)]
+                command = [sys.executable, "-m", "dartsim.real.desktop.server.warm", str(self._path)]
                 self._path.unlink(missing_ok=True)
                 # The pipe stays open as long as this server lives; its end ends the parent.
                 self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)

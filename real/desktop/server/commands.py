@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from real.desktop.server.wire import HttpError, Reply, Request, as_json, as_text
+from dartsim.real.desktop.server.wire import HttpError, Reply, Request, as_json, as_text
 
 EXECUTE_SECONDS = 120.0
 PYTHON_SECONDS = 30.0

@@ -15,12 +15,12 @@ from typing import Any
 
 from PIL import Image
 
-from real.desktop.server.commands import Commands, failed, run
-from real.desktop.server.display import XConnection
-from real.desktop.server.files import expand
-from real.desktop.server.screen import Screen
-from real.desktop.server.windows import Window, Windows
-from real.desktop.server.wire import HttpError, Reply, Request, as_json, as_page, as_text
+from dartsim.real.desktop.server.commands import Commands, failed, run
+from dartsim.real.desktop.server.display import XConnection
+from dartsim.real.desktop.server.files import expand
+from dartsim.real.desktop.server.screen import Screen
+from dartsim.real.desktop.server.windows import Window, Windows
+from dartsim.real.desktop.server.wire import HttpError, Reply, Request, as_json, as_page, as_text
 
 _TREE_SECONDS = 60.0
 _OPEN_SECONDS = 1_800.0
@@ -206,7 +206,7 @@ def _accessibility(*flags: str) -> Any:
         RuntimeError: If it failed.
         subprocess.TimeoutExpired: If it took too long.
     """
-    done = run([sys.executable, "-m", "real.desktop.server.accessibility", *flags], seconds=_TREE_SECONDS)
+    done = run([sys.executable, "-m", "dartsim.real.desktop.server.accessibility", *flags], seconds=_TREE_SECONDS)
     if done.returncode:
         raise RuntimeError(f"the accessibility tree could not be read: {done.error.strip().splitlines()[-1:]}")
     return json.loads(done.output)

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from real.desktop.server.wire import Reply, Request, as_json, as_text
+from dartsim.real.desktop.server.wire import Reply, Request, as_json, as_text
 
 _DOWNLOAD_TRIES = 3
 _DOWNLOAD_SECONDS = 300.0

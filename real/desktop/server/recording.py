@@ -9,10 +9,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from real.desktop.server.commands import failed
-from real.desktop.server.files import attachment
-from real.desktop.server.screen import Screen
-from real.desktop.server.wire import Reply, Request, as_json, as_page
+from dartsim.real.desktop.server.commands import failed
+from dartsim.real.desktop.server.files import attachment
+from dartsim.real.desktop.server.screen import Screen
+from dartsim.real.desktop.server.wire import Reply, Request, as_json, as_page
 
 _START_SECONDS = 2.0
 _END_SECONDS = 15.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from real.desktop.server import files
-from real.desktop.server.commands import Commands
-from real.desktop.server.desktop import Desktop
-from real.desktop.server.recording import Recording
-from real.desktop.server.wire import Route
+from dartsim.real.desktop.server import files
+from dartsim.real.desktop.server.commands import Commands
+from dartsim.real.desktop.server.desktop import Desktop
+from dartsim.real.desktop.server.recording import Recording
+from dartsim.real.desktop.server.wire import Route
 
 
 def table(desktop: Desktop, commands: Commands, recording: Recording) -> dict[tuple[str, str], Route]:

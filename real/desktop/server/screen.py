@@ -13,8 +13,8 @@ from typing import Any
 
 from PIL import Image
 
-from real.desktop.server.display import XConnection
-from real.desktop.server.frame import XWD_HEADER_BYTES, Layout, encode_png, read_layout
+from dartsim.real.desktop.server.display import XConnection
+from dartsim.real.desktop.server.frame import XWD_HEADER_BYTES, Layout, encode_png, read_layout
 
 _BACKGROUND = 0x38566E
 

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
 """A process that has loaded pyautogui and keeps one forked child waiting for an action.
 
-It is run as ``python -m real.desktop.server.warm SOCKET``.
+It is run as ``python -m dartsim.real.desktop.server.warm SOCKET``.
 A new interpreter spends most of an action's time on imports. Here every action still gets a process of its own,
 forked from a parent that has imported and touched nothing else, with an X connection of its own, so that it
 can neither leave something behind for the next action nor hang the server:

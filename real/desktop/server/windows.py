@@ -9,7 +9,7 @@ from typing import Any
 from Xlib import X, error
 from Xlib.protocol import event
 
-from real.desktop.server.display import XConnection
+from dartsim.real.desktop.server.display import XConnection
 
 _FROM_A_PAGER = 2  # EWMH: who asks; window managers obey a pager where they would only flash for an application
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.types import Task
+from dartsim.core.types import Task
 
 DOMAIN = "panel"
 COLUMNS = 3

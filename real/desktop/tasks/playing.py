@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.ports import EnvProvider
-from dartsim.types import Task
-from envs.base import DONE, WAIT
-from real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
-from real.desktop.tasks.oracles import ORACLES
-from real.osworld.fetch import Downloads
-from real.osworld.provider import DesktopProvider, Usage
-from real.osworld.scorer import Scorer
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import OWN_SERVER
+from dartsim.core.ports import EnvProvider
+from dartsim.core.types import Task
+from dartsim.envs.base import DONE, WAIT
+from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.desktop.tasks.oracles import ORACLES
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.provider import DesktopProvider, Usage
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OWN_SERVER
 
 PATIENCE = 2
 """WAITs after an action that has not changed the screen."""

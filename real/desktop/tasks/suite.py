@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dartsim.types import Task
-from envs.tasks import load_suite
+from dartsim.core.types import Task
+from dartsim.envs.tasks import load_suite
 
 FOLDER = Path(__file__).resolve().parent / "apps"
 """Holds ``test_all.json`` and ``examples/<domain>/<task id>.json``, as OSWorld's folder of tasks does."""

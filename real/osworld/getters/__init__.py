@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dartsim.errors import TaskFileError
-from real.osworld.failures import FetchFailed
-from real.osworld.fetch import check_url
-from real.osworld.folder import check_name
-from real.osworld.getters import apps, desktop, files
-from real.osworld.known import GETTERS, LATER_GETTERS, REFUSED_GETTERS
+from dartsim.core.errors import TaskFileError
+from dartsim.real.osworld.failures import FetchFailed
+from dartsim.real.osworld.fetch import check_url
+from dartsim.real.osworld.folder import check_name
+from dartsim.real.osworld.getters import apps, desktop, files
+from dartsim.real.osworld.known import GETTERS, LATER_GETTERS, REFUSED_GETTERS
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
-    from real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.folder import TaskFolder
 
 Config = Mapping[str, Any]
 Getter = Callable[["VmClient", "TaskFolder", Config], Awaitable[Any]]

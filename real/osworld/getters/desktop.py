@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from real.osworld.errors import VmBadReply, VmLost, VmMissing
+from dartsim.real.osworld.errors import VmBadReply, VmLost, VmMissing
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
-    from real.osworld.folder import TaskFolder
-    from real.osworld.replies import Executed
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.replies import Executed
 
 _ACTIVE = "{https://accessibility.ubuntu.example.org/ns/state}active"
 _FRAMES = ("frame", "dialog", "window", "file-chooser", "alert")

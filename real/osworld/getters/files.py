@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from real.osworld.errors import VmMissing
-from real.osworld.failures import Unscored
+from dartsim.real.osworld.errors import VmMissing
+from dartsim.real.osworld.failures import Unscored
 
 if TYPE_CHECKING:
-    from real.osworld.client import VmClient
-    from real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.client import VmClient
+    from dartsim.real.osworld.folder import TaskFolder
 
 Paths = str | list[str | None] | None
 """One path as a text, several as a list; None for a file that is not there."""
@@ -54,7 +54,7 @@ async def content_from_vm_file(client: VmClient, where: TaskFolder, config: Mapp
 
 
 def _last_row(path: Path) -> list[str]:
-    from real.osworld.metrics.sheets import read_grid
+    from dartsim.real.osworld.metrics.sheets import read_grid
 
     rows = read_grid(path, 0)
     # The first row is a header, as pandas reads it.

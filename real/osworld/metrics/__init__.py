@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from real.osworld.known import LATER_METRICS, METRICS
-from real.osworld.metrics import apps, tables, text, tree, values
+from dartsim.real.osworld.known import LATER_METRICS, METRICS
+from dartsim.real.osworld.metrics import apps, tables, text, tree, values
 
 Options = Mapping[str, Any]
 

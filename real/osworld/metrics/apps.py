@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from real.osworld.metrics.match import matches, record_matches
-from real.osworld.metrics.text import read
+from dartsim.real.osworld.metrics.match import matches, record_matches
+from dartsim.real.osworld.metrics.text import read
 
 Rules = Mapping[str, Any]
 Result = str | None

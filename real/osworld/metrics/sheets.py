@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from real.osworld.archives import check_zip
+from dartsim.real.osworld.archives import check_zip
 
 Cell = Any
 Grid = list[list[Cell]]

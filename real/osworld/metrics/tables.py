@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from real.osworld.metrics.match import knows, likeness, matches, record_matches
-from real.osworld.metrics.sheets import Book, cells_of, same_grid
-from real.osworld.metrics.text import read
+from dartsim.real.osworld.metrics.match import knows, likeness, matches, record_matches
+from dartsim.real.osworld.metrics.sheets import Book, cells_of, same_grid
+from dartsim.real.osworld.metrics.text import read
 
 Rule = Mapping[str, Any]
 Result = str | None

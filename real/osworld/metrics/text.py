@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from real.osworld.metrics.match import matches, record_matches
+from dartsim.real.osworld.metrics.match import matches, record_matches
 
 QUERY_SECONDS = 20.0
 """Longest time of a query; one that takes longer finds nothing."""

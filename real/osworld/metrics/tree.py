@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from real.osworld.metrics.match import likeness
+from dartsim.real.osworld.metrics.match import likeness
 
 _PREFIXES = {
     "st": "state",

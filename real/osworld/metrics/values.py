@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from real.osworld.metrics.match import likeness
+from dartsim.real.osworld.metrics.match import likeness
 
 Rules = Mapping[str, Any]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from dartsim.errors import DartsimError
-from real.containers.engine import HostSettings, connect
+from dartsim.core.errors import DartsimError
+from dartsim.real.containers.engine import HostSettings, connect
 
 IMAGE = "dartsim-test:busybox"
 

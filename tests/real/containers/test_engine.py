@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dartsim.errors import ConfigError, EnvBroken, EnvStartFailed
-from real.containers import errors
-from real.containers.engine import HostSettings, connect
-from real.containers.errors import call_fault, start_fault
+from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed
+from dartsim.real.containers import errors
+from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.errors import call_fault, start_fault
 
 
 @pytest.fixture(autouse=True)

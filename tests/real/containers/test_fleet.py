@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.errors import ConfigError
-from real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
-from real.containers.errors import ContainerStartFailed, EngineMissing, ImageMissing
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers.errors import ContainerStartFailed, EngineMissing, ImageMissing
 
 SPEC = ContainerSpec(image="desktop", ports={"server": 5000})
 

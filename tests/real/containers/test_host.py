@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from real.containers import ContainerSpec, DockerHost, HostSettings
-from real.containers.errors import (
+from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
+from dartsim.real.containers.errors import (
     ContainerExited,
     ContainerFault,
     ContainerGone,

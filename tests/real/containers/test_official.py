@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dartsim.errors import ConfigError
-from real.containers import DockerHost, HostSettings, Limits, official_spec
-from real.containers.spec import ContainerSpec
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers import DockerHost, HostSettings, Limits, official_spec
+from dartsim.real.containers.spec import ContainerSpec
 
 
 @pytest.fixture

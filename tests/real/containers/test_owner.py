@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from real.containers.owner import Life, Owner, life, new_owner, process_start, retire
+from dartsim.real.containers.owner import Life, Owner, life, new_owner, process_start, retire
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings, Limits, official_spec
-from real.containers.errors import (
+from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings, Limits, official_spec
+from dartsim.real.containers.errors import (
     CallRefused,
     ContainerExited,
     ContainerFault,
@@ -209,7 +209,7 @@ def test_cancelled_starts_leave_nothing(real_engine):
 
 CHILD = """
 import asyncio, sys
-from real.containers import ContainerSpec, DockerHost
+from dartsim.real.containers import ContainerSpec, DockerHost
 
 async def main():
     host = DockerHost(run="killed")
@@ -405,7 +405,7 @@ def _wait_for_port(port: int) -> None:
 
 SSH_CHILD = """
 import asyncio, sys
-from real.containers import ContainerSpec, DockerHost, HostSettings
+from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
 
 async def main():
     async with DockerHost(HostSettings(url=sys.argv[1])) as host:
@@ -492,7 +492,7 @@ def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine
 
     async def main() -> None:
         await private_engine.answers()
-        from real.containers.engine import connect
+        from dartsim.real.containers.engine import connect
 
         client = connect(HostSettings(url=private_engine.url))
         client.images.load(image)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from real.containers.leases import EngineClock, LeaseRecord, container_labels, newest_records, wanted
-from real.containers.owner import new_owner, retire
-from real.containers.reaper import count_ours, reap
+from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels, newest_records, wanted
+from dartsim.real.containers.owner import new_owner, retire
+from dartsim.real.containers.reaper import count_ours, reap
 
 NOW = 1_000_000.0
 

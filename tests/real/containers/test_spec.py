@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dartsim.errors import ConfigError
-from real.containers.spec import ContainerSpec, Limits, create_arguments
+from dartsim.core.errors import ConfigError
+from dartsim.real.containers.spec import ContainerSpec, Limits, create_arguments
 
 
 def arguments(spec: ContainerSpec, bind_address: str = "127.0.0.1"):

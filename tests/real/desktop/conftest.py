@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dartsim.errors import DartsimError
+from dartsim.core.errors import DartsimError
 
 JSON = {"Content-Type": "application/json"}
 
@@ -82,8 +82,8 @@ class Caller:
 def engine() -> Iterator[Any]:
     """A client of a Docker engine, where the machine also has what a skeleton needs."""
     pytest.importorskip("docker")
-    from real.containers.engine import HostSettings, connect
-    from real.desktop import missing_packages
+    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.real.desktop import missing_packages
 
     try:
         client = connect(HostSettings(call_seconds=30.0))
@@ -100,8 +100,8 @@ def engine() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def start_desktop(engine: Any) -> Iterator[Any]:
     """Start a desktop: ``start_desktop(app=…, and other arguments of desktop_spec)`` -> (container, caller)."""
-    from real.containers.spec import create_arguments
-    from real.desktop import build, desktop_spec
+    from dartsim.real.containers.spec import create_arguments
+    from dartsim.real.desktop import build, desktop_spec
 
     made: list[Any] = []
     numbers = itertools.count()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from real.desktop.server.actions import WarmPythons
-from real.desktop.server.commands import Done
-from real.desktop.server.warm import MAX_CODE_BYTES
+from dartsim.real.desktop.server.actions import WarmPythons
+from dartsim.real.desktop.server.commands import Done
+from dartsim.real.desktop.server.warm import MAX_CODE_BYTES
 
 HOUSE = Path(__file__).resolve().parents[3]
 
@@ -105,7 +105,7 @@ def test_too_long_a_code_is_left_to_a_new_interpreter(warm: WarmPythons) -> None
 
 def test_code_is_run_as_the_main_program() -> None:
     code = "print(__name__); import sys; sys.exit('why')"
-    script = f"from real.desktop.server.warm import run_as_main; print(run_as_main({code!r}))"
+    script = f"from dartsim.real.desktop.server.warm import run_as_main; print(run_as_main({code!r}))"
     environment = {**os.environ, "PYTHONPATH": str(HOUSE)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert (done.stdout, done.stderr) == ("__main__\n1\n", "why\n")

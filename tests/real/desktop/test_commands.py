@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from real.desktop.server import commands
-from real.desktop.server.commands import Commands, Done, run
-from real.desktop.server.wire import HttpError, Reply, Request
+from dartsim.real.desktop.server import commands
+from dartsim.real.desktop.server.commands import Commands, Done, run
+from dartsim.real.desktop.server.wire import HttpError, Reply, Request
 
 
 def ask(route: Any, data: object) -> tuple[int, Any]:

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from real.desktop.server.frame import encode_png, read_layout
+from dartsim.real.desktop.server.frame import encode_png, read_layout
 
 
 def header(**changed: int) -> bytes:

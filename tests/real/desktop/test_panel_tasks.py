@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load
+from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.run.models import models
-from real.desktop.tasks.panel import COLUMNS, panel_tasks
 
 
 def test_tasks_are_drawn_from_the_seed():

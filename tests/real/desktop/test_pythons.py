@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dartsim.errors import ConfigError
-from real.desktop import pythons
+from dartsim.core.errors import ConfigError
+from dartsim.real.desktop import pythons
 
 
 def fake_pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:

@@ -252,7 +252,7 @@ def test_a_killed_server_comes_back_and_applications_go_on(empty: Any) -> None:
     container, caller = empty
     assert caller.post("/setup/launch", {"command": ["xterm"]})[0] == 200
     caller.until("the terminal", lambda: "xterm" in windows(caller))
-    container.exec_run(["sh", "-c", "kill -9 $(pgrep -fx '/usr/bin/python3 -m real.desktop.server')"])
+    container.exec_run(["sh", "-c", "kill -9 $(pgrep -fx '/usr/bin/python3 -m dartsim.real.desktop.server')"])
     caller.until("the server to come back", lambda: caller.send("GET", "/screenshot")[0] == 200)
     assert "xterm" in windows(caller)
     assert caller.act("print(pyautogui.size())")[1]["output"] == "Size(width=320, height=240)\n"

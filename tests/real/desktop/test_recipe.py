@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.errors import ConfigError
-from real.desktop import desktop_spec, images, skeleton
-from real.desktop.archive import to_tar, with_parents
-from real.desktop.debian import DEFAULT_MIRROR, mirror
-from real.desktop.recipe import PACKAGES, USER_ID, Entry, changes, digest_of, own_entries
+from dartsim.core.errors import ConfigError
+from dartsim.real.desktop import desktop_spec, images, skeleton
+from dartsim.real.desktop.archive import to_tar, with_parents
+from dartsim.real.desktop.debian import DEFAULT_MIRROR, mirror
+from dartsim.real.desktop.recipe import PACKAGES, USER_ID, Entry, changes, digest_of, own_entries
 
 
 def test_every_file_of_the_recipe_is_in_the_image() -> None:
     paths = {entry.path for entry in own_entries()}
     here = Path(images.__file__).parent
     for server in (here / "server").glob("*.py"):
-        assert f"/opt/dartsim/real/desktop/server/{server.name}" in paths
+        assert f"/opt/dartsim/dartsim/real/desktop/server/{server.name}" in paths
     assert {"/opt/dartsim/start", "/opt/dartsim/panel.py", "/opt/dartsim/bin/xdg-open"} <= paths
     # The package's own first file would import what the container does not have.
-    assert "/opt/dartsim/real/desktop/__init__.py" not in paths
+    assert "/opt/dartsim/dartsim/real/desktop/__init__.py" not in paths
 
 
 def test_all_of_the_home_folder_is_the_users() -> None:
@@ -104,7 +104,7 @@ def test_a_screen_too_small_for_a_window_manager_is_refused() -> None:
 
 
 async def test_a_skeleton_is_not_built_for_another_machine() -> None:
-    from real.containers.engine import HostSettings
+    from dartsim.real.containers.engine import HostSettings
 
     with pytest.raises(ConfigError, match="needs this machine's /usr"):
         await images.build("skeleton", HostSettings(url="ssh://elsewhere"))

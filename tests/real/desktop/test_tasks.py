@@ -6,12 +6,12 @@ import json
 import pytest
 
 from dartsim.config import load
+from dartsim.envs.actions import Click, Done, Drag, Fail, Scroll, make_grammar
+from dartsim.envs.base import is_infeasible
+from dartsim.real.desktop.tasks.oracles import ORACLES
+from dartsim.real.desktop.tasks.suite import FOLDER, desktop_tasks
+from dartsim.real.osworld.coverage import check_task
 from dartsim.run.models import models
-from envs.actions import Click, Done, Drag, Fail, Scroll, make_grammar
-from envs.base import is_infeasible
-from real.desktop.tasks.oracles import ORACLES
-from real.desktop.tasks.suite import FOLDER, desktop_tasks
-from real.osworld.coverage import check_task
 
 TASKS = {task.id: task for task in desktop_tasks()}
 OSWORLD_KEYS = {
@@ -90,8 +90,8 @@ def test_a_configuration_chooses_them():
 
 def tried(names, image, engine):
     """Return the score of each task's oracle and that of doing nothing, each on a desktop of its own."""
-    from real.desktop import desktop_spec
-    from real.desktop.tasks.playing import desktops, do_nothing, play
+    from dartsim.real.desktop import desktop_spec
+    from dartsim.real.desktop.tasks.playing import desktops, do_nothing, play
 
     spec = desktop_spec(width=SCREEN[0], height=SCREEN[1], image=image)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from real.desktop.tasks.oracles import ORACLES
+from dartsim.real.desktop.tasks.oracles import ORACLES
 
 
 def test_it_lists_the_tasks_without_an_engine(dartsim, monkeypatch, capsys, tmp_path):
@@ -30,7 +30,7 @@ def test_a_check_plays_the_oracle_and_shows_a_failing_one(dartsim, monkeypatch, 
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["oracle"], row["nothing"], row["fault"], row["passed"]) == (1.0, 0.0, None, True)
     assert (tmp_path / "gifs" / "mousepad-read-aloud.gif").read_bytes().startswith(b"GIF8")
-    monkeypatch.setattr("real.desktop.tasks.playing.ORACLES", {"mousepad-read-aloud": ("DONE",)})
+    monkeypatch.setattr("dartsim.real.desktop.tasks.playing.ORACLES", {"mousepad-read-aloud": ("DONE",)})
     assert dartsim("desktop", "tasks", "mousepad-read-aloud", "--check") == 1
     captured = capsys.readouterr()
     assert "failed" in captured.out

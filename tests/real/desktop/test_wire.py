@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from real.desktop.server import files, wire
-from real.desktop.server.wire import Reply, Request, Server, as_json, own_network
+from dartsim.real.desktop.server import files, wire
+from dartsim.real.desktop.server.wire import Reply, Request, Server, as_json, own_network
 
 
 def echo(request: Request) -> Reply:

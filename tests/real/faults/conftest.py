@@ -19,7 +19,7 @@ def rig(desktop_image: str, module_of) -> ModuleType:
 @pytest.fixture
 def left():
     """Return how many containers of an owner are left on an engine: ``left(owner, settings)``."""
-    from real.containers.engine import HostSettings, connect
+    from dartsim.real.containers.engine import HostSettings, connect
 
     def count(owner: str, settings: HostSettings | None = None) -> int:
         client = connect(settings or HostSettings())

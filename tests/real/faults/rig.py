@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import load
-from dartsim.curation import MemoryStore
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
+from dartsim.core.types import Reply, Trajectory, UpdateResult, Weights
+from dartsim.observe import Trace
+from dartsim.real.containers import DesktopFleet, DockerHost, HostSettings
+from dartsim.real.desktop import desktop_spec
+from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.provider import DesktopProvider, Usage
+from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.run.realtime import RunLoop
 from dartsim.run.system import System
-from dartsim.trace import Trace
-from dartsim.types import Reply, Trajectory, UpdateResult, Weights
-from real.containers import DesktopFleet, DockerHost, HostSettings
-from real.desktop import desktop_spec
-from real.desktop.tasks.panel import COLUMNS, panel_tasks
-from real.osworld.fetch import Downloads
-from real.osworld.provider import DesktopProvider, Usage
-from real.osworld.ready import Readiness, Settling
-from real.osworld.scorer import Scorer
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import OWN_SERVER, Timeouts
+from dartsim.store.memory import MemoryStore
 
 SIDE = 224
 """Width and height of the screens, pixels."""

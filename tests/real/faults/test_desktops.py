@@ -36,7 +36,7 @@ async def stop_x(rig, container):
 
 
 async def kill_server(rig, container):
-    await container.exec(["pkill", "-KILL", "-f", "real.desktop.server$"])
+    await container.exec(["pkill", "-KILL", "-f", "dartsim.real.desktop.server$"])
 
 
 async def go_black(rig, container):

@@ -33,8 +33,8 @@ def leave(disk, num_bytes):
 
 
 def opened(disk):
-    from dartsim.curation.blobs import BlobStore
-    from dartsim.curation.sql import SqlStore, open_sqlite
+    from dartsim.store.blobs import BlobStore
+    from dartsim.store.sql import SqlStore, open_sqlite
 
     return SqlStore(
         open_sqlite(disk / "run.db", durable=True),
@@ -45,8 +45,8 @@ def opened(disk):
 
 
 def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, small_disk):
-    from dartsim.curation.faults import StoreFull
-    from dartsim.curation.sql import load_trajectories
+    from dartsim.store.errors import StoreFull
+    from dartsim.store.sql import load_trajectories
 
     store = opened(small_disk)
     whole = []
@@ -82,7 +82,7 @@ def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, sma
 def _dropped(store):
     from sqlalchemy import select
 
-    from dartsim.curation.sql import TRAJECTORIES
+    from dartsim.store.sql import TRAJECTORIES
 
     with store.engine.connect() as connection:
         return set(connection.scalars(select(TRAJECTORIES.c.attempt)))

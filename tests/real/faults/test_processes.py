@@ -70,9 +70,9 @@ def scored(told):
 def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_are_reaped(
     desktop_image, rig, left, tmp_path
 ):
-    from dartsim.curation.blobs import BlobStore
-    from dartsim.curation.sql import load_trajectories, open_sqlite
-    from real.containers import DesktopFleet, DockerHost
+    from dartsim.real.containers import DesktopFleet, DockerHost
+    from dartsim.store.blobs import BlobStore
+    from dartsim.store.sql import load_trajectories, open_sqlite
 
     with Life(desktop_image, "--folder", str(tmp_path)).guarded() as life:
         life.until(lambda told: len(scored(told)) >= 2)
@@ -148,8 +148,8 @@ def private_engine(docker_engine):
 
 
 async def answers(url):
-    from real.containers import DockerHost, HostSettings
-    from real.containers.errors import ContainerStartFailed
+    from dartsim.real.containers import DockerHost, HostSettings
+    from dartsim.real.containers.errors import ContainerStartFailed
 
     async with asyncio.timeout(60):
         while True:
@@ -161,8 +161,8 @@ async def answers(url):
 
 @pytest.mark.soak
 def test_an_engine_that_restarts_costs_the_attempts_under_way(private_engine, rig):
-    from real.containers import HostSettings
-    from real.desktop import build
+    from dartsim.real.containers import HostSettings
+    from dartsim.real.desktop import build
 
     asyncio.run(answers(private_engine.url))
     image = asyncio.run(build("skeleton", HostSettings(url=private_engine.url)))

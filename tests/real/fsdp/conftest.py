@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dartsim.types import Batch
+from dartsim.core.types import Batch
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +30,9 @@ def started() -> Iterator[dict[int, Any]]:
 def config() -> Any:
     """Micro-batches of one prompt, a step that shows; and advantages that can be made infinite."""
     pytest.importorskip("torch")
+    from dartsim.real.learner import LearnerConfig
     from dartsim.trainer.advantages import AdvantageConfig
     from dartsim.trainer.objective_config import ObjectiveConfig
-    from real.learner import LearnerConfig
 
     objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02, advantage=AdvantageConfig(spread="none"))
     return LearnerConfig(objective=objective, max_tokens=40, mismatch_bound=1e-3)
@@ -43,9 +43,9 @@ def learner_of(make_vlm: Any, config: Any, folder: Path, started: dict[int, Any]
     """Return the learner of so many ranks, at its beginning."""
 
     def make(ranks: int) -> Any:
-        from real.fsdp.learner import FsdpLearner
-        from real.fsdp.spread import FsdpSettings
-        from real.vlm.export import export
+        from dartsim.real.fsdp.learner import FsdpLearner
+        from dartsim.real.fsdp.spread import FsdpSettings
+        from dartsim.real.vlm.export import export
 
         first = folder / f"first-{ranks}"
         if ranks not in started:
@@ -64,7 +64,7 @@ def learner_of(make_vlm: Any, config: Any, folder: Path, started: dict[int, Any]
 @pytest.fixture
 def batches(make_vlm: Any, play_batch: Any) -> list[Batch]:
     """Four batches of three groups: two ranks have unequally many prompts."""
-    from real.vlm import VlmPolicy
+    from dartsim.real.vlm import VlmPolicy
 
     def scored(batch: Batch) -> Batch:
         groups = [

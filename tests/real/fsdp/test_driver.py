@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.errors import LearnerFault
-from dartsim.types import Batch
-from real.fsdp.group import RankGroup
-from real.fsdp.learner import FsdpLearner
-from real.fsdp.spread import FsdpSettings
+from dartsim.core.errors import LearnerFault
+from dartsim.core.types import Batch
+from dartsim.real.fsdp.group import RankGroup
+from dartsim.real.fsdp.learner import FsdpLearner
+from dartsim.real.fsdp.spread import FsdpSettings
 
 
 class Pretended:

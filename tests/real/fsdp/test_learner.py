@@ -24,12 +24,12 @@ pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from dartsim import checks  # noqa: E402
+from dartsim.core import checks  # noqa: E402
+from dartsim.core.errors import LearnerFault  # noqa: E402
+from dartsim.core.types import Batch, Request  # noqa: E402
 from dartsim.curation import HighEntropyTurns  # noqa: E402
-from dartsim.errors import LearnerFault  # noqa: E402
-from dartsim.types import Batch, Request  # noqa: E402
-from real.learner import TorchLearner  # noqa: E402
-from real.vlm import VlmPolicy, build  # noqa: E402
+from dartsim.real.learner import TorchLearner  # noqa: E402
+from dartsim.real.vlm import VlmPolicy, build  # noqa: E402
 
 STEP = 7e-4
 TOLERANCE = STEP / 20

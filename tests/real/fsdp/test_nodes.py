@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from dartsim.cli.app import app
 from dartsim.config import load
-from dartsim.errors import ConfigError, LearnerFault
-from dartsim.types import Batch
-from real.fsdp.group import node_command, rank_command, rank_variables
-from real.fsdp.spread import FsdpSettings
+from dartsim.core.errors import ConfigError, LearnerFault
+from dartsim.core.types import Batch
+from dartsim.real.fsdp.group import node_command, rank_command, rank_variables
+from dartsim.real.fsdp.spread import FsdpSettings
 
 TWO = ("trainer.fsdp.ranks=16", "trainer.fsdp.nodes=2", "trainer.fsdp.folder=/shared/learner", "trainer.fsdp.gpus=[]")
 
@@ -113,8 +113,8 @@ def test_two_nodes_learn_as_one_and_come_back_when_one_dies(
     torch = pytest.importorskip("torch")
     from safetensors.torch import load_file
 
-    from real.fsdp.learner import FsdpLearner
-    from real.vlm.export import export
+    from dartsim.real.fsdp.learner import FsdpLearner
+    from dartsim.real.vlm.export import export
 
     vlm = make_vlm()
 

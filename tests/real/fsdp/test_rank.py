@@ -17,17 +17,17 @@ from safetensors.torch import load_file  # noqa: E402
 from torch._C._distributed_c10d import HashStore  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
+from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.fsdp.peers import Ranks  # noqa: E402
+from dartsim.real.fsdp.rank import Rank  # noqa: E402
+from dartsim.real.fsdp.settings import Setup  # noqa: E402
+from dartsim.real.fsdp.spread import FsdpSettings  # noqa: E402
+from dartsim.real.fsdp.wire import write_turns  # noqa: E402
+from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.turn_data import read_turns  # noqa: E402
+from dartsim.real.vlm.export import export, stored_name  # noqa: E402
+from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
 from dartsim.trainer.objective_config import ObjectiveConfig  # noqa: E402
-from dartsim.types import Batch  # noqa: E402
-from real.fsdp.peers import Ranks  # noqa: E402
-from real.fsdp.rank import Rank  # noqa: E402
-from real.fsdp.settings import Setup  # noqa: E402
-from real.fsdp.spread import FsdpSettings  # noqa: E402
-from real.fsdp.wire import write_turns  # noqa: E402
-from real.learner import LearnerConfig, TorchLearner  # noqa: E402
-from real.turn_data import read_turns  # noqa: E402
-from real.vlm.export import export, stored_name  # noqa: E402
-from real.vlm.lora import LoraSettings  # noqa: E402
 
 
 @pytest.fixture

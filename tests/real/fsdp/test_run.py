@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.config import load
+from dartsim.real.fsdp.learner import FsdpLearner
+from dartsim.real.learner import TorchLearner
 from dartsim.run.learning import learning
 from dartsim.run.models import models
 from dartsim.run.realtime import run_realtime
-from real.fsdp.learner import FsdpLearner
-from real.learner import TorchLearner
 
 
 def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) -> None:

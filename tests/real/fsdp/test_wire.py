@@ -13,16 +13,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.fsdp.settings import Setup, made  # noqa: E402
+from dartsim.real.fsdp.spread import FsdpSettings  # noqa: E402
+from dartsim.real.fsdp.wire import read_turns_from, write_turns  # noqa: E402
+from dartsim.real.learner import LearnerConfig  # noqa: E402
+from dartsim.real.turn_data import chosen, read_turns  # noqa: E402
+from dartsim.real.vlm.config import tiny  # noqa: E402
+from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
+from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402
 from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
-from dartsim.types import Batch  # noqa: E402
-from real.fsdp.settings import Setup, made  # noqa: E402
-from real.fsdp.spread import FsdpSettings  # noqa: E402
-from real.fsdp.wire import read_turns_from, write_turns  # noqa: E402
-from real.learner import LearnerConfig  # noqa: E402
-from real.turn_data import chosen, read_turns  # noqa: E402
-from real.vlm.config import tiny  # noqa: E402
-from real.vlm.lora import LoraSettings  # noqa: E402
-from real.vlm.packing import pack, rows_of  # noqa: E402
 
 
 @pytest.mark.parametrize("selects", [False, True])

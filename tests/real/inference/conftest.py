@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.types import Attempt, Observation, Reply, Request, Task, Turn
+from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Turn
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -45,8 +45,8 @@ class Models:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     torch.set_num_threads(1)
-    from real.vlm import build, tiny_writer
-    from real.vlm.export import export
+    from dartsim.real.vlm import build, tiny_writer
+    from dartsim.real.vlm.export import export
 
     root = tmp_path_factory.mktemp("models")
     config = replace(tiny_writer(max_images=3, max_texts=3), output_scale=1.0)
@@ -108,8 +108,8 @@ def vllm_python() -> str:
 @pytest.fixture(scope="session")
 def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One real engine for the whole session: it takes half a minute to start."""
-    from real.inference.launcher import LocalEngine
-    from real.inference.options import EngineOptions
+    from dartsim.real.inference.launcher import LocalEngine
+    from dartsim.real.inference.options import EngineOptions
 
     options = EngineOptions(python=vllm_python, model=str(models.folders[0]))
     engine = LocalEngine(options, tmp_path_factory.mktemp("vllm"))
@@ -141,8 +141,8 @@ def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iter
 
 async def _reset(url: str, folder: Path) -> None:
     """Bring the shared engine back to the first model."""
-    from real.inference.client import EngineClient
-    from real.inference.weights import FolderReload
+    from dartsim.real.inference.client import EngineClient
+    from dartsim.real.inference.weights import FolderReload
 
     async with EngineClient(url) as client:
         await client.pause("abort")

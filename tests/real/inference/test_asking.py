@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from real.inference.asking import Asker, data_url, short_tokens
-from real.inference.entropy import lower_bound, lower_bounds
-from real.inference.errors import EngineBadReply
+from dartsim.real.inference.asking import Asker, data_url, short_tokens
+from dartsim.real.inference.entropy import lower_bound, lower_bounds
+from dartsim.real.inference.errors import EngineBadReply
 
 
 def answer_of(asked: Any, tokens: list[int], **changes: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_a_screenshot_is_sent_as_the_model_reads_it(models: Any, size: tuple[int
 
 
 def test_the_mask_goes_the_way_that_is_exact(models: Any) -> None:
-    from real.vlm import build, tiny
+    from dartsim.real.vlm import build, tiny
 
     several = Asker(models.vlms[0])
     assert several.needs_plugin

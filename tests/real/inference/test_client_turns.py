@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from real.inference.client import EngineClient
-from real.inference.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
+from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
 
 
 class Server:

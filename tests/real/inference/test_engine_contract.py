@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim import checks
-from dartsim.errors import WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
-from dartsim.types import Reply, Weights
+from dartsim.core import checks
+from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Reply, Weights
 
 pytest.importorskip("httpx")
 pytest.importorskip("torch")
 
-from real.inference.asking import Asker
-from real.inference.client import EngineClient
-from real.inference.errors import EngineAborted, EngineBadReply, EngineHung, WeightsRefused
-from real.inference.launcher import AttachedEngine
-from real.inference.settings import WorkerSettings
-from real.inference.weights import FolderReload, file_transfer
-from real.inference.worker import VllmWorker
-from real.vlm.sampling import score_reply
+from dartsim.real.inference.asking import Asker
+from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.errors import EngineAborted, EngineBadReply, EngineHung, WeightsRefused
+from dartsim.real.inference.launcher import AttachedEngine
+from dartsim.real.inference.settings import WorkerSettings
+from dartsim.real.inference.weights import FolderReload, file_transfer
+from dartsim.real.inference.worker import VllmWorker
+from dartsim.real.vlm.sampling import score_reply
 
 SETTINGS = WorkerSettings(request_seconds=60.0, patience_seconds=0.05, retry_seconds=0.02)
 

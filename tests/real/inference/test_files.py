@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from real.inference.errors import WeightsTorn
-from real.inference.files import file_now
-from real.inference.ledger import read_folder
-from real.inference.weights import file_transfer
+from dartsim.real.inference.errors import WeightsTorn
+from dartsim.real.inference.files import file_now
+from dartsim.real.inference.ledger import read_folder
+from dartsim.real.inference.weights import file_transfer
 
 
 def test_a_file_is_another_one_once_it_is_written_to_or_replaced(tmp_path: Path) -> None:

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.errors import ConfigError, WorkerFault, WorkerRestarted
-from dartsim.ports import SyncMode
-from dartsim.types import Weights
-from real.inference.asking import Asker
-from real.inference.errors import EngineStartFailed
-from real.inference.launcher import LocalEngine
-from real.inference.options import EngineOptions, one_engine_a_gpu
-from real.inference.settings import State, WorkerSettings
-from real.inference.weights import file_transfer
-from real.inference.worker import VllmWorker
+from dartsim.core.errors import ConfigError, WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
+from dartsim.real.inference.asking import Asker
+from dartsim.real.inference.errors import EngineStartFailed
+from dartsim.real.inference.launcher import LocalEngine
+from dartsim.real.inference.options import EngineOptions, one_engine_a_gpu
+from dartsim.real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.weights import file_transfer
+from dartsim.real.inference.worker import VllmWorker
 
 SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
 
@@ -135,8 +135,8 @@ def test_an_engine_ends_with_whoever_started_it(standin_file: Path, models: Any,
     program = f"""
 import asyncio, sys
 from pathlib import Path
-from real.inference.launcher import LocalEngine
-from real.inference.options import EngineOptions
+from dartsim.real.inference.launcher import LocalEngine
+from dartsim.real.inference.options import EngineOptions
 async def main():
     options = EngineOptions(python=sys.executable, model={str(models.folders[0])!r}, entry=({str(standin_file)!r},))
     engine = LocalEngine(options, Path({str(tmp_path)!r}))
@@ -189,7 +189,7 @@ def test_options_are_a_command_and_an_environment() -> None:
 def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
     vllm_python: str, models: Any, request_of: Any, tmp_path: Path
 ) -> None:
-    from real.vlm.sampling import score_reply
+    from dartsim.real.vlm.sampling import score_reply
 
     async def main() -> None:
         engine = LocalEngine(EngineOptions(python=vllm_python, model=str(models.folders[0])), tmp_path)

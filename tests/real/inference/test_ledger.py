@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from real.inference.errors import WeightsTorn, WeightsUnconfirmed
-from real.inference.ledger import Ledger, read_folder
+from dartsim.real.inference.errors import WeightsTorn, WeightsUnconfirmed
+from dartsim.real.inference.ledger import Ledger, read_folder
 
 BLANK = hashlib.sha256(b"").hexdigest()
 

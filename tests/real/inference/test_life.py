@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from dartsim.errors import ConfigError, WorkerFault
-from dartsim.ports import SyncMode
-from dartsim.types import Weights
-from real.inference.asking import Asker
-from real.inference.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
-from real.inference.settings import State, WorkerSettings
-from real.inference.weights import Spool
-from real.inference.worker import VllmWorker
+from dartsim.core.errors import ConfigError, WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
+from dartsim.real.inference.asking import Asker
+from dartsim.real.inference.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
+from dartsim.real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.weights import Spool
+from dartsim.real.inference.worker import VllmWorker
 
 QUICK = WorkerSettings(patience_seconds=0.05, retry_seconds=0.01, warm_up=False)
 PATIENT = WorkerSettings(patience_seconds=30.0, retry_seconds=0.01, warm_up=True)
@@ -179,8 +179,8 @@ def test_weights_that_come_back_are_served_again(standin: Any, models: Any, requ
 def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
     standin: Any, models: Any, request_of: Any, tmp_path: Path
 ) -> None:
+    from dartsim.observe import DesktopState, Trace
     from dartsim.rollout import RolloutService, SessionAffine, SyncPlan
-    from dartsim.trace import DesktopState, Trace
 
     async def test(engine: Process, worker: VllmWorker) -> None:
         trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)

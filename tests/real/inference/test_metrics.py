@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from real.inference.metrics import EngineLoad, parse_metrics
+from dartsim.real.inference.metrics import EngineLoad, parse_metrics
 
 PAGE = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

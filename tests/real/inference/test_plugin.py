@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from real.inference import plugin
-from real.inference.site import MODULE, write_site
-from real.vlm.export import GRAMMAR_FILE
+from dartsim.real.inference import plugin
+from dartsim.real.inference.site import MODULE, write_site
+from dartsim.real.vlm.export import GRAMMAR_FILE
 
 
 def test_the_site_folder_offers_the_plugin_to_the_engines_interpreter(tmp_path: Path) -> None:
@@ -39,9 +39,8 @@ def test_the_site_folder_offers_the_plugin_to_the_engines_interpreter(tmp_path: 
 
 def test_the_plugin_needs_nothing_of_this_package() -> None:
     text = Path(plugin.__file__).read_text(encoding="utf-8")
-    assert "import real" not in text
-    assert "from real" not in text
-    assert "dartsim." not in text.replace("``", "")
+    assert "import dartsim" not in text
+    assert "from dartsim" not in text
     assert metadata.version("numpy")
     with pytest.raises(AttributeError):
         plugin.__getattr__("Nothing")

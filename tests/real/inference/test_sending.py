@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from real.inference.errors import EngineRestarted
-from real.inference.sending import Sender
-from real.inference.settings import WorkerSettings
+from dartsim.real.inference.errors import EngineRestarted
+from dartsim.real.inference.sending import Sender
+from dartsim.real.inference.settings import WorkerSettings
 
 
 class Silent:

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from dartsim.types import Weights
-from real.inference.asking import Asker
-from real.inference.errors import EngineStartFailed
-from real.inference.launcher import LocalEngine, free_port
-from real.inference.ledger import Ledger
-from real.inference.options import EngineOptions
-from real.inference.settings import State, WorkerSettings
-from real.inference.site import write_site
-from real.inference.starting import started
-from real.inference.weights import file_transfer
-from real.inference.worker import VllmWorker
+from dartsim.core.types import Weights
+from dartsim.real.inference.asking import Asker
+from dartsim.real.inference.errors import EngineStartFailed
+from dartsim.real.inference.launcher import LocalEngine, free_port
+from dartsim.real.inference.ledger import Ledger
+from dartsim.real.inference.options import EngineOptions
+from dartsim.real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.site import write_site
+from dartsim.real.inference.starting import started
+from dartsim.real.inference.weights import file_transfer
+from dartsim.real.inference.worker import VllmWorker
 
 SECONDS = 10.0
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dartsim.types import Weights
-from real.inference import weights
-from real.inference.errors import WeightsRefused, WeightsTorn
-from real.inference.weights import RouteTransfer, Spool, file_transfer
-from real.vlm import export
+from dartsim.core.types import Weights
+from dartsim.real.inference import weights
+from dartsim.real.inference.errors import WeightsRefused, WeightsTorn
+from dartsim.real.inference.weights import RouteTransfer, Spool, file_transfer
+from dartsim.real.vlm import export
 
 
 def names(folder: Path) -> list[str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dartsim.errors import WorkerFault
-from dartsim.ports import SyncMode
-from dartsim.types import Weights
-from real.inference.asking import Asker
-from real.inference.errors import (
+from dartsim.core.errors import WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
+from dartsim.real.inference.asking import Asker
+from dartsim.real.inference.errors import (
     EngineBadReply,
     EngineHung,
     EngineLost,
@@ -24,10 +24,10 @@ from real.inference.errors import (
     WeightsTorn,
     WeightsUnconfirmed,
 )
-from real.inference.launcher import AttachedEngine
-from real.inference.settings import State, WorkerSettings
-from real.inference.weights import Spool
-from real.inference.worker import VllmWorker
+from dartsim.real.inference.launcher import AttachedEngine
+from dartsim.real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.weights import Spool
+from dartsim.real.inference.worker import VllmWorker
 
 QUICK = WorkerSettings(request_seconds=5.0, patience_seconds=0.05, pause_seconds=0.2, retry_seconds=0.02, warm_up=False)
 
@@ -246,9 +246,9 @@ def test_weights_in_memory_are_written_once_for_all_workers(
 def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
     standin: Any, models: Any, request_of: Any
 ) -> None:
+    from dartsim.observe import DesktopState, Trace
+    from dartsim.observe.figures import figures
     from dartsim.rollout import RolloutService, SessionAffine, SyncPlan
-    from dartsim.trace import DesktopState, Trace
-    from dartsim.trace.figures import figures
 
     async def main() -> None:
         async with (

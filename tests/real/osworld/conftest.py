@@ -31,9 +31,9 @@ def small_desktop() -> Any:
     pytest.importorskip("docker")
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
-    from dartsim.errors import DartsimError
-    from real.containers.engine import HostSettings, connect
-    from real.desktop import build, desktop_spec, missing_packages
+    from dartsim.core.errors import DartsimError
+    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.real.desktop import build, desktop_spec, missing_packages
 
     try:
         connect(HostSettings()).close()
@@ -50,8 +50,8 @@ def desktop_url(small_desktop: Any) -> Iterator[str]:
     """The server of a small desktop that runs for the whole session; leave its screen as it is."""
     from anyio.from_thread import start_blocking_portal
 
-    from real.osworld.boot import Starter
-    from real.osworld.settings import DesktopSettings
+    from dartsim.real.osworld.boot import Starter
+    from dartsim.real.osworld.settings import DesktopSettings
 
     starter = Starter(small_desktop)
     with start_blocking_portal() as portal:

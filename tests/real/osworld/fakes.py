@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from real.osworld.errors import VmBadReply, VmMissing
-from real.osworld.fetch import Downloads
-from real.osworld.folder import Desk, TaskFolder
-from real.osworld.replies import Executed
+from dartsim.real.osworld.errors import VmBadReply, VmMissing
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.folder import Desk, TaskFolder
+from dartsim.real.osworld.replies import Executed
 
 
 class FakeClient:

@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl
 import httpx
 import numpy as np
 
-from envs.actions import Click, Drag, MalformedAction, Move, TypeText, make_grammar
-from real.osworld.hands import PREFIX
-from real.osworld.png import encode_png
-from real.osworld.transport import ServerTraits
+from dartsim.envs.actions import Click, Drag, MalformedAction, Move, TypeText, make_grammar
+from dartsim.real.osworld.hands import PREFIX
+from dartsim.real.osworld.png import encode_png
+from dartsim.real.osworld.transport import ServerTraits
 
 PATIENT = ServerTraits(screenshot_budget=None, restart_seconds=8.0)
 

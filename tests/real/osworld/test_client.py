@@ -10,9 +10,9 @@ import pytest
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
-from dartsim.errors import EnvBroken  # noqa: E402
-from real.osworld.client import VmClient  # noqa: E402
-from real.osworld.errors import (  # noqa: E402
+from dartsim.core.errors import EnvBroken  # noqa: E402
+from dartsim.real.osworld.client import VmClient  # noqa: E402
+from dartsim.real.osworld.errors import (  # noqa: E402
     ActionUncertain,
     BadScreenshot,
     VmBadReply,
@@ -21,9 +21,9 @@ from real.osworld.errors import (  # noqa: E402
     VmMissing,
     VmRefused,
 )
-from real.osworld.hands import command  # noqa: E402
-from real.osworld.png import check_png, decode_png, encode_png  # noqa: E402
-from real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts  # noqa: E402
+from dartsim.real.osworld.hands import command  # noqa: E402
+from dartsim.real.osworld.png import check_png, decode_png, encode_png  # noqa: E402
+from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts  # noqa: E402
 
 CLICK = command("pyautogui.click(30, 40)")
 SHORT = Timeouts(connect=0.5, screenshot=0.3, execute=0.3, other=0.3)

@@ -11,14 +11,14 @@ pytest.importorskip("PIL")
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.checks import check_env
-from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.types import Task
-from envs.actions import Click, TypeText, make_grammar
-from envs.mock.env import MockDesktop
-from real.osworld.client import VmClient
-from real.osworld.desktop import OsworldDesktop
-from real.osworld.errors import (
+from dartsim.core.checks import check_env
+from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.types import Task
+from dartsim.envs.actions import Click, TypeText, make_grammar
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.real.osworld.client import VmClient
+from dartsim.real.osworld.desktop import OsworldDesktop
+from dartsim.real.osworld.errors import (
     ActionFailed,
     ActionUncertain,
     BlackScreen,
@@ -31,9 +31,9 @@ from real.osworld.errors import (
     VmRefused,
     WrongScreenSize,
 )
-from real.osworld.ready import Readiness, Settling
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import ServerTraits
+from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import ServerTraits
 
 LAUNCH = {"type": "launch", "parameters": {"command": "mousepad"}}
 TASK = Task("type", "Type hello.", "notes", {"config": [LAUNCH], "evaluator": {"func": "exact_match"}})

@@ -16,16 +16,16 @@ pytest.importorskip("anyio")
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
-import real  # noqa: F401 - registers the environment
-from dartsim.errors import EnvBroken, EnvFault
-from dartsim.types import Task
-from envs.actions import Click, TypeText
-from envs.mock.env import MockDesktop
-from real.osworld.env import OSWorldEnv
-from real.osworld.errors import ActionUncertain, VmRefused
-from real.osworld.ready import Readiness, Settling
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import ServerTraits, Timeouts
+import dartsim.real  # noqa: F401 - registers the environment
+from dartsim.core.errors import EnvBroken, EnvFault
+from dartsim.core.types import Task
+from dartsim.envs.actions import Click, TypeText
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.real.osworld.env import OSWorldEnv
+from dartsim.real.osworld.errors import ActionUncertain, VmRefused
+from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import ServerTraits, Timeouts
 
 FAST = Readiness(limit_seconds=2.0, change_seconds=0.0, poll_seconds=0.01, quiet_seconds=0.0, cap_seconds=1.0)
 SETTINGS = DesktopSettings(
@@ -158,7 +158,7 @@ def test_a_desktop_that_is_not_there(standin, vm):
 
 
 def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
-    from real.osworld.attach import connect
+    from dartsim.real.osworld.attach import connect
 
     started, closed = [], []
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.errors import ConfigError
-from dartsim.types import Task
-from real.osworld.evaluator import MAIN, EvaluatorProcess, ResultFileMissing
-from real.osworld.evaluator_main import KEPT
-from real.osworld.evaluator_venv import LIGHT, PACKAGE, commands, default_home, install, python_of
-from real.osworld.failures import Unscored
-from real.osworld.scorer import Scorer
+from dartsim.core.errors import ConfigError
+from dartsim.core.types import Task
+from dartsim.real.osworld.evaluator import MAIN, EvaluatorProcess, ResultFileMissing
+from dartsim.real.osworld.evaluator_main import KEPT
+from dartsim.real.osworld.evaluator_venv import LIGHT, PACKAGE, commands, default_home, install, python_of
+from dartsim.real.osworld.failures import Unscored
+from dartsim.real.osworld.scorer import Scorer
 
 METRICS = """
 import os, signal, sys, time

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.errors import ConfigError, TaskFileError
-from dartsim.types import Task
-from envs.tasks import load_suite
-from real.osworld.coverage import By, check_task, coverage
-from real.osworld.evaluator import Facts
+from dartsim.core.errors import ConfigError, TaskFileError
+from dartsim.core.types import Task
+from dartsim.envs.tasks import load_suite
+from dartsim.real.osworld.coverage import By, check_task, coverage
+from dartsim.real.osworld.evaluator import Facts
 
 OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[4] / "shared/data/osworld_tasks"))
 needs_osworld = pytest.mark.skipif(not OSWORLD.is_dir(), reason="OSWorld's task files are not here")

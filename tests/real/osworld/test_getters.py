@@ -3,12 +3,12 @@ import zipfile
 
 import pytest
 
-from dartsim.errors import TaskFileError
-from real.osworld.errors import VmBadReply, VmLost, VmMissing
-from real.osworld.failures import FetchFailed, Unscored
-from real.osworld.getters import KNOWN, NATIVE, check_getter
-from real.osworld.getters.apps import VIDEO_TYPES
-from real.osworld.replies import Executed
+from dartsim.core.errors import TaskFileError
+from dartsim.real.osworld.errors import VmBadReply, VmLost, VmMissing
+from dartsim.real.osworld.failures import FetchFailed, Unscored
+from dartsim.real.osworld.getters import KNOWN, NATIVE, check_getter
+from dartsim.real.osworld.getters.apps import VIDEO_TYPES
+from dartsim.real.osworld.replies import Executed
 
 TREE = """<desktop-frame xmlns:st="https://accessibility.ubuntu.example.org/ns/state">
 <application name="a"><frame name="Behind" st:active="false"/><frame name="Front" st:active="true"/></application>
@@ -121,7 +121,7 @@ def test_settings_of_applications(fakes, tmp_path):
 
 
 def test_vscode_writes_what_is_asked_for(fakes, tmp_path, monkeypatch):
-    monkeypatch.setattr("real.osworld.getters.apps.VSCODE_SECONDS", 0.0)
+    monkeypatch.setattr("dartsim.real.osworld.getters.apps.VSCODE_SECONDS", 0.0)
     client = fakes.FakeClient(files={"/v.json": b"{}"})
     config = {"path": "/v.json", "dest": "v.json", "vscode_extension_command": "Say 'it'"}
     assert get(fakes, tmp_path, "vscode_config", client, **config) == str(tmp_path / "attempt/v.json")

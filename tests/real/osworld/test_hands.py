@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("httpx")
 
-from envs.actions import (
+from dartsim.envs.actions import (
     Click,
     Done,
     Down,
@@ -22,8 +22,8 @@ from envs.actions import (
     Wait,
     make_grammar,
 )
-from envs.reading import read
-from real.osworld.hands import PREFIX, command, placing, snippets
+from dartsim.envs.reading import read
+from dartsim.real.osworld.hands import PREFIX, command, placing, snippets
 
 
 def here(x, y):

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("httpx")
 
-from real.osworld.errors import OutOfMemory
-from real.osworld.memory import COUNTERS, check_memory
-from real.osworld.replies import Executed
-from real.osworld.transport import Timeouts
+from dartsim.real.osworld.errors import OutOfMemory
+from dartsim.real.osworld.memory import COUNTERS, check_memory
+from dartsim.real.osworld.replies import Executed
+from dartsim.real.osworld.transport import Timeouts
 
 COMMAND = " ".join(["cat", *COUNTERS])
 V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.osworld.known import METRICS
-from real.osworld.metrics import KNOWN, NATIVE
-from real.osworld.metrics.match import likeness, matches
+from dartsim.real.osworld.known import METRICS
+from dartsim.real.osworld.metrics import KNOWN, NATIVE
+from dartsim.real.osworld.metrics.match import likeness, matches
 
 
 def score(name, *arguments, **options):
@@ -298,7 +298,7 @@ def test_all_metrics_of_osworld_are_known():
 
 
 def test_an_endless_view_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("real.osworld.metrics.text.QUERY_SECONDS", 0.05)
+    monkeypatch.setattr("dartsim.real.osworld.metrics.text.QUERY_SECONDS", 0.05)
     path = tmp_path / "endless.sqlite"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(

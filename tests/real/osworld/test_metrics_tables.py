@@ -2,7 +2,7 @@ import zipfile
 
 import pytest
 
-from real.osworld.metrics import NATIVE
+from dartsim.real.osworld.metrics import NATIVE
 
 openpyxl = pytest.importorskip("openpyxl")
 

@@ -8,13 +8,13 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
-from real.osworld.client import VmClient
-from real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
-from real.osworld.frames import Frame, is_black, resized, same
-from real.osworld.png import encode_png
-from real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
-from real.osworld.recycle import recycle_server
-from real.osworld.transport import ServerTraits
+from dartsim.real.osworld.client import VmClient
+from dartsim.real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
+from dartsim.real.osworld.frames import Frame, is_black, resized, same
+from dartsim.real.osworld.png import encode_png
+from dartsim.real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
+from dartsim.real.osworld.recycle import recycle_server
+from dartsim.real.osworld.transport import ServerTraits
 
 BOOT = Readiness(limit_seconds=60.0)
 

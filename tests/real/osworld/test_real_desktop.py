@@ -12,14 +12,14 @@ pytest.importorskip("PIL")
 
 from gymnasium.utils.env_checker import check_env as check_gymnasium
 
-import real  # noqa: F401 - registers the environment
-from dartsim.checks import check_env
-from dartsim.errors import EnvBroken
-from dartsim.types import Task
-from real.osworld.boot import start_desktop
-from real.osworld.ready import Readiness
-from real.osworld.settings import DesktopSettings
-from real.osworld.transport import OWN_SERVER, Timeouts
+import dartsim.real  # noqa: F401 - registers the environment
+from dartsim.core.checks import check_env
+from dartsim.core.errors import EnvBroken
+from dartsim.core.types import Task
+from dartsim.real.osworld.boot import start_desktop
+from dartsim.real.osworld.ready import Readiness
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 
 pytestmark = pytest.mark.docker
 
@@ -48,7 +48,7 @@ class Container:
 
 def with_desktop(spec, *uses, settings=SETTINGS):
     """Start a desktop for each of ``uses``, and hand it over with what remembers its container."""
-    from real.containers import DockerHost
+    from dartsim.real.containers import DockerHost
 
     async def main():
         async with DockerHost(run="test") as host:

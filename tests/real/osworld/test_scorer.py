@@ -2,14 +2,14 @@ import asyncio
 
 import pytest
 
-from dartsim.errors import EnvBroken, ScoreUnavailable, TaskFileError
-from dartsim.types import Task
-from real.osworld.errors import VmBadReply, VmHung, VmLost
-from real.osworld.evaluator import Facts, ResultFileMissing
-from real.osworld.failures import SetupFailed, Unscored
-from real.osworld.metrics import NATIVE, Metric
-from real.osworld.replies import Executed
-from real.osworld.scorer import Scorer
+from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError
+from dartsim.core.types import Task
+from dartsim.real.osworld.errors import VmBadReply, VmHung, VmLost
+from dartsim.real.osworld.evaluator import Facts, ResultFileMissing
+from dartsim.real.osworld.failures import SetupFailed, Unscored
+from dartsim.real.osworld.metrics import NATIVE, Metric
+from dartsim.real.osworld.replies import Executed
+from dartsim.real.osworld.scorer import Scorer
 
 SAYS = {"type": "vm_command_line", "command": ["say"]}
 RULE = {"type": "rule", "rules": {"expected": "yes"}}
@@ -35,7 +35,7 @@ def score(fakes, tmp_path, given, client=None, *, last="DONE", evaluator=None, *
 def number(monkeypatch):
     """A metric whose score is its result."""
     metrics = {**NATIVE, "number": Metric(lambda result, expected=None: result)}
-    monkeypatch.setattr("real.osworld.scorer.METRICS", metrics)
+    monkeypatch.setattr("dartsim.real.osworld.scorer.METRICS", metrics)
 
 
 def numbers(*values):

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from dartsim.errors import TaskFileError
-from real.osworld.failures import FetchFailed
-from real.osworld.fetch import Downloads
-from real.osworld.folder import check_name
+from dartsim.core.errors import TaskFileError
+from dartsim.real.osworld.failures import FetchFailed
+from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.folder import check_name
 
 httpx = pytest.importorskip("httpx")
 
@@ -18,7 +18,7 @@ def fetch(url, **downloads):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr("real.osworld.fetch.BETWEEN_SECONDS", 0.0)
+    monkeypatch.setattr("dartsim.real.osworld.fetch.BETWEEN_SECONDS", 0.0)
 
 
 def serve(*replies):

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from real.osworld.failures import SetupFailed
-from real.osworld.tabs import Tabs, same_page
+from dartsim.real.osworld.failures import SetupFailed
+from dartsim.real.osworld.tabs import Tabs, same_page
 
 httpx = pytest.importorskip("httpx")
 

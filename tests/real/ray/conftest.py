@@ -15,7 +15,7 @@ import pytest
 def local_ray():
     if importlib.util.find_spec("ray") is None:  # not imported: how it listens is read from the environment then
         pytest.skip("needs the extra `ray`")
-    from real.ray_cluster.session import connected
+    from dartsim.real.ray_cluster.session import connected
 
     with connected("local", cpus=8, resources={"desktops": 4.0}):
         yield
@@ -36,7 +36,7 @@ def give_eventually():
 @pytest.fixture
 def place(local_ray):
     """Make parts that are killed at the end: ``place(name, make, **want)``."""
-    from real.ray_cluster.parts import Part, Want
+    from dartsim.real.ray_cluster.parts import Part, Want
 
     made = []
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dartsim.config import load
-from dartsim.errors import EnvFault
+from dartsim.core.errors import EnvFault
 from dartsim.run.models import models
 
 pytestmark = pytest.mark.docker
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.docker
 def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, desktop_image, docker_engine):
     from functools import partial
 
+    from dartsim.real.containers.engine import connect
+    from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
     from dartsim.run.ray import open_desktops
-    from real.containers.engine import connect
-    from real.ray_cluster.desktops import DesktopHost, RayProvider
 
     more = ['ray.address="local"', f'desktop.image="{desktop_image}"', "rollout.num_envs=1", "tasks.count=1"]
     found = models(load(preset_name="desktop", overrides=more))

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from dartsim import checks
-from dartsim.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
+from dartsim.core import checks
+from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
 
 
 @pytest.fixture
 def hosts(place):
     """Make ``RayProvider(hosts(2))``."""
-    from real.ray_cluster.desktops import DesktopHost
+    from dartsim.real.ray_cluster.desktops import DesktopHost
 
     def make(count, opener=None, **want):
         opener = opener or mock_desktops()
@@ -27,8 +27,8 @@ def mock_desktops(size=112, start_seconds=0.0, fails=None):
 
     @asynccontextmanager
     async def opened():
-        from envs.direct import DirectProvider
-        from envs.mock.env import MockDesktop
+        from dartsim.envs.direct import DirectProvider
+        from dartsim.envs.mock.env import MockDesktop
 
         class Slow(DirectProvider):
             async def start(self, slot):
@@ -43,13 +43,13 @@ def mock_desktops(size=112, start_seconds=0.0, fails=None):
 
 
 def mock_task():
-    from envs.mock.suites import mock_tasks
+    from dartsim.envs.mock.suites import mock_tasks
 
     return mock_tasks("click_button", 1, 0, 1, held_out=False)[0]
 
 
 def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
-    from real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.desktops import RayProvider
 
     monkeypatch.setattr(checks, "TASK", mock_task())
     monkeypatch.setattr(checks.check_env, "__defaults__", (checks.TASK,))
@@ -66,7 +66,7 @@ def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
 
 
 def test_screenshots_are_memory_of_this_process(hosts):
-    from real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.desktops import RayProvider
 
     async def main():
         async with RayProvider(hosts(1, mock_desktops(size=448))) as provider:
@@ -83,7 +83,7 @@ def test_screenshots_are_memory_of_this_process(hosts):
 
 
 def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventually):
-    from real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.desktops import RayProvider
 
     async def main():
         async with RayProvider(hosts(2)) as provider:
@@ -108,7 +108,7 @@ def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventua
 
 
 def test_a_desktop_of_a_host_that_was_started_again_is_unknown_there(place):
-    from real.ray_cluster.desktops import DesktopHost
+    from dartsim.real.ray_cluster.desktops import DesktopHost
 
     async def main():
         host = DesktopHost(mock_desktops())
@@ -121,7 +121,7 @@ def test_a_desktop_of_a_host_that_was_started_again_is_unknown_there(place):
 
 
 def test_a_start_that_is_cancelled_leaves_nothing(hosts):
-    from real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.desktops import RayProvider
 
     async def main():
         async with RayProvider(hosts(1, mock_desktops(start_seconds=30.0))) as provider:
@@ -136,7 +136,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(hosts):
 
 
 def test_a_failed_start_keeps_its_words(hosts):
-    from real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.desktops import RayProvider
 
     async def main():
         async with RayProvider(hosts(1, mock_desktops(fails="no memory"))) as provider:
@@ -147,7 +147,7 @@ def test_a_failed_start_keeps_its_words(hosts):
 
 
 def test_a_host_that_cannot_open_its_desktops_is_refused_at_once(hosts):
-    from real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.desktops import RayProvider
 
     @asynccontextmanager
     async def nothing():
@@ -163,8 +163,8 @@ def test_a_host_that_cannot_open_its_desktops_is_refused_at_once(hosts):
 
 
 def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
-    from real.ray_cluster.desktops import RayProvider
-    from real.ray_cluster.errors import PartGone
+    from dartsim.real.ray_cluster.desktops import RayProvider
+    from dartsim.real.ray_cluster.errors import PartGone
 
     async def main():
         async with RayProvider(hosts(1, restarts=0)) as provider:
@@ -180,7 +180,7 @@ def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
 
 def test_a_start_that_ends_as_it_is_cancelled_is_known_to_whoever_closes():
     """The desktop is there, and whoever waits for it is cancelled before they wake."""
-    from real.ray_cluster.desktops import DesktopHost
+    from dartsim.real.ray_cluster.desktops import DesktopHost
 
     alive = set()
 

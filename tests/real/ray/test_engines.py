@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dartsim import checks
-from dartsim.errors import WorkerFault
-from dartsim.types import Observation, Weights
+from dartsim.core import checks
+from dartsim.core.errors import WorkerFault
+from dartsim.core.types import Observation, Weights
 
 STANDIN = Path(__file__).parents[1] / "inference" / "standin.py"
 
@@ -21,8 +21,8 @@ def model(tmp_path_factory):
     pytest.importorskip("transformers")
     pytest.importorskip("httpx", reason="needs the extra `real`")
     torch.set_num_threads(1)
-    from real.vlm import build, tiny_writer
-    from real.vlm.export import export
+    from dartsim.real.vlm import build, tiny_writer
+    from dartsim.real.vlm.export import export
 
     vlm = build(tiny_writer())
     return vlm, export(vlm, tmp_path_factory.mktemp("engine") / "model")
@@ -30,8 +30,8 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def engine(place, model, tmp_path):
-    from real.inference.options import EngineOptions
-    from real.ray_cluster.engines import EngineHost, RayEngine
+    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.ray_cluster.engines import EngineHost, RayEngine
 
     def make(folder=model[1], **want):
         options = EngineOptions(python=sys.executable, model=str(folder), entry=(str(STANDIN),), start_seconds=60.0)
@@ -69,8 +69,8 @@ def test_a_server_starts_where_its_actor_sits_and_ends_with_it(engine, end):
 def test_a_worker_over_it_keeps_what_the_port_promises(engine, model):
     import numpy as np
 
-    from real.inference.asking import Asker
-    from real.inference.worker import VllmWorker
+    from dartsim.real.inference.asking import Asker
+    from dartsim.real.inference.worker import VllmWorker
 
     vlm, folder = model
 
@@ -84,7 +84,7 @@ def test_a_worker_over_it_keeps_what_the_port_promises(engine, model):
 
 
 def test_a_model_that_is_not_on_the_node_is_named(engine):
-    from real.inference.errors import EngineStartFailed
+    from dartsim.real.inference.errors import EngineStartFailed
 
     with pytest.raises(EngineStartFailed, match=r"no model at '/no/such/model' on this node; set ray\.folder"):
         asyncio.run(engine(folder="/no/such/model").start())

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from dartsim import checks
-from dartsim.errors import LearnerFault, cause_of
-from dartsim.types import Weights
+from dartsim.core import checks
+from dartsim.core.errors import LearnerFault, cause_of
+from dartsim.core.types import Weights
 
 
 def make_learner():
@@ -23,8 +23,8 @@ def make_learner():
         def train(self, batch):
             import time
 
-            from dartsim.errors import LearnerFault
-            from dartsim.types import UpdateResult
+            from dartsim.core.errors import LearnerFault
+            from dartsim.core.types import UpdateResult
 
             if batch.update >= 100:
                 raise LearnerFault("the loss is not finite")
@@ -34,7 +34,7 @@ def make_learner():
             return UpdateResult(self.weights(), {"learner/loss": 0.5})
 
         def weights(self):
-            from dartsim.types import Weights
+            from dartsim.core.types import Weights
 
             return Weights(self.updates, list(self.been))
 
@@ -60,7 +60,7 @@ def make_learner():
 
 @pytest.fixture
 def learner(place, tmp_path):
-    from real.ray_cluster.learner import LearnerHost, RayLearner
+    from dartsim.real.ray_cluster.learner import LearnerHost, RayLearner
 
     def make(every=1, **want):
         host = partial(LearnerHost, make_learner(), str(tmp_path / "learner"), every)
@@ -150,7 +150,7 @@ def test_closing_gives_up_the_update_under_way(learner):
 
 
 def test_checkpoints_every_few_updates_cost_those_since_the_last(tmp_path):
-    from real.ray_cluster.learner import LearnerHost
+    from dartsim.real.ray_cluster.learner import LearnerHost
 
     folder = tmp_path / "few"
 
@@ -166,7 +166,7 @@ def test_checkpoints_every_few_updates_cost_those_since_the_last(tmp_path):
 
 
 def test_checkpoints_of_undone_updates_go_when_an_older_state_is_loaded(tmp_path):
-    from real.ray_cluster.learner import LearnerHost
+    from dartsim.real.ray_cluster.learner import LearnerHost
 
     folder = tmp_path / "host"
 
@@ -187,7 +187,7 @@ def test_checkpoints_of_undone_updates_go_when_an_older_state_is_loaded(tmp_path
 
 
 def test_a_learner_whose_checkpoints_are_gone_does_not_begin_anew(tmp_path):
-    from real.ray_cluster.learner import LearnerHost
+    from dartsim.real.ray_cluster.learner import LearnerHost
 
     async def main():
         host = LearnerHost(make_learner(), str(tmp_path / "elsewhere"), 2)
@@ -198,8 +198,8 @@ def test_a_learner_whose_checkpoints_are_gone_does_not_begin_anew(tmp_path):
 
 
 def test_closing_cancels_nobody_who_has_their_answer():
-    from dartsim.types import UpdateResult
-    from real.ray_cluster.learner import RayLearner
+    from dartsim.core.types import UpdateResult
+    from dartsim.real.ray_cluster.learner import RayLearner
 
     class Part:
         def __init__(self):

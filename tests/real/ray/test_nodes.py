@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dartsim.errors import EnvBroken
+from dartsim.core.errors import EnvBroken
 
 pytestmark = pytest.mark.soak
 
@@ -38,8 +38,8 @@ def test_desktops_of_a_node_that_ends_come_up_on_another():
 def mock_desktops():
     @asynccontextmanager
     async def opened():
-        from envs.direct import DirectProvider
-        from envs.mock.env import MockDesktop
+        from dartsim.envs.direct import DirectProvider
+        from dartsim.envs.mock.env import MockDesktop
 
         yield DirectProvider(lambda: MockDesktop(width=112, height=112, grammar="compact", grammar_options={}))
 
@@ -72,9 +72,9 @@ async def _until_broken(desktop):
 
 
 async def _lose(cluster, nodes):
-    from envs.mock.suites import mock_tasks
-    from real.ray_cluster.desktops import DesktopHost, RayProvider
-    from real.ray_cluster.parts import Part, Want
+    from dartsim.envs.mock.suites import mock_tasks
+    from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
+    from dartsim.real.ray_cluster.parts import Part, Want
 
     task = mock_tasks("click_button", 1, 0, 1, held_out=False)[0]
     opener = mock_desktops()

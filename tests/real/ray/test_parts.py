@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from dartsim.errors import ConfigError, EnvBroken, WorkerFault
-from real.ray_cluster.errors import PartGone, PartLost, portable
+from dartsim.core.errors import ConfigError, EnvBroken, WorkerFault
+from dartsim.real.ray_cluster.errors import PartGone, PartLost, portable
 
 
 def make_counter():

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from dartsim.errors import ConfigError
-from real.ray_cluster.session import connected, knock
+from dartsim.core.errors import ConfigError
+from dartsim.real.ray_cluster.session import connected, knock
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])

@@ -17,7 +17,7 @@ def config(item):
 
 @pytest.mark.soak
 def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
-    from real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import map_runs
 
     def event_hash(config, tell):
         from dartsim.run.models import models
@@ -43,7 +43,7 @@ def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
 
 
 def test_progress_is_told(local_ray):
-    from real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import map_runs
 
     def slow(item, tell):
         import time
@@ -62,23 +62,23 @@ def test_progress_is_told(local_ray):
 
 
 def test_what_a_run_raises_is_raised_here(local_ray):
-    from real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import map_runs
 
     def fail(item, tell):
-        from dartsim.errors import ConfigError
+        from dartsim.core.errors import ConfigError
 
         if item:
             raise ConfigError(f"item {item} is wrong")
         return item
 
-    from dartsim.errors import ConfigError
+    from dartsim.core.errors import ConfigError
 
     with pytest.raises(ConfigError, match="item 1 is wrong"):
         map_runs(fail, [0, 1], address="local")
 
 
 def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
-    from real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import map_runs
 
     def once(item, tell):
         import os
@@ -99,7 +99,7 @@ def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
     from dartsim.cli.compare import plan
     from dartsim.cli.jobs import run_jobs
     from dartsim.cli.on_ray import run_jobs_on_ray
-    from dartsim.trace.rundir import read_run
+    from dartsim.observe.rundir import read_run
 
     folders = {}
     for name, run in (("here", run_jobs), ("ray", lambda jobs: run_jobs_on_ray(jobs, "local"))):

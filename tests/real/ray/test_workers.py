@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dartsim import checks
-from dartsim.errors import WorkerFault, cause_of
-from dartsim.ports import SyncMode
-from dartsim.types import Observation, Reply, Request, Turn, Weights
+from dartsim.core import checks
+from dartsim.core.errors import WorkerFault, cause_of
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Observation, Reply, Request, Turn, Weights
 
 
 def make_policy():
@@ -20,7 +20,7 @@ def make_policy():
             self.versions = {}
 
         def add(self, weights):
-            from dartsim.errors import WorkerFault
+            from dartsim.core.errors import WorkerFault
 
             if weights.source == "torn":
                 raise WorkerFault("torn weights")
@@ -31,7 +31,7 @@ def make_policy():
 
             import numpy as np
 
-            from dartsim.types import Content
+            from dartsim.core.types import Content
 
             time.sleep(0.05)
             one = np.zeros(3)
@@ -45,7 +45,7 @@ def make_policy():
 
 @pytest.fixture
 def worker(place):
-    from real.ray_cluster.workers import RayWorker, WorkerHost
+    from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 
     def make(index=0, shared=None, **want):
         host = partial(WorkerHost, index, make_policy())
@@ -130,7 +130,7 @@ def test_weights_that_cannot_be_loaded_are_a_fault_of_the_load(worker):
 
 
 def test_an_actor_that_is_not_started_again_ends_whoever_waits(worker, end):
-    from real.ray_cluster.errors import PartGone
+    from dartsim.real.ray_cluster.errors import PartGone
 
     async def main():
         made = worker(restarts=0)
@@ -149,8 +149,8 @@ def test_an_actor_that_is_not_started_again_ends_whoever_waits(worker, end):
 
 @pytest.mark.soak
 def test_a_pool_goes_on_without_a_worker_that_is_gone(worker, end):
-    from real.ray_cluster.errors import PartGone
-    from real.ray_cluster.workers import Shared
+    from dartsim.real.ray_cluster.errors import PartGone
+    from dartsim.real.ray_cluster.workers import Shared
 
     async def main():
         shared = Shared()
@@ -172,7 +172,7 @@ def test_a_pool_goes_on_without_a_worker_that_is_gone(worker, end):
 
 
 def test_older_screenshots_stay_here():
-    from real.ray_cluster.workers import trimmed
+    from dartsim.real.ray_cluster.workers import trimmed
 
     reply = Reply("WAIT", 0, 0, 0, 1, 1)
     history = [Turn(Observation(np.full((2, 2, 3), n, np.uint8), "do"), reply) for n in range(4)]

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from dartsim.config.schema import FaultsConfig
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
 from dartsim.sim.faults import Faults, Sizes, active_kinds
 
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from dartsim.errors import EnvBroken, EnvStartFailed, ScoreUnavailable, cause_of
+from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable, cause_of
+from dartsim.core.types import StepResult
 from dartsim.sim.faults import Network
 from dartsim.sim.faults.desktops import GIVE_UP_SECONDS, StruckProvider
 from dartsim.sim.faults.striking import CONTROL
-from dartsim.types import StepResult
 
 
 def now():

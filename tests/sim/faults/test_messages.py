@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.config.schema import FaultsConfig
-from dartsim.rng import Streams
+from dartsim.core.rng import Streams
 from dartsim.sim import simulate
 from dartsim.sim.faults import RECOGNISED, Faults, Inbox, Network, Sizes, active_kinds
 from dartsim.sim.faults.messages import Unanswered, pairs

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from dartsim.config.schema import FaultsConfig
-from dartsim.errors import ConfigError
+from dartsim.core.errors import ConfigError
 from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_kinds, as_data
 
 DEMANDED = {
@@ -62,17 +62,17 @@ def test_the_osworld_profile_is_as_bad_as_is_plausible():
 
 def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
     pytest.importorskip("docker", reason="needs the extra `real`")
-    from dartsim.curation import faults as stored
-    from real.containers import errors as containers
-    from real.inference import errors as inference
-    from real.osworld import errors as osworld
+    from dartsim.real.containers import errors as containers
+    from dartsim.real.inference import errors as inference
+    from dartsim.real.osworld import errors as osworld
+    from dartsim.store import errors as stored
 
     real = {
         getattr(error, "cause", None)
         for module in (stored, containers, inference, osworld)
         for error in vars(module).values()
     }
-    spoken = {  # by an instance, in real.osworld.failures; or nothing real can be told of it
+    spoken = {  # by an instance, in dartsim.real.osworld.failures; or nothing real can be told of it
         "setup_download_failed",
         "setup_tabs_failed",
         "getter_failed",

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dartsim.checks import sample_attempt
-from dartsim.curation.faults import StoreFull
-from dartsim.errors import LearnerFault, UpdateUncertain, WorkerFault, cause_of
-from dartsim.ports import SyncMode
+from dartsim.core.checks import sample_attempt
+from dartsim.core.errors import LearnerFault, UpdateUncertain, WorkerFault, cause_of
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Observation, Request, UpdateResult, Weights
 from dartsim.sim.faults import Network
 from dartsim.sim.faults.learner import StruckLearner
 from dartsim.sim.faults.messages import pairs
@@ -19,7 +19,7 @@ from dartsim.sim.learner import SimLearner
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.worker import SimWorker
-from dartsim.types import Observation, Request, UpdateResult, Weights
+from dartsim.store.errors import StoreFull
 
 
 def now():

@@ -1,0 +1,218 @@
+"""Conformance checks of the ports: plain functions, the same for what is simulated and what is real.
+
+Each takes an implementation of a port, uses it as the control plane does, and raises
+``InvariantViolated`` at the first answer that the port does not allow. They need a running loop, real or
+virtual, and no test framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from dartsim.core.errors import InvariantViolated, WorkerRestarted
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Store, SyncMode
+from dartsim.core.types import (
+    Attempt,
+    Batch,
+    Drop,
+    Ending,
+    Group,
+    Observation,
+    Reply,
+    Request,
+    Task,
+    Trajectory,
+    Turn,
+    UpdateResult,
+    Version,
+    Weights,
+)
+
+TASK = Task("check", "Save the document.")
+"""What the checks ask for where the caller names no task."""
+
+NONSENSE = "this is no action"
+"""A malformed action, which is no fault of a desktop."""
+
+
+def sample_attempt(number: int = 0, task: Task = TASK) -> Attempt:
+    """Return an attempt for checks."""
+    return Attempt(number, task, group=number, index=0, seed=number, turn_limit=30, version=0)
+
+
+def sample_trajectory(number: int, *, reward: float | None = 1.0, num_turns: int = 2) -> Trajectory:
+    """Return a finished attempt for checks; one without a reward is masked."""
+    reply = Reply("WAIT", version=0, oldest_version=0, worker=0, prompt_tokens=100, response_tokens=10)
+    turns = (Turn(Observation(None, TASK.instruction), reply),) * num_turns
+    ending = Ending.BROKEN if reward is None else Ending.DONE
+    cause = "EnvBroken" if reward is None else None
+    return Trajectory(sample_attempt(number), turns, ending, reward, cause, started=0.0, finished=60.0)
+
+
+def sample_batch(trajectories: Sequence[Trajectory], update: int = 1) -> Batch:
+    """Return a batch of one group for checks."""
+    return Batch(update, update - 1, (Group(0, TASK, tuple(trajectories), ready=60.0),))
+
+
+def check_store(make_store: Callable[[], Store]) -> None:
+    """Check that a store follows the life of a trajectory, refuses every other step, and survives refusing.
+
+    Args:
+        make_store: Makes an empty store; called once.
+    """
+    store = make_store()
+    first, second, third, masked = (sample_trajectory(n, reward=None if n == 3 else 1.0) for n in range(4))
+    batch = sample_batch((first, second))
+    _refuses("lease a trajectory that was never recorded", lambda: store.lease(batch))
+    for trajectory in (first, second, third, masked):
+        store.record(trajectory)
+    _refuses("record a trajectory twice", lambda: store.record(first))
+    _refuses("train an unleased batch", lambda: store.trained(batch, 1))
+    _refuses("release an unleased batch", lambda: store.release(batch))
+    store.drop((), Drop.STALE)
+    store.drop((masked,), Drop.MASKED)
+    _refuses("drop a trajectory twice", lambda: store.drop((masked,), Drop.STALE))
+    _refuses("lease a dropped trajectory", lambda: store.lease(sample_batch((third, masked))))
+    store.lease(batch)
+    _refuses("lease a batch twice", lambda: store.lease(batch))
+    _refuses("drop a leased trajectory", lambda: store.drop((first,), Drop.STALE))
+    store.release(batch)
+    store.drop((second,), Drop.STALE)
+    retried = sample_batch((first, third))
+    store.lease(retried)
+    store.trained(retried, 1)
+    _refuses("train a batch twice", lambda: store.trained(retried, 1))
+    _refuses("release a trained batch", lambda: store.release(retried))
+    _refuses("lease a trained trajectory", lambda: store.lease(sample_batch((first,), update=2)))
+    _refuses("drop a trained trajectory", lambda: store.drop((first,), Drop.UNUSED))
+    store.close()
+
+
+async def check_env(env: AsyncEnv, task: Task = TASK) -> None:
+    """Check that a fresh desktop is set up, acts, ends on DONE, is scored, and can be closed twice."""
+    _check_observation(await env.reset(task, seed=1), task)
+    for action in ("WAIT", NONSENSE):
+        observation, over = await env.step(action)
+        _check_observation(observation, task)
+        _require(over is False, f"the desktop says the episode is over after {action!r}, which ends none")
+    observation, over = await env.step("DONE")
+    _check_observation(observation, task)
+    _require(over is True, "the desktop does not say that the episode is over after DONE")
+    score = await env.evaluate()
+    _require(0.0 <= score <= 1.0, f"the desktop was scored {score}, wanted a number in [0, 1]")
+    await env.close()
+    await env.close()
+
+
+async def check_env_provider(
+    provider: EnvProvider, *, slots: Sequence[int] = (0, 1), cancel_after: Sequence[float] = (0.0, 1.0)
+) -> None:
+    """Check that desktops start side by side, again after each other, and after cancelled starts.
+
+    Args:
+        provider: What starts them.
+        slots: Slots to start them for, all at once.
+        cancel_after: Seconds after which a start of the first slot is cancelled, each in turn.
+    """
+    for _ in range(2):
+        desktops = await asyncio.gather(*(provider.start(slot) for slot in slots))
+        _require(len(set(map(id, desktops))) == len(slots), "two slots were given the same desktop")
+        await asyncio.gather(*(check_env(desktop) for desktop in desktops))
+    for seconds in cancel_after:
+        starting = asyncio.ensure_future(provider.start(slots[0]))
+        await asyncio.sleep(seconds)
+        starting.cancel()
+        await asyncio.wait([starting])
+        if not starting.cancelled():
+            await starting.result().close()
+    await check_env(await provider.start(slots[0]))
+
+
+async def check_policy_worker(
+    worker: PolicyWorker,
+    observation: Observation | None = None,
+    *,
+    version: Version = 0,
+    modes: Sequence[SyncMode] = tuple(SyncMode),
+    source: object = None,
+) -> None:
+    """Check that a worker answers, forgets cancelled requests, and changes weights in each of its modes.
+
+    Args:
+        worker: Up, without a request.
+        observation: What its requests show.
+        version: What it serves.
+        modes: Ways to change weights that it has.
+        source: Where it finds weights; the same for every version.
+    """
+    shown = observation or Observation(None, TASK.instruction)
+
+    def ask(number: int) -> asyncio.Future[Reply]:
+        return asyncio.ensure_future(worker.generate(Request(sample_attempt(number), 0, shown, [])))
+
+    _check_reply(await ask(0), version, version)
+    cancelled = ask(1)
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    for mode in modes:
+        live = [] if mode is SyncMode.DRAIN else [ask(2), ask(3)]
+        await asyncio.sleep(0)
+        await worker.load(Weights(version + 1, source), mode)
+        for request in live:
+            try:
+                _check_reply(await request, version, version + 1)
+            except WorkerRestarted:
+                _require(mode is SyncMode.RESTART, f"a {mode} weight change killed a request")
+        version += 1
+        _check_reply(await ask(4), version, version)
+
+
+async def check_learner(learner: Learner, batch: Batch | None = None) -> None:
+    """Check that an update makes the version of its number, with metrics that are numbers."""
+    batch = batch or sample_batch((sample_trajectory(0), sample_trajectory(1, reward=0.0)))
+    result = await learner.update(batch)
+    _require(isinstance(result, UpdateResult), f"the learner returned {result!r}, wanted an UpdateResult")
+    found = result.weights.version
+    _require(found == batch.update, f"update {batch.update} made version {found}, wanted the same number")
+    for name, value in result.metrics.items():
+        _require(isinstance(value, (int, float)), f"the metric {name} is {value!r}, wanted a number")
+
+
+def _check_observation(observation: Observation, task: Task) -> None:
+    screen = observation.screenshot
+    shape, dtype = getattr(screen, "shape", None), str(getattr(screen, "dtype", None))
+    fits = shape is not None and len(shape) == 3 and shape[2] == 3 and dtype == "uint8"
+    _require(fits, f"a screenshot is {dtype} {shape}, wanted uint8 [height, width, 3]")
+    found, wanted = observation.instruction, task.instruction
+    _require(found == wanted, f"the desktop shows the instruction {found!r}, wanted {wanted!r}")
+
+
+def _check_reply(reply: Reply, oldest: Version, newest: Version) -> None:
+    _require(isinstance(reply.action, str), f"an action is {reply.action!r}, wanted a string")
+    _require(
+        oldest <= reply.oldest_version <= reply.version <= newest,
+        f"a reply says it was generated by versions {reply.oldest_version} to {reply.version}, while versions "
+        f"{oldest} to {newest} were served",
+    )
+    tokens = (reply.prompt_tokens, reply.response_tokens)
+    _require(min(tokens) >= 1, f"a reply counts {tokens} prompt and response tokens, wanted at least 1")
+    cached, most = reply.cached_tokens, reply.prompt_tokens
+    _require(
+        cached is None or 0 <= cached <= most,
+        f"a reply counts {cached} tokens found in the prefix cache, wanted 0 to {most}, those of the prompt, or None",
+    )
+
+
+def _refuses(what: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except InvariantViolated:
+        return
+    raise InvariantViolated(f"the store let the caller {what}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvariantViolated(message)

@@ -1,0 +1,316 @@
+"""A configuration's figures in closed form, without a simulation: to search by, and to hold simulated figures against.
+
+Interactive law: N desktops a worker that think for Z and are answered after R make N / (Z + R) turns a second; R grows
+with the requests that the engine computes together. Little's law: what is in a state is the rate into it times the time
+in it. Bottleneck law: see ``dartsim.run.bounds``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.run.bounds import (
+    TurnLoad,
+    alone_seconds,
+    around_seconds,
+    core_seconds,
+    desktop_bound,
+    desktop_rate,
+    desktop_seconds,
+    engine_bound,
+    sites,
+    slot_seconds,
+    trainer_bound,
+    turn_load,
+)
+from dartsim.run.models import Models
+from dartsim.run.usable import workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What the closed forms say.
+
+    Attributes:
+        trained_turns_per_minute: The least of what the trainer takes and what curation leaves of what is generated.
+        generated_turns_per_minute: Of desktops and engines together.
+        turns_per_trajectory: Mean.
+        turns_per_update: Of full batches.
+        usable_share: Share of the generated turns that curation may train on.
+        minutes_per_version: Of an update, or of gathering its batch.
+        desktop_cores: Cores that all desktops keep busy, over the cores there are.
+        bounds: Trained turns a minute that each part alone allows, by the bottleneck law.
+    """
+
+    trained_turns_per_minute: float
+    generated_turns_per_minute: float
+    turns_per_trajectory: float
+    turns_per_update: float
+    usable_share: float
+    minutes_per_version: float
+    desktop_cores: float
+    bounds: Mapping[str, float]
+
+    @property
+    def bound_by(self) -> str:
+        """The part that allows least."""
+        return min(self.bounds, key=lambda name: self.bounds[name])
+
+
+def predict(found: Models) -> Predicted:
+    """Return the closed-form figures of a configuration."""
+    config = found.config
+    said = _predicted(found, 0.0)
+    for _ in range(2):  # what is left of the tasks depends on how many groups a run makes, and that on what is left
+        made = said.generated_turns_per_minute
+        if _bounded(config) and said.usable_share:
+            made = min(made, said.bounds["trainer"] / said.usable_share)
+        turns = said.turns_per_trajectory * config.curation.attempts.most
+        said = _predicted(found, made * 60.0 * config.run.hours / turns)
+    return said
+
+
+def _predicted(found: Models, groups: float) -> Predicted:
+    """Return the closed-form figures of a run that makes so many groups."""
+    config = found.config
+    turns, usable = workload(found, groups)
+    size = config.curation.batch.max_groups * config.curation.attempts.most * turns
+    trainer = trainer_bound(found, size)
+    generated, cores, trained = 0.0, 0.0, trainer
+    version_seconds = 60.0 * size / trainer
+    for _ in range(3):  # the time of a version decides how much of their time workers change weights, and so on
+        generated, cores = _generated(found, turns, version_seconds)
+        trained = min(trainer, generated * usable)
+        if one_batch_at_a_time(config):
+            trained = 60.0 * size / _serial_seconds(found, size, trainer, generated * usable)
+        version_seconds = 60.0 * size / max(trained, 1e-9)
+    return Predicted(
+        trained_turns_per_minute=trained,
+        generated_turns_per_minute=generated,
+        turns_per_trajectory=turns,
+        turns_per_update=size,
+        usable_share=usable,
+        minutes_per_version=version_seconds / 60.0,
+        desktop_cores=cores,
+        bounds={
+            "trainer": trainer,
+            "desktops": usable * desktop_bound(found, turns),
+            "engines": usable * engine_bound(found, turns),
+        },
+    )
+
+
+def one_batch_at_a_time(config: Config) -> bool:
+    """Return whether a batch is begun only when the one before it is published: nothing overlaps."""
+    curation = config.curation
+    batch, ahead = curation.batch.max_groups * curation.attempts.most, curation.admission.ahead_batches
+    few = curation.max_ahead is not None and curation.max_ahead <= batch
+    return few or (ahead is not None and ahead <= 1.0)
+
+
+def _serial_seconds(found: Models, size: float, trainer: float, usable_rate: float) -> float:
+    """Return the seconds of a version whose batch is made, then trained, then loaded; no wait for its last attempts."""
+    loading = sync_seconds(found) if found.config.trainer.wait_for_sync else 0.0
+    making = 60.0 * size / max(usable_rate, 1e-9)
+    return making + 60.0 * size / trainer + loading
+
+
+def _bounded(config: Config) -> bool:
+    """Return whether admission lets no more be made than the trainer takes."""
+    bounds = config.curation.admission
+    counts = (bounds.ahead_batches, bounds.open_batches, bounds.ready_batches, bounds.waiting_batches)
+    return config.curation.max_ahead is not None or any(count is not None for count in counts)
+
+
+def _generated(found: Models, turns: float, version_seconds: float) -> tuple[float, float]:
+    """Return the turns a minute by the interactive law, and how many of the hosts' cores desktops want, as a share."""
+    config = found.config
+    rollout, settings = config.rollout, config.cluster.hosts
+    up = max(0.05, 1.0 - out_seconds(found) / max(version_seconds, 1e-9))
+    workers = rollout.num_workers * up
+    slots = rollout.num_envs / rollout.num_desktops  # spares start no attempt
+    places = sites(found)
+    warm, cold = (turn_load(found, turns, warm=state) for state in (config.cluster.engine.prefix_cache, False))
+    live, rate, answer, on_slots = 1.0, 0.0, 0.0, 0.0
+    for _ in range(60):  # requests in an engine, by Little's law, until they agree with themselves
+        answer = _answer_seconds(found, warm, cold, live, rate)
+        on_slots = sum(slots * number / slot_seconds(found, turns, answer, cores) for cores, _, number in places)
+        rate = min(on_slots, desktop_rate(found, places, turns, answer)) / workers
+        live = 0.5 * live + 0.5 * max(1.0, rate * answer)
+    wanted = sum(number / desktop_seconds(found, turns, answer, cores) for cores, _, number in places)
+    there = settings.cores * (settings.count - settings.slow_count) + settings.slow_cores * settings.slow_count
+    return 60.0 * workers * rate, min(wanted, on_slots) * core_seconds(found, turns) / there
+
+
+LEAST_LEFT = 0.05
+"""Least share of an engine's time that others' prefills leave to a turn: it keeps the search for a rate in hand."""
+
+
+def out_seconds(found: Models) -> float:
+    """Return how long a slice of workers is out for new weights, seconds."""
+    engine = found.config.cluster.engine
+    if found.config.rollout.sync.mode != "restart" and engine.transfer_seconds is not None:
+        return engine.transfer_seconds
+    return engine.reload_seconds
+
+
+def sync_seconds(found: Models) -> float:
+    """Return how long after a publication the mean worker has the new weights, seconds."""
+    rollout = found.config.rollout
+    slice_size = rollout.num_workers if rollout.sync.workers_at_a_time == "all" else rollout.sync.workers_at_a_time
+    slices = ceil(rollout.num_workers / slice_size)
+    return out_seconds(found) * (slices + 1) / 2.0
+
+
+def _answer_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float, rate: float) -> float:
+    """Return how long an engine takes for a turn beside others, seconds.
+
+    Prefills go before the decoding of what is there already, so that a turn has the engine only while none of the other
+    desktops' prompts is computed: its own work over the share of time that those leave (an engine that is shared, whose
+    customers come from a closed set and do not meet themselves).
+
+    Args:
+        found: The configuration and what it names.
+        warm: Of the mean turn on a worker that holds the turn before.
+        cold: Of the mean turn on another.
+        live: Requests that are computed together, mean.
+        rate: Turns a second of an engine.
+    """
+    engine, gpu, rollout = found.config.cluster.engine, found.gpu, found.config.rollout
+    if engine.model != "fluid":
+        return live * engine.request_seconds + engine.batch_seconds
+    affine = rollout.routing.rule != "least_in_flight"
+    share = 1.0 if affine else 1.0 / rollout.num_workers  # turns that meet the worker of the one before
+    prefill = share * _prefill(found, warm) + (1.0 - share) * _prefill(found, cold)
+    together = max(1, min(round(live), gpu.max_num_seqs))
+    decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context)
+    desktops = max(1.0, rollout.num_envs / rollout.num_workers)
+    others = rate * (desktops - 1.0) / desktops
+    return (prefill + decode) / max(LEAST_LEFT, 1.0 - others * prefill)
+
+
+def _prefill(found: Models, load: TurnLoad) -> float:
+    gpu = found.gpu
+    return float(
+        load.prefill * gpu.linear_slope_seconds
+        + load.pairs * gpu.prefill_pair_seconds
+        + load.images * gpu.image_seconds
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One simulated figure beside its closed form.
+
+    Attributes:
+        figure: What it is.
+        law: Which law gives the closed form.
+        simulated: From the run; None if it has none.
+        low: Least that the law allows.
+        high: Most that it allows.
+        alarm: What is wrong, in words; empty if nothing is.
+    """
+
+    figure: str
+    law: str
+    simulated: float | None
+    low: float
+    high: float
+    alarm: str
+
+
+SLACK = 0.02
+"""What a simulated figure may lie above a bound: rounding, and a window that cuts an attempt."""
+REACHED = 0.7
+"""Share of the bottleneck's bound that a system without avoidable waiting reaches."""
+CHANCE = 0.15
+"""What trained turns may lie above a bound in which the usable share is an expectation: a run draws a few groups."""
+FAR = 0.25
+"""What an estimate may be off before it is an alarm, as a share."""
+
+
+def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
+    """Hold a run's figures against the closed forms.
+
+    Args:
+        found: The configuration and what it names.
+        figures: As ``dartsim.lab.jobs.simulated`` returns them.
+    """
+    said = predict(found)
+    turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
+    rows = [_trained(found, said, figures)] if figures.get("bounds") else []
+    most = min(desktop_bound(found, turns), engine_bound(found, turns))
+    generated = figures["generated_turns_per_minute"]
+    rows.append(_below("generated turns/min", "bottleneck: desktops, engines", generated, most))
+    shares, size = figures["desktop_shares"], found.config.rollout.num_desktops
+    if generated and figures["trajectories_per_minute"]:
+        acting = 60.0 * shares["acting"] * size / generated
+        rows.append(_near("seconds an action", "Little: desktops acting / rate", acting, found.timing.step.mean))
+        states = ("starting", "setup", "evaluating", "closing")
+        around = 60.0 * sum(shares[name] for name in states) * size / figures["trajectories_per_minute"]
+        rows.append(_near("seconds around an attempt", "Little: the same", around, around_seconds(found)))
+    rows.append(_stale(found, figures, turns))
+    return rows
+
+
+def _trained(found: Models, said: Predicted, figures: Mapping[str, Any]) -> Check:
+    """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable.
+
+    From below they are held against the bound as well, or against parts that work one after the other where admission
+    lets no batch begin before the last one is published.
+    """
+    usable = said.usable_share
+    rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
+    bounds = {part: value * (1.0 if part == "trainer" else usable) for part, value in figures["bounds"].items()}
+    part = min(bounds, key=lambda name: bounds[name])
+    words, slack = (part, SLACK) if part == "trainer" else (f"{part}, {usable:.0%} of turns usable", CHANCE)
+    least, law = bounds[part], f"bottleneck: {words}"
+    if one_batch_at_a_time(found.config):
+        least, law = min(least, said.trained_turns_per_minute), f"{law}; one batch at a time"
+    return _below("trained turns/min", law, rate, bounds[part], least=REACHED * least, slack=slack)
+
+
+def _below(figure: str, law: str, value: float, bound: float, *, least: float = 0.0, slack: float = SLACK) -> Check:
+    alarm = ""
+    if value > bound * (1.0 + slack):
+        alarm = f"{value / bound - 1:.0%} above what the law allows"
+    elif value < least:
+        alarm = f"{1 - value / bound:.0%} below the bound, which leaves out all waiting"
+    return Check(figure, law, value, least, bound, alarm)
+
+
+def _near(figure: str, law: str, value: float, wanted: float) -> Check:
+    low, high = wanted * (1.0 - FAR), wanted * (1.0 + FAR)
+    off = value / wanted - 1.0 if wanted > 0.0 else 0.0
+    return Check(figure, law, value, low, high, f"{off:+.0%} off the profile" if abs(off) > FAR else "")
+
+
+def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
+    """Return the mean staleness between two bounds.
+
+    Below: a turn is trained on no sooner than its attempt ends, on average half an attempt later, and a version lasts
+    so and so long. Above: the staleness bound; and by Little's law, where admission holds a number of batches between
+    their beginning and their publication, one batch less, for the update itself, and how late workers have new weights.
+    """
+    curation = found.config.curation
+    minutes = figures.get("minutes_per_version")
+    seconds = turns * (
+        found.timing.step.mean + found.config.cluster.engine.overhead_seconds + alone_seconds(found, turns)
+    )
+    version_seconds = 60.0 * (minutes or 0.0) * found.config.trainer.publish_every
+    low = seconds / 2.0 / version_seconds if minutes else 0.0
+    tops = [] if curation.staleness.bound is None else [float(curation.staleness.bound)]
+    if curation.admission.ahead_batches is not None and minutes:
+        lag = sync_seconds(found) / version_seconds
+        tops.append(max(0.0, curation.admission.ahead_batches - 1.0) + low + lag)
+    high = min(tops, default=float("inf"))
+    low = 0.0 if one_batch_at_a_time(found.config) else min(low, high)  # no update while its attempts run
+    value = figures["staleness_mean"]
+    alarm = ""
+    if figures["trained_turns_per_minute"] and not low * (1.0 - FAR) <= value <= high * (1.0 + SLACK) + 1e-9:
+        alarm = "outside of what the laws allow"
+    return Check("mean staleness, versions", "Little: half an attempt; admission", value, low, high, alarm)

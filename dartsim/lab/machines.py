@@ -1,0 +1,175 @@
+"""Given machines, ways to split them between desktops, workers and trainer, and the configuration of each way.
+
+GPUs of the trainer share the turns of an update evenly: its time a turn is the configuration's times its GPUs over the
+split's. That is an assumption, and the first thing to measure on real machines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from dartsim.lab.virtual import changed
+from dartsim.run.models import models
+
+HOSTS = re.compile(r"^(?P<count>\d+)x(?P<memory>\d+(?:\.\d+)?)GiB(?:x(?P<cores>\d+(?:\.\d+)?)cores)?$", re.IGNORECASE)
+UNBOUND = 64
+"""Desktops a host where a profile says that they take no memory."""
+
+HALF = "half of the workers at a time"
+SYNCS: Mapping[str, Mapping[str, Any]] = {
+    "keep, one worker at a time": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
+    "drain, one worker at a time": {"rollout.sync.mode": "drain", "rollout.sync.workers_at_a_time": 1},
+    f"restart, {HALF}": {"rollout.sync.mode": "restart"},
+    "keep, all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
+}
+"""Ways to change weights that are compared, beside the configuration's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What there is.
+
+    Attributes:
+        gpus: GPUs, for workers and trainer.
+        hosts: Machines for desktops.
+        memory_gib: Memory of each.
+        cores: Cores of each; None keeps the configuration's.
+    """
+
+    gpus: int
+    hosts: int
+    memory_gib: float
+    cores: float | None = None
+
+
+def read_hosts(text: str) -> tuple[int, float, float | None]:
+    """Return number, memory and cores of hosts written as ``4x64GiB`` or ``4x64GiBx32cores``.
+
+    Raises:
+        ConfigError: If it is written otherwise, or one of the numbers is 0.
+    """
+    match = HOSTS.match(text.replace(" ", ""))
+    numbers = () if match is None else tuple(float(number) for number in match.groups() if number is not None)
+    if match is None or not all(numbers):
+        raise ConfigError(
+            "hosts are written COUNTxMEMORYGiB or COUNTxMEMORYGiBxCOREScores, as 4x64GiB or 4x64GiBx32cores, with "
+            f"numbers above 0; got {text!r}"
+        )
+    return int(match["count"]), float(match["memory"]), float(match["cores"]) if match["cores"] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One way to use the machines.
+
+    Attributes:
+        num_envs: Desktops that run attempts.
+        spares: Desktops beside them that are booted ahead (``rollout.warm_envs``).
+        workers: GPUs of the workers, one each.
+        trainer: GPUs of the trainer.
+        sync: A name of ``Splits.syncs``.
+    """
+
+    num_envs: int
+    spares: int
+    workers: int
+    trainer: int
+    sync: str
+
+
+def words(split: Split) -> str:
+    """Return a split in words."""
+    spares = f" and {split.spares} spare" if split.spares else ""
+    return f"{split.num_envs}{spares} desktops, {split.workers} + {split.trainer} GPUs, {split.sync}"
+
+
+class Splits:
+    """The configurations of splits of machines.
+
+    Args:
+        base: The configuration whose cluster and rules are kept.
+
+    Attributes:
+        base: The same.
+        own: Its own way to change weights.
+        syncs: Settings of each way that goes with its rules, by name; its own is among them.
+    """
+
+    def __init__(self, base: Config) -> None:
+        self.base = base
+        self.own, settings = _own_sync(base)
+        self.syncs = {name: given for name, given in SYNCS.items() if name == self.own or _allowed(base, given)}
+        self.syncs.setdefault(self.own, settings)
+
+    def capacity(self, machines: Machines) -> int:
+        """Return how many desktops fit on the hosts, spares counted."""
+        need = models(self.base).timing.memory_gib
+        return machines.hosts * (int(machines.memory_gib // need) if need > 0.0 else UNBOUND)
+
+    def hosts_for(self, split: Split, machines: Machines) -> int:
+        """Return how many hosts have the memory for a split's desktops."""
+        return ceil((split.num_envs + split.spares) / (self.capacity(machines) / machines.hosts))
+
+    def config(self, split: Split, machines: Machines) -> Config:
+        """Return the configuration of a split of the machines."""
+        learner = self.base.cluster.learner
+        sync = dict(self.syncs[split.sync])
+        at_a_time = sync.setdefault("rollout.sync.workers_at_a_time", max(1, split.workers // 2))
+        if at_a_time != "all":
+            sync["rollout.sync.workers_at_a_time"] = min(at_a_time, split.workers)
+        settings: dict[str, Any] = {
+            "rollout.num_envs": split.num_envs,
+            "rollout.warm_envs": split.spares,
+            "rollout.num_workers": split.workers,
+            "cluster.learner.gpus": split.trainer,
+            "cluster.learner.turn_seconds": learner.turn_seconds * learner.gpus / split.trainer,
+            "cluster.hosts.count": machines.hosts,
+            "cluster.hosts.memory_gib": machines.memory_gib,
+            "cluster.hosts.slow_count": min(self.base.cluster.hosts.slow_count, machines.hosts),
+            **sync,
+        }
+        if machines.cores is not None:
+            settings["cluster.hosts.cores"] = machines.cores
+        return changed(self.base, settings)
+
+    def compared(self, split: Split) -> list[Split]:
+        """Return a split with every way to change weights, the configuration's own first.
+
+        Of a single worker, how many change at a time makes no other way.
+        """
+        names = sorted(self.syncs, key=lambda name: name != self.own)
+        if split.workers == 1:
+            modes = {self.syncs[name]["rollout.sync.mode"]: name for name in reversed(names)}
+            names = [name for name in names if name in modes.values()]
+        return [replace(split, sync=name) for name in names]
+
+
+def _own_sync(base: Config) -> tuple[str, dict[str, Any]]:
+    """Return a configuration's own way to change weights, by the name in ``SYNCS`` if it has one, and its settings."""
+    sync, workers = base.rollout.sync, base.rollout.num_workers
+    settings = {"rollout.sync.mode": sync.mode, "rollout.sync.workers_at_a_time": sync.workers_at_a_time}
+    if sync.workers_at_a_time == "all":
+        name = f"{sync.mode}, all at once"
+    elif sync.workers_at_a_time == 1 and sync.mode != "restart":
+        name = f"{sync.mode}, one worker at a time"
+    elif sync.workers_at_a_time == max(1, workers // 2):
+        name = f"{sync.mode}, {HALF}"
+        del settings["rollout.sync.workers_at_a_time"]
+    else:
+        name = f"{sync.mode}, {sync.workers_at_a_time} at a time"
+    return name, settings
+
+
+def _allowed(base: Config, settings: Mapping[str, Any]) -> bool:
+    """Whether a way to change weights goes with the other rules of a configuration."""
+    try:
+        changed(base, settings)
+    except ConfigError:
+        return False
+    return True

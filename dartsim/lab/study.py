@@ -1,0 +1,421 @@
+"""A study: Optuna proposes settings, the laboratory simulates them, and everything is kept in a database.
+
+Trials come in batches of a fixed size. All settings of a batch are proposed before any of it is simulated, each by a
+sampler that is seeded by the study's seed and the trial's number, and a trial is only compared with those of earlier
+batches. So a study gives the same trials on one core and on a hundred, and whether or not it was interrupted.
+
+States of a trial: asked > finished, given up at a rung (its figure was below the median of earlier trials), or refused
+(a configuration that cannot be, or that costs too much; nothing is simulated).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.lab.asked import Asked, difference
+from dartsim.lab.jobs import Job, Outcome, Rung, Runner
+from dartsim.lab.space import Range, setting_of
+from dartsim.lab.virtual import as_virtual, changed
+
+if TYPE_CHECKING:
+    import optuna
+
+NAME = "dartsim"
+RUNG_SHARES = (0.25, 0.5)
+"""Where in its simulated hours a trial is compared with earlier ones."""
+FEWEST = 8
+"""Earlier trials that a rung needs before it ends any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One trial that has ended.
+
+    Attributes:
+        number: From 0.
+        settings: What was changed.
+        state: ``finished``, ``given up`` or ``refused``.
+        values: Of the objectives; empty unless it finished.
+        figures: All of its figures; empty unless it finished.
+        feasible: Whether it keeps the bounds.
+        reason: Why it was refused, in words.
+    """
+
+    number: int
+    settings: Mapping[str, Any]
+    state: str
+    values: tuple[float, ...]
+    figures: Mapping[str, Any]
+    feasible: bool
+    reason: str = ""
+
+
+def require_optuna() -> None:
+    """Load Optuna.
+
+    Raises:
+        ConfigError: If it is not there, naming the extra that brings it.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("tuning needs Optuna; install the extra `lab`: pip install 'dartsim[lab]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Study:
+    """A study in a database, begun or gone on with.
+
+    Args:
+        asked: What is asked.
+        database: File of the SQLite database; made if needed.
+
+    Raises:
+        ConfigError: If Optuna is missing, the database cannot be used, or holds a study of something else.
+    """
+
+    def __init__(self, asked: Asked, database: Path) -> None:
+        require_optuna()
+        self.asked = asked
+        self._virtual = as_virtual(asked.base)
+        self._single = len(asked.objectives) == 1
+        self._study = self._open(database)
+
+    def _open(self, database: Path) -> optuna.Study:
+        import optuna
+        from sqlalchemy.exc import SQLAlchemyError
+
+        directions = [objective.direction for objective in self.asked.objectives]
+        try:
+            database.parent.mkdir(parents=True, exist_ok=True)
+            storage = _storage(database)
+            known = NAME in optuna.get_all_study_names(storage)
+            if known:
+                self._check_same(optuna.load_study(study_name=NAME, storage=storage), database)
+            study = optuna.create_study(
+                storage=storage, study_name=NAME, load_if_exists=True, directions=directions, sampler=self._sampler(0)
+            )
+        except (OSError, SQLAlchemyError) as error:
+            raise ConfigError(f"{database} cannot be used as a study's database: {error}") from None
+        if not known:
+            for name, text in self.asked.as_text().items():
+                study.set_user_attr(name, text)
+            study.enqueue_trial(self._base_point())
+        return study
+
+    def _check_same(self, study: optuna.Study, database: Path) -> None:
+        for name, text in self.asked.as_text().items():
+            old = study.user_attrs.get(name)
+            if old != text:
+                raise ConfigError(
+                    f"{database} holds a study of another question ({difference(name, old, text)}); give another "
+                    "folder with --out, or ask the same"
+                )
+
+    def _base_point(self) -> dict[str, Any]:
+        """Return the base's own settings that lie in the space: the first trial."""
+        point: dict[str, Any] = {}
+        for dimension in self.asked.space:
+            value = setting_of(self.asked.base, dimension.key)
+            if isinstance(dimension, Range):
+                inside = isinstance(value, int | float) and dimension.low <= value <= dimension.high
+                on_step = dimension.step is None or not inside or (value - dimension.low) % dimension.step == 0
+                if inside and on_step and not isinstance(value, bool):
+                    point[dimension.key] = value if dimension.whole else float(value)
+            elif value in dimension.values:
+                point[dimension.key] = value
+        return point
+
+    # -- trials -----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        budget: int,
+        runner: Runner,
+        *,
+        on_trial: Callable[[Trial], None] | None = None,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Simulate until the study has ``budget`` trials; those that it has already count.
+
+        Args:
+            budget: Trials in all, refused ones included.
+            runner: What simulates.
+            on_trial: Told of every trial that ended.
+            undisturbed: Around the work of the database, which Ctrl-C shall not come into.
+
+        Raises:
+            DartsimError: If a simulation failed: a rule that must always hold was broken.
+        """
+        tell = on_trial or (lambda trial: None)
+        for first in range(0, budget, self.asked.batch):
+            numbers = range(first, min(first + self.asked.batch, budget))
+            jobs: dict[int, Job] = {}
+            with undisturbed():
+                for number, trial in self._ask(numbers):
+                    job = self._job(number, trial, first)
+                    if job is not None:
+                        jobs[number] = job
+                    else:
+                        tell(self._trial(number))
+            order = sorted(jobs)
+            for place, outcome in runner.run([jobs[number] for number in order]):
+                with undisturbed():
+                    self._tell(order[place], outcome)
+                    tell(self._trial(order[place]))
+
+    def _ask(self, numbers: range) -> Iterator[tuple[int, optuna.Trial]]:
+        """Return the trials of a batch that are not finished, all proposed before the first is looked at."""
+        from optuna.samplers import RandomSampler
+        from optuna.trial import Trial as OptunaTrial
+        from optuna.trial import TrialState
+
+        known = {trial.number: trial for trial in self._study.get_trials(deepcopy=False)}
+        asked: list[tuple[int, optuna.Trial]] = []
+        for number in numbers:
+            old = known.get(number)
+            if old is None or old.state is TrialState.WAITING:
+                self._study.sampler = self._sampler(number)
+                with _quiet():
+                    trial = self._study.ask()
+                    self._propose(trial)
+                asked.append((number, trial))
+            elif old.state is TrialState.RUNNING:  # interrupted: its settings are known
+                self._study.sampler = RandomSampler(seed=0)
+                trial = OptunaTrial(self._study, old._trial_id)
+                self._propose(trial)
+                asked.append((number, trial))
+        self._trials = dict(asked)
+        yield from asked
+
+    def _propose(self, trial: optuna.Trial) -> None:
+        for dimension in self.asked.space:
+            if not isinstance(dimension, Range):
+                trial.suggest_categorical(dimension.key, dimension.values)
+            elif dimension.whole:
+                low, high = int(dimension.low), int(dimension.high)
+                trial.suggest_int(dimension.key, low, high, step=int(dimension.step or 1), log=dimension.log)
+            else:
+                trial.suggest_float(
+                    dimension.key, dimension.low, dimension.high, step=dimension.step, log=dimension.log
+                )
+
+    def _job(self, number: int, trial: optuna.Trial, first: int) -> Job | None:
+        """Return what a trial simulates; None if it is refused, which is then recorded."""
+        asked = self.asked
+        try:
+            changed(asked.base, trial.params)
+            config = changed(self._virtual, trial.params)
+            _check_machines(config)
+        except ConfigError as error:
+            self._refuse(number, str(error))
+            return None
+        cost = asked.prices.per_hour(config)
+        if asked.max_cost is not None and cost > asked.max_cost:
+            self._refuse(number, f"costs {cost:g} an hour, more than {asked.max_cost:g}")
+            return None
+        wanted = asked.objectives[0]
+        return Job(
+            name=f"trial {number}",
+            config=config,
+            seeds=asked.seeds,
+            prices=asked.prices,
+            figure=wanted.figure,
+            sign=wanted.sign,
+            rungs=self._rungs(first, config.run.hours) if asked.prune and self._single else (),
+        )
+
+    def _rungs(self, first: int, hours: float) -> tuple[Rung, ...]:
+        """Return the looks at a trial: each ends it below the median of what finished trials before ``first`` had."""
+        rungs = []
+        for share in RUNG_SHARES:
+            at = share * hours
+            step = round(at * 3600.0)
+            seen = [
+                self.asked.objectives[0].sign * trial.intermediate_values[step]
+                for trial in self._study.get_trials(deepcopy=False)
+                if trial.number < first and trial.values is not None and step in trial.intermediate_values
+            ]
+            rungs.append(Rung(at, median(seen) if len(seen) >= FEWEST else None))
+        return tuple(rungs)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        from optuna.trial import TrialState
+
+        trial = self._trials[number]
+        trial.set_user_attr("refused", reason)
+        trial.set_constraint("refused", 1.0)
+        self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
+
+    def _tell(self, number: int, outcome: Outcome) -> None:
+        from optuna.trial import TrialState
+
+        if outcome.error is not None:
+            raise DartsimError(f"trial {number} ({dict(self._trials[number].params)}): {outcome.error}")
+        trial, asked = self._trials[number], self.asked
+        reported = self._study.get_trials(deepcopy=False)[number].intermediate_values
+        for hours, value in outcome.seen:
+            step = round(hours * 3600.0)
+            if step not in reported:  # or else it was, by a part of the study that was interrupted right after
+                trial.report(asked.objectives[0].sign * value, step=step)
+        values = [objective.of(outcome.figures) for objective in asked.objectives]
+        if outcome.given_up or any(value is None for value in values):
+            if not outcome.given_up:
+                trial.set_user_attr("refused", _nothing(outcome))
+            self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
+            return
+        trial.set_user_attr("figures", _plain(outcome.figures))
+        if asked.max_staleness is not None:
+            trial.set_constraint("staleness", outcome.figures["staleness_max"] - asked.max_staleness)
+        if asked.max_cost is not None:
+            trial.set_constraint("cost", outcome.figures["cost_per_hour"] - asked.max_cost)
+        self._study.tell(trial, [float(value) for value in values if value is not None])
+
+    def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        from optuna import samplers
+
+        seed = int(np.random.SeedSequence([self.asked.seed, number]).generate_state(1)[0])
+        with _quiet():
+            if self.asked.sampler == "random":
+                return samplers.RandomSampler(seed=seed)
+            if self.asked.sampler == "qmc":
+                first = samplers.RandomSampler(seed=seed)
+                return samplers.QMCSampler(
+                    scramble=True, seed=self.asked.seed, independent_sampler=first, warn_asynchronous_seeding=False
+                )
+            if self.asked.sampler == "nsga2":
+                return samplers.NSGAIISampler(population_size=2 * self.asked.batch, seed=seed)
+            return samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def trials(self) -> list[Trial]:
+        """Return all trials that have ended, in order."""
+        found = (self._converted(trial) for trial in self._study.get_trials(deepcopy=False))
+        return sorted((trial for trial in found if trial is not None), key=lambda trial: trial.number)
+
+    def _trial(self, number: int) -> Trial:
+        found = self._converted(self._study.get_trials(deepcopy=False)[number])
+        assert found is not None, "told before"
+        return found
+
+    def _converted(self, trial: optuna.trial.FrozenTrial) -> Trial | None:
+        from optuna.trial import TrialState
+
+        if not trial.state.is_finished():
+            return None
+        reason = str(trial.user_attrs.get("refused", ""))
+        finished = trial.state is TrialState.COMPLETE
+        return Trial(
+            number=trial.number,
+            settings=dict(trial.params),
+            state="finished" if finished else "refused" if reason else "given up",
+            values=tuple(trial.values) if finished and trial.values is not None else (),
+            figures=trial.user_attrs.get("figures", {}),
+            feasible=finished and all(value <= 0.0 for value in trial.constraints.values()),
+            reason=reason,
+        )
+
+    def best(self) -> Trial | None:
+        """Return the feasible trial that is best by the first objective; None if there is none."""
+        sign = self.asked.objectives[0].sign
+        feasible = [trial for trial in self.trials() if trial.feasible]
+        return max(feasible, key=lambda trial: (sign * trial.values[0], -trial.number), default=None)
+
+    def front(self) -> list[Trial]:
+        """Return the feasible trials that no other one beats in every objective, best first."""
+        signs = np.array([objective.sign for objective in self.asked.objectives])
+        feasible = [trial for trial in self.trials() if trial.feasible]
+        kept: list[Trial] = []
+        for trial in feasible:
+            own = signs * trial.values
+            others = [signs * other.values for other in feasible if other.number != trial.number]
+            beaten = any(np.all(other >= own) and np.any(other > own) for other in others)
+            repeated = any(other.values == trial.values for other in kept)
+            if not beaten and not repeated:
+                kept.append(trial)
+        return sorted(kept, key=lambda trial: -signs[0] * trial.values[0])
+
+    def importances(self) -> dict[str, float]:
+        """Return how much of the first objective's differences each knob makes, by PED-ANOVA; empty with few trials."""
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+        if len([trial for trial in self.trials() if trial.values]) < FEWEST:
+            return {}
+        sign = self.asked.objectives[0].sign
+        with _quiet():
+            try:
+                found = get_param_importances(
+                    self._study,
+                    evaluator=PedAnovaImportanceEvaluator(),
+                    target=None if self._single else lambda trial: -sign * trial.values[0],  # less is better there
+                )
+            except (RuntimeError, ValueError):  # all values are equal
+                return {}
+        return {key: round(float(value), 4) for key, value in found.items()}
+
+
+def _nothing(outcome: Outcome) -> str:
+    """Say why a run that went on to its end has no value of an objective."""
+    if outcome.figures["num_updates"]:
+        return "fewer than two updates after the warm-up of its simulated hours; raise --hours"
+    return "nothing was trained in its simulated hours; raise --hours"
+
+
+def _storage(database: Path) -> optuna.storages.RDBStorage:
+    """Return Optuna's storage in a SQLite file that is not flushed to the disk at every single value.
+
+    A trial is some twenty transactions, whose flushes took longer than its simulation. A power cut may cost the newest
+    of them, never the database.
+    """
+    import optuna
+    from sqlalchemy import event
+
+    storage = optuna.storages.RDBStorage(f"sqlite:///{database}")
+
+    @event.listens_for(storage.engine, "connect")
+    def configure(connection: Any, record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.close()
+
+    storage.engine.dispose()  # connections that were opened before know nothing of it
+    return storage
+
+
+def _check_machines(config: Config) -> None:
+    """Refuse a configuration whose names or machines cannot be.
+
+    Raises:
+        ConfigError: If so.
+    """
+    from dartsim.run.models import models
+
+    models(config)
+
+
+def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures that a database keeps: single numbers and words."""
+    return {name: value for name, value in figures.items() if value is None or isinstance(value, int | float | str)}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Say nothing of what Optuna still calls experimental."""
+    from optuna.exceptions import ExperimentalWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes", UserWarning)
+        yield

@@ -1,0 +1,161 @@
+"""What removing a cause of idle time would bring: the same run without it, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from dartsim.lab.jobs import Job, Runner, outcomes
+from dartsim.lab.virtual import changed
+
+NO_BOOTS = {"cluster.env.latency.start": 0.0, "cluster.env.latency.boot": 0.0}
+NO_WAY = {"cluster.engine.overhead_seconds": 0.0, "cluster.engine.control_seconds": 0.0}
+MANY = 1_000_000
+
+REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "model": (
+        "engines that answer at once, and no way to them",
+        {
+            **NO_WAY,
+            "cluster.engine.model": "batch",
+            "cluster.engine.batch_seconds": 0.0,
+            "cluster.engine.request_seconds": 1e-6,
+            "cluster.engine.max_batch": MANY,
+        },
+    ),
+    "way": ("no time between desktops and workers", NO_WAY),
+    "acting": ("actions that take no time", {"cluster.env.latency.step": 0.0}),
+    "boots": ("boots that take no time", NO_BOOTS),
+    "teardown": ("tear-downs that take no time", {"cluster.env.latency.teardown": 0.0}),
+    "set-up": (
+        "set-ups that take no time",
+        {"cluster.env.latency.setup": 0.0, "cluster.env.latency.settle_seconds": 0.0},
+    ),
+    "scoring": (
+        "scores that take no time",
+        {"cluster.env.latency.evaluate": 0.0, "cluster.env.latency.evaluate_settle_seconds": 0.0},
+    ),
+    "lock step": ("turns not in lock step", {"rollout.lock_step": False}),
+    "sampling unit": ("slots that wait for no other attempt", {"rollout.unit": "rollout"}),
+    "admission limit": (
+        "no limit to what is admitted",
+        {
+            "curation.max_ahead": None,
+            **{f"curation.admission.{name}_batches": None for name in ("ahead", "open", "ready", "waiting")},
+        },
+    ),
+    "update": (
+        "updates that take no time",
+        {"cluster.learner.fixed_seconds": 0.0, "cluster.learner.turn_seconds": 0.0},
+    ),
+    "weight sync": (
+        "weight changes that take no time",
+        {
+            "cluster.engine.reload_seconds": 0.0,
+            "cluster.engine.transfer_seconds": 0.0,
+            "rollout.sync.resume_seconds": 0.0,
+        },
+    ),
+    "publication": ("weights published at once", {"trainer.publish_wait": "nothing"}),
+    "failed starts": ("no failed start of a desktop", {"cluster.faults.start_failure_share": 0.0}),
+    "fault": (
+        "no faults of workers and trainer, nor any of the named profile",
+        {
+            "cluster.faults.load_failure_share": 0.0,
+            "cluster.faults.update_failure_share": 0.0,
+            "cluster.faults.outage_every_hours": None,
+            "cluster.faults.profile": "none",
+        },
+    ),
+    "host contention": (
+        "hosts with cores and start slots for all",
+        {"cluster.hosts.cores": float(MANY), "cluster.hosts.concurrent_starts": MANY, "cluster.hosts.slow_count": 0},
+    ),
+}
+"""What stands for each cause being gone: in words, and as settings. Host contention hides in boots and actions."""
+
+HIDDEN = ("update", "host contention")
+"""Simulated away in any case: a part that is never idle may be the limit, and contention is nobody's state."""
+
+FIGURES = ("trained_turns_per_minute", "generated_turns_per_minute", "env_utilization", "gpu_utilization")
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What removing one cause brings.
+
+    Attributes:
+        cause: The cause.
+        removed: What was simulated in its place, in words.
+        figures: Figures without it.
+        gain: Trained turns a minute against the run as it is, less 1; None if that trained nothing.
+        why_not: Why it could not be simulated; empty if it could.
+    """
+
+    cause: str
+    removed: str
+    figures: Mapping[str, float]
+    gain: float | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """A run as it is, and without each cause.
+
+    Attributes:
+        base: Figures as it is, simulated for as long and with the same seeds.
+        gains: Without each cause, the largest gain first.
+    """
+
+    base: Mapping[str, float]
+    gains: tuple[Gain, ...]
+
+
+def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], runner: Runner) -> Gains:
+    """Simulate a configuration as it is and without each of some causes.
+
+    Args:
+        config: As ``as_virtual`` returns it.
+        causes: Names among ``REMOVED``; others are left out, and those of ``HIDDEN`` are added.
+        seeds: Each is simulated with all of them.
+        runner: What simulates.
+
+    Raises:
+        DartsimError: If a simulation failed.
+    """
+    jobs = [Job(name="as it is", config=config, seeds=seeds)]
+    known: list[str] = []
+    refused: list[Gain] = []
+    for cause in dict.fromkeys((*causes, *HIDDEN)):
+        if cause not in REMOVED:
+            continue
+        words, settings = REMOVED[cause]
+        if cause == "admission limit" and config.trainer.publish_wait == "batch":
+            settings = {**settings, "trainer.publish_wait": "nothing"}  # without a bound no batch is whole by itself
+        try:
+            jobs.append(Job(name=f"without {cause}", config=changed(config, settings), seeds=seeds))
+            known.append(cause)
+        except ConfigError as error:
+            refused.append(Gain(cause, words, {}, None, str(error)))
+    found = outcomes(runner, jobs)
+    base = _shown(found[0].figures)
+    made = [_gain(cause, base, _shown(outcome.figures)) for cause, outcome in zip(known, found[1:], strict=True)]
+    made.sort(key=lambda gain: -(gain.gain or 0.0))
+    return Gains(base, (*made, *refused))
+
+
+def _gain(cause: str, base: Mapping[str, float], without: Mapping[str, float]) -> Gain:
+    rate, reference = without["trained_turns_per_minute"], base["trained_turns_per_minute"]
+    return Gain(cause, REMOVED[cause][0], without, rate / reference - 1.0 if reference else None)
+
+
+def _shown(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures that are compared; the trained rate from update to update, where there are two."""
+    shown = {name: float(figures[name]) for name in FIGURES}
+    if figures.get("steady_turns_per_minute"):
+        shown["trained_turns_per_minute"] = float(figures["steady_turns_per_minute"])
+    return shown

@@ -1,0 +1,164 @@
+"""The figures of a run, by their one definition, from two snapshots.
+
+Every figure is measured between a first snapshot (after the warm-up) and the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dartsim.observe.states import INTERACTING, SERVING, DesktopState, PhaseState, TrainerState, WorkerState
+from dartsim.observe.trace import Snapshot, Trace
+
+
+def after_warmup(snapshots: Sequence[Snapshot], warmup_share: float) -> Snapshot:
+    """Return the first snapshot taken once ``warmup_share`` of the run was over."""
+    start = warmup_share * snapshots[-1].time
+    return next(snapshot for snapshot in snapshots if snapshot.time >= start)
+
+
+def shares(first: Sequence[float], last: Sequence[float]) -> list[float]:
+    """Return each state's share of the time between two snapshots; they add up to 1."""
+    spent = [b - a for a, b in zip(first, last, strict=True)]
+    total = sum(spent)
+    return [seconds / total if total > 0 else 0.0 for seconds in spent]
+
+
+def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | None = None) -> dict[str, Any]:
+    """Return the figures of the time between two snapshots.
+
+    Rates are per minute, shares from 0 to 1.
+
+    Args:
+        first: The beginning of what is measured.
+        last: Its end, later than ``first``.
+        peak_tokens_per_second: Largest response-token rate of all workers together, if known.
+
+    Source: ``docs/measurements.md`` has the definitions.
+    """
+    minutes = (last.time - first.time) / 60.0
+
+    def count(name: str) -> float:
+        return last.counts.get(name, 0) - first.counts.get(name, 0)
+
+    def per_minute(name: str) -> float:
+        return count(name) / minutes if minutes > 0 else 0.0
+
+    desktops = shares(first.desktops, last.desktops)
+    workers = shares(first.workers, last.workers)
+    trainer = shares(first.trainer, last.trainer)
+    phase = shares(first.phase, last.phase)
+    gpu = sum(workers[state] for state in SERVING)
+    rollout_share = phase[PhaseState.ROLLOUT]
+    trajectories, updates, generated = count("trajectories"), count("updates"), count("generated_turns")
+    tokens, looked_up = per_minute("response_tokens") / 60.0, count("looked_up_tokens")
+    return {
+        "minutes": minutes,
+        "trained_turns_per_minute": per_minute("trained_turns"),
+        "signal_turns_per_minute": per_minute("signal_turns"),
+        "admitted_turns_per_minute": per_minute("admitted_turns"),
+        "generated_turns_per_minute": per_minute("generated_turns"),
+        "trajectories_per_minute": per_minute("trajectories"),
+        "minutes_per_version": minutes / updates if updates else None,
+        "num_updates": int(updates),
+        "env_utilization": sum(desktops[state] for state in INTERACTING),
+        "gpu_utilization": gpu,
+        "gpu_utilization_rollout_phase": gpu / rollout_share if rollout_share > 0 else 0.0,
+        "gpu_peak_share": tokens / peak_tokens_per_second if peak_tokens_per_second else None,
+        "prefix_hit_share": count("cached_tokens") / looked_up if looked_up else None,
+        "rollout_share": rollout_share,
+        "turns_per_trajectory": count("trajectory_turns") / trajectories if trajectories else None,
+        "mean_reward": mean_reward(first, last),
+        "wasted_share": 1.0 - count("trained_turns") / generated if generated else None,
+        "desktop_shares": {state.name.lower(): desktops[state] for state in DesktopState},
+        "worker_shares": {state.name.lower(): workers[state] for state in WorkerState},
+        "trainer_shares": {state.name.lower(): trainer[state] for state in TrainerState},
+    }
+
+
+def staleness(trace: Trace) -> dict[str, Any]:
+    """Return the staleness of all trained turns: mean, maximum and distribution, in versions."""
+    by_oldest: dict[int, int] = {}
+    for (oldest, _), num_turns in trace.staleness.items():
+        by_oldest[oldest] = by_oldest.get(oldest, 0) + num_turns
+    total = sum(by_oldest.values())
+    return {
+        "staleness_mean": sum(k * n for k, n in by_oldest.items()) / total if total else 0.0,
+        "staleness_max": trace.staleness_max,
+        "staleness_histogram": {str(k): by_oldest[k] for k in sorted(by_oldest)},
+    }
+
+
+def staleness_definitions(counts: Mapping[tuple[int, int], int]) -> dict[str, dict[str, float]]:
+    """Return mean and maximum of a trained trajectory's staleness by every system's definition, in versions.
+
+    With *s* the weights trained on, *a* the oldest and *z* the newest that generated any part of it: ``oldest`` s - a
+    (ours; verl's worst, prime-rl's total), ``newest`` s - z (DART's released code), ``age`` s - a + 1 (verl), ``spans``
+    z - a + 1 (verl), ``in_flight`` min(s - a, z - a) and ``in_queue``, the rest of s - a (prime-rl).
+
+    Args:
+        counts: Trajectories by (s - a, s - z).
+    """
+    total = sum(counts.values())
+    definitions: Mapping[str, Callable[[int, int], int]] = {
+        "oldest": lambda oldest, newest: oldest,
+        "newest": lambda oldest, newest: newest,
+        "age": lambda oldest, newest: oldest + 1,
+        "spans": lambda oldest, newest: oldest - newest + 1,
+        "in_flight": lambda oldest, newest: min(oldest, oldest - newest),
+        "in_queue": lambda oldest, newest: oldest - min(oldest, oldest - newest),
+    }
+    found = {}
+    for name, value in definitions.items():
+        values = [(value(*versions), times) for versions, times in counts.items()]
+        mean = sum(number * times for number, times in values) / total if total else 0.0
+        found[name] = {"mean": mean, "max": float(max((number for number, _ in values), default=0))}
+    return found
+
+
+def mean_reward(first: Snapshot, last: Snapshot) -> float | None:
+    """Return the mean reward of the attempts that ended between two snapshots; None if none has one."""
+    rewarded = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)
+    return (last.counts.get("reward", 0) - first.counts.get("reward", 0)) / rewarded if rewarded else None
+
+
+def success_rates(snapshots: Sequence[Snapshot]) -> dict[str, float | None]:
+    """Return the mean reward of attempts in the first and in the last fifth of the run."""
+    early = after_warmup(snapshots, 0.2)
+    late = next(s for s in reversed(snapshots) if s.time <= 0.8 * snapshots[-1].time)
+    return {
+        "success_rate_initial": mean_reward(snapshots[0], early),
+        "success_rate_final": mean_reward(late, snapshots[-1]),
+    }
+
+
+def counted(last: Snapshot, prefix: str) -> Mapping[str, int]:
+    """Return the counts whose names start with ``prefix/``, without the prefix."""
+    start = prefix + "/"
+    return {name[len(start) :]: int(n) for name, n in sorted(last.counts.items()) if name.startswith(start)}
+
+
+def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float | None = None) -> dict[str, Any]:
+    """Return all figures of a closed trace, as written to ``summary.json``."""
+    last = trace.snapshots[-1]
+    first = after_warmup(trace.snapshots, warmup_share)
+    if first.time >= last.time:
+        first = trace.snapshots[0]
+    return {
+        "simulated_hours": last.time / 3600.0,
+        "warmup_hours": first.time / 3600.0,
+        **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
+        **staleness(trace),
+        "staleness_definitions": staleness_definitions(trace.staleness_trajectories),
+        **success_rates(trace.snapshots),
+        "attempts": int(last.counts.get("attempts", 0)),
+        "endings": counted(last, "ending"),
+        "dropped": counted(last, "dropped"),
+        "causes": counted(last, "cause"),
+        "start_causes": counted(last, "start_cause"),
+        "faults": counted(last, "fault"),
+        "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
+        "total_updates": int(last.counts.get("updates", 0)),
+        "alarms": [alarm.plain() for alarm in trace.alarms],
+    }

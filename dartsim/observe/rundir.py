@@ -1,0 +1,186 @@
+"""A run is a directory: what ran, what was measured, and pages to look at it.
+
+    config.toml     the resolved configuration
+    summary.json    figures of the whole run, seed, event hash and configuration
+    series.json     figures by interval of simulated time
+    timeline.json   states of desktops, workers and trainer, in the newest stretch; null if not kept
+    idle.json       why desktops, workers and trainer were idle, in that stretch; null if not kept
+    trace.json.gz   the same for ui.perfetto.dev, in full
+    report.html     all of it on one page
+
+Files are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dartsim.core.errors import ConfigError
+from dartsim.observe.idle import idle
+from dartsim.observe.perfetto import perfetto
+from dartsim.observe.series import series
+from dartsim.observe.timeline import timeline
+from dartsim.observe.trace import Trace
+
+CONFIG = "config.toml"
+SUMMARY = "summary.json"
+SERIES = "series.json"
+TIMELINE = "timeline.json"
+IDLE = "idle.json"
+TRACE = "trace.json.gz"
+REPORT = "report.html"
+
+FIGURES = ("simulated_hours", "desktop_shares", "worker_shares", "trainer_shares")
+"""Without these a file is not the summary of a run."""
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The directory of a finished run; its files are read when first asked for."""
+
+    path: Path
+
+    @cached_property
+    def config_toml(self) -> str:
+        """The resolved configuration, as text."""
+        return _text(self.path, CONFIG)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Figures, seed, event hash, configuration."""
+        return _object(self.path, SUMMARY)
+
+    @cached_property
+    def series(self) -> dict[str, Any]:
+        """Figures by interval."""
+        return _object(self.path, SERIES)
+
+    @cached_property
+    def timeline(self) -> dict[str, Any] | None:
+        """States in the recorded window; None if they were not recorded."""
+        return None if _text(self.path, TIMELINE).strip() == "null" else _object(self.path, TIMELINE)
+
+    @cached_property
+    def idle(self) -> dict[str, Any] | None:
+        """Causes of idle time in the recorded window; None if segments were not recorded, or by an older version."""
+        if not (self.path / IDLE).is_file() or _text(self.path, IDLE).strip() == "null":
+            return None
+        return _object(self.path, IDLE)
+
+    @property
+    def report(self) -> Path:
+        """Where its page is."""
+        return self.path / REPORT
+
+    @property
+    def name(self) -> str:
+        """What it is called beside others: its preset, or else its folder's name."""
+        return str(self.summary.get("preset") or self.path.name)
+
+
+def write_run(
+    path: Path,
+    trace: Trace,
+    *,
+    config: Mapping[str, Any],
+    config_toml: str,
+    summary: Mapping[str, Any],
+    meta: Mapping[str, Any],
+) -> RunDir:
+    """Write everything that is known of a run into ``path``; ``dartsim.observe.report`` draws its page from that.
+
+    Args:
+        path: A folder, made if needed; files of an earlier run in it are replaced.
+        trace: The closed measurements.
+        config: The resolved configuration as plain values, kept in ``summary.json``.
+        config_toml: The same as TOML.
+        summary: Figures, as ``dartsim.observe.figures.summary`` returns them; ``bias`` may be added (see
+            ``dartsim.observe.report``).
+        meta: ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    write_text(path / CONFIG, config_toml)
+    everything = {**meta, **summary, "config": config}
+    write_text(path / SERIES, _compact(series(trace)))
+    write_text(path / TIMELINE, _compact(timeline(trace)))
+    write_text(path / IDLE, _compact(idle(trace)))
+    # No time in the header: the same run writes the same bytes.
+    write_bytes(path / TRACE, gzip.compress(_compact(perfetto(trace, meta=meta)).encode(), mtime=0))
+    # Last, for it says that the run has finished: killed before, the run is gone on with, and all of it written again.
+    write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
+    return RunDir(path)
+
+
+def read_run(path: Path) -> RunDir:
+    """Return the run in a folder.
+
+    Raises:
+        ConfigError: If the folder is not a run's, or its figures are not there.
+    """
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    missing = [name for name in (CONFIG, SUMMARY, SERIES, TIMELINE) if not (path / name).is_file()]
+    if missing:
+        _refuse_unfinished(path)
+        raise ConfigError(
+            f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
+        )
+    run = RunDir(path)
+    _ = run.summary, run.series, run.timeline
+    without = [name for name in FIGURES if name not in run.summary]
+    if without:
+        raise ConfigError(f"{path / SUMMARY} has no {', '.join(without)}; the run has to be repeated")
+    return run
+
+
+def _refuse_unfinished(path: Path) -> None:
+    """Say what can be done with a run that has begun and not ended, if it is one.
+
+    Raises:
+        ConfigError: If it is.
+    """
+    if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
+        return
+    raise ConfigError(
+        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim status {path}` says whether it is "
+        f"running or has crashed, and `dartsim resume {path}` goes on with a crashed one"
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_bytes(data)
+    unfinished.replace(path)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _text(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?") from None
+
+
+def _object(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_text(folder, name))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{folder / name} is not JSON ({error}); the run has to be repeated") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{folder / name} holds a {type(value).__name__}, a JSON object is wanted")
+    return value

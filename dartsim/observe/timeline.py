@@ -1,0 +1,150 @@
+"""The recorded window: which state each part was in, for the newest stretch that is known completely.
+
+Populations keep their newest segments only, so each knows its parts completely from some moment on; the
+window begins at the latest of these moments, so that within it nothing is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import nlargest
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from dartsim.observe.trace import Trace
+from dartsim.observe.tracks import Population
+
+
+class Stay(NamedTuple):
+    """One part's stay in one state; seconds since the start of the run."""
+
+    state: int
+    start: float
+    end: float
+
+
+class Window(NamedTuple):
+    """A stretch of time in which every part's states are known.
+
+    Attributes:
+        start: Seconds since the start of the run.
+        end: Seconds since the start of the run.
+        stays: Of each population by name, of each of its parts by index, what it did; without gaps.
+    """
+
+    start: float
+    end: float
+    stays: dict[str, list[list[Stay]]]
+
+    def clipped(self, start: float) -> Window:
+        """Return the part of it from ``start`` on."""
+        stays = {
+            name: [[stay._replace(start=max(stay.start, start)) for stay in part if stay.end > start] for part in parts]
+            for name, parts in self.stays.items()
+        }
+        return Window(start, self.end, stays)
+
+
+def known_from(population: Population) -> float:
+    """Return the loop time from which on all of a population's segments are still kept."""
+    segments = population.segments
+    if not segments or len(segments) < (segments.maxlen or 0):
+        return -math.inf
+    # Segments are kept in the order in which they ended: what was dropped ended before the first one kept.
+    _, _, _, end = segments[0]
+    return end
+
+
+def recorded_window(trace: Trace) -> Window | None:
+    """Return what the populations remember, or None if segments were not kept."""
+    populations = trace.populations()
+    if any(population.segments is None for population in populations):
+        return None
+    start = max(trace.started, *(known_from(population) for population in populations))
+    end = trace.clock()
+    if start >= end:
+        return None
+    return Window(
+        start - trace.started,
+        end - trace.started,
+        {population.name: _stays(population, start, end, trace.started) for population in populations},
+    )
+
+
+def _stays(population: Population, start: float, end: float, origin: float) -> list[list[Stay]]:
+    parts: list[list[Stay]] = [[] for _ in population.tracks]
+    for track, state, since, until in population.segments or ():
+        if until > start:
+            _append(parts[track], state, max(since, start) - origin, until - origin)
+    for track_ in population.tracks:
+        if track_.since < end:
+            _append(parts[track_.index], track_.state, max(track_.since, start) - origin, end - origin)
+    return parts
+
+
+def _append(stays: list[Stay], state: int, start: float, end: float) -> None:
+    """Add a stay; two in a row in the same state are one."""
+    if stays and stays[-1].state == state:
+        stays[-1] = stays[-1]._replace(end=end)
+    else:
+        stays.append(Stay(state, start, end))
+
+
+def shown_parts(size: int, limit: int) -> list[int]:
+    """Return at most ``limit`` of the indexes below ``size``, evenly spread."""
+    if size <= limit:
+        return list(range(size))
+    return [index * size // limit for index in range(limit)]
+
+
+def timeline(trace: Trace, *, max_segments: int = 50_000, max_parts: int = 400) -> dict[str, Any] | None:
+    """Return the newest part of the recorded window as compact arrays, as written to ``timeline.json``.
+
+    Args:
+        trace: The measurements.
+        max_segments: Largest number of stays of all parts; older ones are left out.
+        max_parts: Largest number of parts shown of one population.
+    """
+    window = recorded_window(trace)
+    if window is None:
+        return None
+    shown = {name: shown_parts(len(parts), max_parts) for name, parts in window.stays.items()}
+    kept = {name: [window.stays[name][index] for index in shown[name]] for name in shown}
+    window = _newest(window._replace(stays=kept), max_segments)
+    return {
+        "start_seconds": round(window.start, 3),
+        "end_seconds": round(window.end, 3),
+        "populations": [
+            {
+                "name": population.name,
+                "size": len(population),
+                "states": [state.name.lower() for state in population.states],
+                "tracks": [
+                    {"index": index, **_compact(stays, window.start)}
+                    for index, stays in zip(shown[population.name], window.stays[population.name], strict=True)
+                ],
+            }
+            for population in reversed(trace.populations())
+        ],
+    }
+
+
+def _newest(window: Window, max_segments: int) -> Window:
+    """Return the window, begun so late that it has no more than ``max_segments`` stays, if there are more."""
+    ends = [stay.end for parts in window.stays.values() for part in parts for stay in part]
+    if len(ends) <= max_segments:
+        return window
+    return window.clipped(nlargest(max_segments + 1, ends)[-1])
+
+
+def _compact(stays: Sequence[Stay], origin: float) -> dict[str, list[int]]:
+    """Return states and their milliseconds; rounded at the borders, so that errors do not add up."""
+    if not stays:
+        return {"states": [], "durations_ms": []}
+    borders = [round((stay.start - origin) * 1000.0) for stay in stays]
+    borders.append(round((stays[-1].end - origin) * 1000.0))
+    return {
+        "states": [stay.state for stay in stays],
+        "durations_ms": [after - before for before, after in pairwise(borders)],
+    }

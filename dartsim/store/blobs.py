@@ -1,0 +1,254 @@
+"""``BlobStore``: screenshots and accessibility trees as files that are named by what they hold.
+
+    <folder>/ab/ab12….png     SHA-256 of shape and pixels; a picture that is shown twice is one file
+    <folder>/cd/cd34….xml.z   SHA-256 of the text, compressed
+
+A file appears whole or not at all: it is written under another name, and then renamed. What is read is hashed
+again, so a file that lost a part of itself is found out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import finalize, ref
+
+import numpy as np
+
+from dartsim.store.errors import StoreFault, StoreFull, TornFile
+from dartsim.store.png import decode, encode
+
+PARTIAL = ".partial"
+PICTURE = ".png"
+TEXT = ".xml.z"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+RESERVE_BYTES = 64 * 2**20
+"""Room that screenshots leave to the database by default."""
+
+
+class Kept(NamedTuple):
+    """A file of the store: its name, and its size on disk in bytes."""
+
+    name: str
+    num_bytes: int
+
+
+class BlobStore:
+    """Keeps arrays and texts as files: by one caller at a time, apart from ``prepare``.
+
+    Args:
+        folder: Where; made if it is missing.
+        durable: Whether what was kept survives a loss of power, which costs a write-through a file. It survives
+            the end of the process in any case.
+        reserve_bytes: Nothing is kept when less than this is free on the disk, so that rows still have room.
+
+    Attributes:
+        counts: ``written``, ``known`` (a file of the same content was there), ``no_room``, ``torn``.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool = False, reserve_bytes: int = RESERVE_BYTES) -> None:
+        self.folder = folder
+        self.counts: Counter[str] = Counter()
+        self._durable = durable
+        self._reserve_bytes = reserve_bytes
+        self._numbers = count()
+        self._names: dict[int, tuple[ref[Any], str]] = {}
+        self._prepared: dict[str, object] = {}
+        """Files that nobody has put yet, with what tells one preparation of a name from the next."""
+        self._given_up: deque[tuple[str, object]] = deque()
+        """Likewise, of pictures that are gone."""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, picture: Any) -> Kept:
+        """Keep a uint8 array [height, width, 3], which nobody changes any more.
+
+        Raises:
+            ValueError: If it is none.
+            StoreFull: If there is no room.
+            StoreFault: If the disk failed.
+        """
+        return self._put(self._name(picture), lambda: encode(picture))
+
+    def put_text(self, text: str) -> Kept:
+        """Keep a text; errors as ``put``."""
+        return self._put(*_packed(text))
+
+    def prepare(self, picture: Any, text: str | None = None) -> None:
+        """Write the files of a picture and its text ahead of ``put``, which then finds them; from any thread.
+
+        If nobody has put them by the time nobody holds the picture any more, they are removed, with the next ``put``.
+        Errors as ``put``.
+        """
+        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: encode(picture))]
+        if text is not None:
+            files.append(_packed(text))
+        for name, data in files:
+            mine = object()
+            # Said before it is looked for: a ``put`` in between takes it over, and it stays whatever comes.
+            if self._prepared.setdefault(name, mine) is not mine:
+                continue  # another thread is at it
+            finalize(picture, self._given_up.append, (name, mine)).atexit = False
+            if self._there(name) is None:
+                self._new(name, data())
+            elif self._prepared.get(name) is mine:
+                del self._prepared[name]  # rows may name it
+
+    def get(self, name: str) -> Any:
+        """Return the array of a name.
+
+        Raises:
+            TornFile: If its file is missing or does not hold what was kept.
+        """
+        data = self._read(name)
+        try:
+            picture = decode(data)
+        except ValueError as error:
+            raise self._torn(name, str(error)) from None
+        if f"{picture_digest(picture)}{PICTURE}" != name:
+            raise self._torn(name, "other pixels than were kept")
+        return picture
+
+    def get_text(self, name: str) -> str:
+        """Return the text of a name; errors as ``get``."""
+        try:
+            data = zlib.decompress(self._read(name))
+        except zlib.error as error:
+            raise self._torn(name, str(error)) from None
+        if f"{sha256(data).hexdigest()}{TEXT}" != name:
+            raise self._torn(name, "another text than was kept")
+        return data.decode("utf-8", "surrogatepass")
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove files; those that are gone are gone."""
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all files."""
+        for path in self.folder.glob("??/*"):
+            if not path.name.endswith(PARTIAL):
+                yield path.name
+
+    def sweep(self, keep: Collection[str]) -> int:
+        """Remove what is not to be kept, and what was written half; only while nobody writes. Return how many."""
+        unwanted = [path for path in self.folder.glob("??/*") if path.name not in keep]
+        for path in unwanted:
+            path.unlink()
+        return len(unwanted)
+
+    def _name(self, picture: Any) -> str:
+        """Return the name of an array, whose pixels are hashed once as long as somebody holds it."""
+        key = id(picture)
+        known = self._names.get(key)
+        if known is not None and known[0]() is picture:
+            return known[1]
+        name = f"{picture_digest(picture)}{PICTURE}"
+        self._names[key] = (ref(picture, lambda _: self._names.pop(key, None)), name)
+        return name
+
+    def _put(self, name: str, data: Callable[[], bytes]) -> Kept:
+        self._prepared.pop(name, None)
+        self._remove_given_up()
+        kept = self._there(name)
+        if kept is None:
+            kept = self._new(name, data())
+        else:
+            self.counts["known"] += 1
+        self._prepared.pop(name, None)  # what was begun meanwhile is this file, and stays, too
+        return kept
+
+    def _remove_given_up(self) -> None:
+        while self._given_up:
+            name, mine = self._given_up.popleft()
+            if self._prepared.get(name) is mine:
+                del self._prepared[name]
+                self.remove((name,))
+
+    def _there(self, name: str) -> Kept | None:
+        """Return a file that is there already; None if it is not."""
+        with suppress(OSError):
+            return Kept(name, self._path(name).stat().st_size)
+        return None
+
+    def _new(self, name: str, content: bytes) -> Kept:
+        """Write a file."""
+        path = self._path(name)
+        try:
+            free = shutil.disk_usage(self.folder).free
+            if free < self._reserve_bytes + len(content):
+                raise OSError(errno.ENOSPC, f"{free} bytes are free, and {self._reserve_bytes} are kept for rows")
+            self._write(path, content)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self.counts["no_room"] += 1
+                raise StoreFull(f"{self.folder} has no room for another file: {error.strerror}") from None
+            raise StoreFault(f"{path} could not be written: {error.strerror}") from error
+        self.counts["written"] += 1
+        return Kept(name, len(content))
+
+    def _write(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}-{next(self._numbers)}{PARTIAL}")
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                if self._durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            partial.rename(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        if self._durable:
+            sync_folder(path.parent)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self._path(name).read_bytes()
+        except OSError as error:
+            raise self._torn(name, error.strerror or "unreadable") from None
+
+    def _torn(self, name: str, what: str) -> TornFile:
+        self.counts["torn"] += 1
+        return TornFile(f"{self._path(name)} does not hold what was kept: {what}")
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name[:2] / name
+
+
+def _packed(text: str) -> tuple[str, Callable[[], bytes]]:
+    """Return the name of a text's file, and what makes its content."""
+    data = text.encode("utf-8", "surrogatepass")
+    return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)
+
+
+def picture_digest(picture: Any) -> str:
+    """Return the SHA-256 of an array's shape and pixels, in hexadecimal digits.
+
+    Raises:
+        ValueError: If it is no screenshot.
+    """
+    array = np.ascontiguousarray(picture)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        raise ValueError(f"a screenshot is {array.dtype} {list(array.shape)}, wanted uint8 [height, width, 3]")
+    digest = sha256(np.array(array.shape[:2], dtype="<i8").tobytes())
+    digest.update(array.data)
+    return digest.hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Write a folder's list of names through to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,115 @@
+"""Checkpoint folders that appear whole or not at all, and name the update they contain.
+
+    <folder>/update-00000012.partial   being written
+    <folder>/update-00000012           whole; manifest.json lists every file with its size and SHA-256
+
+The store's transaction that marks the update's trajectories as trained comes after the folder. So a folder without
+its transaction belongs to an update that did not happen, and is removed when the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+from dartsim.store.blobs import sync_folder
+from dartsim.store.errors import TornFile
+
+MANIFEST = "manifest.json"
+PREFIX = "update-"
+PARTIAL = ".partial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Attributes:
+        update: The last update that it contains.
+        folder: Where it is.
+        digest: SHA-256 of its manifest.
+        num_bytes: Of its files.
+    """
+
+    update: int
+    folder: Path
+    digest: str
+    num_bytes: int
+
+
+def write_checkpoint(root: Path, update: int, fill: Callable[[Path], None]) -> Checkpoint:
+    """Write the checkpoint of an update; on return it survives a loss of power.
+
+    Args:
+        root: Folder of the run's checkpoints; made if it is missing.
+        update: The last update that it contains.
+        fill: Writes its files into the folder it is given, which exists and is empty.
+    """
+    folder = root / f"{PREFIX}{update:08d}"
+    partial = folder.with_name(folder.name + PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    fill(partial)
+    files = {str(path.relative_to(partial)): _described(path) for path in _files(partial)}
+    text = json.dumps({"update": update, "files": files}, indent=1, sort_keys=True) + "\n"
+    (partial / MANIFEST).write_text(text, encoding="utf-8")
+    _sync(partial)
+    if folder.exists():  # of an update that did not happen
+        shutil.rmtree(folder)
+    partial.rename(folder)
+    sync_folder(root)
+    return read_checkpoint(folder, check_files=False)
+
+
+def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
+    """Return what a checkpoint's manifest tells of it.
+
+    Args:
+        folder: Where it is.
+        check_files: Whether every file is read and compared with the manifest, rather than its size only.
+
+    Raises:
+        TornFile: If it is not whole.
+    """
+    try:
+        data = (folder / MANIFEST).read_bytes()
+        manifest = json.loads(data)
+        update, files = int(manifest["update"]), dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TornFile(f"{folder} is no whole checkpoint: its {MANIFEST} cannot be read ({error})") from None
+    for name, wanted in files.items():
+        path = folder / name
+        found = None
+        if path.is_file():
+            found = _described(path) if check_files else {**wanted, "bytes": path.stat().st_size}
+        if found != wanted:
+            raise TornFile(f"{path} is not what the checkpoint's {MANIFEST} says: found {found}, wanted {wanted}")
+    num_bytes = sum(int(described["bytes"]) for described in files.values())
+    return Checkpoint(update=update, folder=folder, digest=sha256(data).hexdigest(), num_bytes=num_bytes)
+
+
+def checkpoint_folders(root: Path) -> list[Path]:
+    """Return the folders of checkpoints, whole or partial, oldest first; none if there is no root."""
+    return sorted(path for path in root.glob(f"{PREFIX}*") if path.is_dir())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _described(path: Path) -> dict[str, object]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": file_digest(file, "sha256").hexdigest()}
+
+
+def _sync(folder: Path) -> None:
+    for path in _files(folder):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
+        sync_folder(path)

@@ -1,0 +1,160 @@
+"""``Contents``: how much the run's turns and screenshots take, and what makes room for more.
+
+A limit on disk space is kept by forgetting the turns of the trajectories that ended first among those that were
+trained or dropped; their rows, with what became of them, stay. If that is not enough, new screenshots are not kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence, Set
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.sql.elements import ColumnElement
+
+from dartsim.core.types import Observation, Trajectory
+from dartsim.store.blobs import BlobStore, Kept
+from dartsim.store.errors import StoreFault
+from dartsim.store.memory import TrajectoryState
+from dartsim.store.sql.rows import NO_ROOM, UNSEEN, Seen
+from dartsim.store.sql.tables import BLOBS, SUCCESSES, TRAJECTORIES, TURNS
+from dartsim.store.sql.writer import Step, reading
+
+logger = logging.getLogger(__name__)
+
+LOW_WATER = 0.9
+"""Share of the limit that is left in use when room is made, so that it is not made for every trajectory."""
+AT_ONCE = 50
+"""Trajectories that are forgotten in one transaction."""
+
+
+class Contents:
+    """Counts what is kept.
+
+    Args:
+        engine: The run's database.
+        blobs: The run's files; None: neither screenshots nor accessibility trees are kept.
+        max_bytes: Most that turns and files may take; None: no limit.
+
+    Attributes:
+        used_bytes: What they take.
+        counts: ``disk_full``, ``store_fault`` and ``over_quota``: screenshots and trees that were not kept, by cause;
+            ``forgotten``: trajectories whose turns made room.
+    """
+
+    def __init__(self, engine: Engine, blobs: BlobStore | None, max_bytes: int | None) -> None:
+        self.blobs = blobs
+        self.max_bytes = max_bytes
+        self.counts: Counter[str] = Counter()
+        with reading(engine) as connection:
+            known = connection.execute(select(BLOBS.c.blob, BLOBS.c.num_bytes)).all()
+            turns = connection.scalar(select(func.sum(TRAJECTORIES.c.kept_bytes)))
+        self._known = {name for name, _ in known}
+        self.used_bytes = sum(size for _, size in known) + int(turns or 0)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is more than may be."""
+        return self.max_bytes is not None and self.used_bytes > self.max_bytes
+
+    def fits(self, new: Sequence[Kept]) -> bool:
+        """Return whether there may be so much more."""
+        return self.max_bytes is None or self.used_bytes + sum(kept.num_bytes for kept in new) <= self.max_bytes
+
+    def put(self, trajectory: Trajectory) -> tuple[list[Seen], list[Kept]]:
+        """Write the files of a trajectory; return those of each turn, and those that the database does not know."""
+        if self.blobs is None:
+            return [UNSEEN] * len(trajectory.turns), []
+        new: dict[str, Kept] = {}
+        return [self._put(self.blobs, turn.observation, new) for turn in trajectory.turns], list(new.values())
+
+    def add(self, new: Sequence[Kept], num_bytes: int) -> None:
+        """Count new files and the size of rows."""
+        self._known.update(kept.name for kept in new)
+        self.used_bytes += num_bytes + sum(kept.num_bytes for kept in new)
+
+    def without(self, seen: Sequence[Seen], new: Sequence[Kept]) -> list[Seen]:
+        """Remove new files again, for which there is no room, and return what is left."""
+        names = {kept.name for kept in new}
+        if self.blobs is not None:
+            self.blobs.remove(names)
+        self.counts["over_quota"] += len(names)
+        return [Seen(*(NO_ROOM if name in names else name for name in files)) for files in seen]
+
+    def oldest(self, connection: Connection, *, contained: ColumnElement[bool] | None) -> list[int]:
+        """Return trajectories whose turns may be forgotten, those that ended first.
+
+        Args:
+            connection: To the database.
+            contained: What holds of the trained ones that will stay trained whatever happens; None: all.
+        """
+        columns = TRAJECTORIES.c
+        trained = columns.state == TrajectoryState.TRAINED.value
+        over = (columns.state == TrajectoryState.DROPPED.value) | (
+            trained if contained is None else trained & contained
+        )
+        in_pool = select(SUCCESSES.c.attempt)
+        query = select(columns.attempt).where(over, columns.kept_bytes.is_not(None), columns.attempt.not_in(in_pool))
+        return list(connection.scalars(query.order_by(columns.finished, columns.attempt).limit(AT_ONCE)))
+
+    def forget(
+        self, connection: Connection, attempts: Sequence[int], *, named: Set[str]
+    ) -> tuple[list[Step], list[str], int]:
+        """Return how turns are forgotten: statements, files to remove after them, and the bytes that this frees.
+
+        Args:
+            connection: To the database.
+            attempts: Theirs.
+            named: Files that stay, because turns name them that are not in the database yet.
+        """
+        of_these = TURNS.c.attempt.in_(attempts)
+        names = _files(connection, of_these) - named
+        names -= _files(connection, TURNS.c.screenshot.in_(names), TURNS.c.attempt.not_in(attempts))
+        names -= _files(connection, TURNS.c.tree.in_(names), TURNS.c.attempt.not_in(attempts))
+        mine = TRAJECTORIES.c.attempt.in_(attempts)
+        freed = int(connection.scalar(select(func.sum(TRAJECTORIES.c.kept_bytes)).where(mine)) or 0)
+        freed += int(connection.scalar(select(func.sum(BLOBS.c.num_bytes)).where(BLOBS.c.blob.in_(names))) or 0)
+        steps: list[Step] = [
+            (delete(TURNS).where(of_these), None),
+            (delete(BLOBS).where(BLOBS.c.blob.in_(names)), None),
+            (update(TRAJECTORIES).where(mine).values(kept_bytes=None), None),
+        ]
+        return steps, sorted(names), freed
+
+    def forgotten(self, attempts: Sequence[int], names: Sequence[str], freed: int) -> None:
+        """Remove files whose rows are gone, and count."""
+        self._known.difference_update(names)
+        self.used_bytes -= freed
+        self.counts["forgotten"] += len(attempts)
+        if self.blobs is not None:
+            self.blobs.remove(names)
+
+    def sweep(self) -> int:
+        """Remove files that no row names; return how many there were."""
+        return 0 if self.blobs is None else self.blobs.sweep(self._known)
+
+    def _put(self, blobs: BlobStore, observation: Observation, new: dict[str, Kept]) -> Seen:
+        names: list[str | None] = []
+        for value, put in ((observation.screenshot, blobs.put), (observation.accessibility_tree, blobs.put_text)):
+            names.append(None if value is None else self._put_one(put, value, new))
+        return Seen(*names)
+
+    def _put_one(self, put: Any, value: Any, new: dict[str, Kept]) -> str:
+        try:
+            kept: Kept = put(value)
+        except StoreFault as fault:
+            if not self.counts[fault.cause]:
+                logger.warning("a screenshot is not kept, and further ones will be counted only: %s", fault)
+            self.counts[fault.cause] += 1
+            return NO_ROOM
+        if kept.name not in self._known:
+            new[kept.name] = kept
+        return kept.name
+
+
+def _files(connection: Connection, *where: ColumnElement[bool]) -> set[str]:
+    found = connection.execute(select(TURNS.c.screenshot, TURNS.c.tree).where(*where).distinct()).all()
+    return {name for row in found for name in row if name}

@@ -1,0 +1,126 @@
+"""Engines: a SQLite file beside the run, or a PostgreSQL database by URL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import StaticPool
+
+from dartsim.core.errors import ConfigError
+
+LOCK_SECONDS = 30
+"""How long SQLite waits for another process that writes."""
+SERVER = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""PostgreSQL's own words for how long a server that cannot be reached is waited for: half a minute, in place of the
+two hours of most systems. In seconds, the last one in milliseconds; what a URL says about them comes first."""
+
+
+def open_sqlite(path: Path, *, durable: bool = False) -> Engine:
+    """Return an engine on a SQLite file, in WAL mode so that readers can look while a run writes.
+
+    Args:
+        path: The file; made if it is missing.
+        durable: Whether a transaction that returned survives a loss of power, which costs a write-through a
+            transaction. It survives the end of the process, however that comes, in any case.
+    """
+    return _with_transactions(
+        create_engine(f"sqlite:///{path}", connect_args={"timeout": LOCK_SECONDS}),
+        journal="WAL",
+        synchronous="FULL" if durable else "NORMAL",
+    )
+
+
+def open_in_memory() -> Engine:
+    """Return an engine on a SQLite database in memory, which ends with it: several lives of a simulated process."""
+    return _with_transactions(
+        create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}),
+        journal="MEMORY",
+        synchronous="OFF",
+    )
+
+
+def _with_transactions(engine: Engine, *, journal: str, synchronous: str) -> Engine:
+    """Let SQLAlchemy begin transactions, in place of the driver, and set up each connection."""
+
+    @event.listens_for(engine, "connect")
+    def _settings(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver's own transactions leave changes of tables out
+        connection.execute(f"PRAGMA journal_mode={journal}")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def open_url(url: str, *, schema: str | None = None) -> Engine:
+    """Return an engine on a database by URL, such as ``postgresql://user@host/name``.
+
+    A password is better left to the driver (``PGPASSWORD``, ``~/.pgpass``) than written into the URL.
+
+    Args:
+        url: SQLAlchemy's, or PostgreSQL's own.
+        schema: PostgreSQL only: keep the tables in a schema of this name, so that many runs share a database.
+
+    Raises:
+        ConfigError: If there is no such kind of database, or its driver is missing.
+    """
+    found = _parsed(url)
+    if found.get_backend_name() == "sqlite":
+        return open_sqlite(Path(found.database or ":memory:"), durable=True)
+    if found.drivername in ("postgres", "postgresql"):
+        found = found.set(drivername="postgresql+psycopg")
+    if found.get_backend_name() != "postgresql":
+        raise ConfigError(
+            f'curation.store = "{found.render_as_string()}" is no database that is tested; use "memory", "sqlite", '
+            "or a URL that begins with postgresql://"
+        )
+    try:
+        waits = {name: value for name, value in SERVER.items() if name not in found.query}
+        engine = create_engine(found, pool_pre_ping=True, connect_args=waits)
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"a PostgreSQL store needs {missing.name}, which is not installed: pip install 'dartsim[postgres]'"
+        ) from None
+    if schema is not None:
+        _use_schema(engine, schema)
+    return engine
+
+
+def schema_name(text: str) -> str:
+    """Return a name for a schema that any run's name can become: letters, digits and ``_``, at most 63."""
+    return re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")[:63] or "run"
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url.replace("postgres://", "postgresql://", 1))
+    except ArgumentError:
+        raise ConfigError(
+            f'curation.store = "{url}" is neither "memory" nor "sqlite" nor a URL like postgresql://user@host/name'
+        ) from None
+
+
+def _use_schema(engine: Engine, schema: str) -> None:
+    if schema != schema_name(schema):
+        raise ConfigError(f"a schema is named by letters, digits and _, got {schema!r}; try {schema_name(schema)!r}")
+
+    @event.listens_for(engine, "connect")
+    def _path(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            cursor.execute(f'SET search_path TO "{schema}"')
+        connection.commit()

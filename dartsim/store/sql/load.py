@@ -1,0 +1,126 @@
+"""Trajectories back from a run's database and files, as they were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.sql.elements import ColumnElement
+
+from dartsim.core.types import Task, Trajectory, Turn
+from dartsim.store.blobs import BlobStore
+from dartsim.store.errors import TornFile, TornRecord
+from dartsim.store.memory import TrajectoryState
+from dartsim.store.sql.rows import NO_ROOM, task_of, trajectory_of, turn_of
+from dartsim.store.sql.tables import TASKS, TRAJECTORIES, TURNS
+from dartsim.store.sql.writer import reading
+
+AT_ONCE = 100
+"""Trajectories that are read together."""
+
+
+class Torn(NamedTuple):
+    """A trajectory that cannot be given back whole, and why."""
+
+    attempt: int
+    why: str
+
+
+def load_trajectories(
+    engine: Engine,
+    *,
+    blobs: BlobStore | None = None,
+    states: Iterable[TrajectoryState] | None = None,
+    attempts: Iterable[int] | None = None,
+    tasks: Iterable[str] | None = None,
+    min_reward: float | None = None,
+    newest_first: bool = False,
+    on_torn: Callable[[Torn], None] | None = None,
+) -> Iterator[Trajectory]:
+    """Yield stored trajectories, in the order of their attempts, with everything that was recorded of them.
+
+    Tokens come back as int32, log-probabilities and entropies as float32. Several are read at a time, so that a whole
+    run's need not fit in memory.
+
+    Args:
+        engine: The run's database, of the present layout.
+        blobs: Its files; without them, a trajectory that had screenshots counts as torn.
+        states: Only those in these states.
+        attempts: Only these.
+        tasks: Only those of these tasks.
+        min_reward: Only those with at least this reward.
+        newest_first: In the opposite order.
+        on_torn: Told of those that cannot be given back whole, which are left out.
+
+    Raises:
+        TornRecord: At the first one that cannot be given back whole, without ``on_torn``.
+        StoreFault: If the database does not answer.
+    """
+    columns = TRAJECTORIES.c
+    wanted: list[ColumnElement[bool]] = []
+    if states is not None:
+        wanted.append(columns.state.in_([state.value for state in states]))
+    if tasks is not None:
+        wanted.append(columns.task.in_(list(tasks)))
+    if min_reward is not None:
+        wanted.append(columns.reward >= min_reward)
+    order = columns.attempt.desc() if newest_first else columns.attempt
+    with reading(engine) as connection:
+        found = connection.scalars(select(columns.attempt).where(*wanted).order_by(order)).all()
+    if attempts is not None:
+        among = set(attempts)
+        found = [attempt for attempt in found if attempt in among]
+    for at in range(0, len(found), AT_ONCE):
+        with reading(engine) as connection:
+            read = list(_read(connection, found[at : at + AT_ONCE], blobs))
+        for one in read:
+            if isinstance(one, Trajectory):
+                yield one
+            elif on_torn is not None:
+                on_torn(one)
+            else:
+                raise TornRecord(f"attempt {one.attempt} cannot be read back: {one.why}")
+
+
+def _read(connection: Connection, attempts: Sequence[int], blobs: BlobStore | None) -> Iterator[Trajectory | Torn]:
+    columns = TRAJECTORIES.c
+    query = select(TRAJECTORIES).where(columns.attempt.in_(attempts))
+    rows = {row["attempt"]: row for row in connection.execute(query).mappings()}
+    named = {row["task"] for row in rows.values()}
+    found = connection.execute(select(TASKS).where(TASKS.c.task.in_(named))).mappings()
+    tasks = {row["task"]: task_of(row) for row in found}
+    turns: dict[int, list[Any]] = {attempt: [] for attempt in attempts}
+    asked = select(TURNS).where(TURNS.c.attempt.in_(attempts)).order_by(TURNS.c.attempt, TURNS.c.turn)
+    for turn in connection.execute(asked):
+        turns[turn[0]].append(turn)
+    for attempt in attempts:
+        row = rows[attempt]
+        if row["kept_bytes"] is None or row["task"] not in tasks:
+            yield Torn(attempt, "its turns are not kept")
+            continue
+        task = tasks[row["task"]]
+        try:
+            yield trajectory_of(row, task, _turns(turns[attempt], row["num_turns"], task, blobs))
+        except (TornFile, TornRecord) as fault:
+            yield Torn(attempt, str(fault))
+
+
+def _turns(rows: Sequence[Any], wanted: int, task: Task, blobs: BlobStore | None) -> list[Turn]:
+    if [row.turn for row in rows] != list(range(wanted)):
+        raise TornRecord(f"{len(rows)} turns are stored, {wanted} were recorded")
+    turns = []
+    for row in rows:
+        screenshot = None if row.screenshot is None else _files(blobs, row.screenshot).get(row.screenshot)
+        tree = None if row.tree is None else _files(blobs, row.tree).get_text(row.tree)
+        turns.append(turn_of(row, task.instruction, screenshot, tree))
+    return turns
+
+
+def _files(blobs: BlobStore | None, name: str) -> BlobStore:
+    if name == NO_ROOM:
+        raise TornRecord("there was no room for a screenshot of it")
+    if blobs is None:
+        raise TornRecord("its screenshots are in another place")
+    return blobs

@@ -1,0 +1,470 @@
+"""``SqlStore``: what became of every trajectory, and what it was, in a database that outlives the run.
+
+    record, eligible, drop ──► pending ──┐
+    lease, release, trained ─────────────┴──► one transaction ──► database
+    screenshots ──► files, before the transaction that names them
+
+``durability`` says when a call's transaction is written: ``each`` before the call returns; ``batched`` at the latest
+with the next lease, release or trained mark, or when there is much. What a crash takes from a batched store is the
+newest trajectories and drops, as if those attempts had still been running; never anything that an update used.
+
+A caller that ends what belongs together with ``settle`` has it written together, with its own state: ``settled``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy.engine import Engine
+
+from dartsim.core.errors import InvariantViolated
+from dartsim.core.ports import Resumable
+from dartsim.core.types import Batch, Drop, Group, Trajectory, Version
+from dartsim.store.blobs import BlobStore, Kept
+from dartsim.store.checkpoints import Checkpoint
+from dartsim.store.memory import LIVE, MemoryStore, TrajectoryState
+from dartsim.store.sql.contents import AT_ONCE, LOW_WATER, Contents
+from dartsim.store.sql.layout import prepare
+from dartsim.store.sql.pending import Pending
+from dartsim.store.sql.recovery import Recovered, plan_recovery
+from dartsim.store.sql.rows import Seen
+from dartsim.store.sql.tables import (
+    BATCH_MEMBERS,
+    BATCHES,
+    CHECKPOINTS,
+    DOCUMENTS,
+    META,
+    METADATA,
+    SUCCESSES,
+    TASKS,
+    TRAJECTORIES,
+    UPDATES,
+    VERSIONS,
+)
+from dartsim.store.sql.writer import Writer, reading
+from dartsim.store.stored import Stored, own
+
+Durability = Literal["each", "batched"]
+Keep = Literal["all", "live", "none"]
+COLLECTED = "collected"
+"""State of a stored success from before the run: it has no life in it."""
+_FORGET_DOCUMENT = delete(DOCUMENTS).where(DOCUMENTS.c.name == bindparam("of_name"))
+TURNS_A_CHANGE = 10
+"""A batched store writes at the latest at so many times its ``max_pending`` turns."""
+
+
+class SqlStore:
+    """Trajectories with the transitions of ``MemoryStore`` and no others, as rows and files.
+
+    One process at a time: opening a store ends the writing of whoever had it open.
+
+    Args:
+        engine: The database; its tables are made or upgraded.
+        durability: When a call is written; see above.
+        keep: Whose turns are kept: those of ``all``, of ``live`` trajectories (neither trained nor dropped), or none.
+        blobs: Where screenshots are kept; None: nowhere.
+        max_disk_gib: Most that turns and screenshots may take; then what ended first makes room.
+        checkpoints: Folder of the learner's checkpoints. With it, an update counts after a crash only if a checkpoint
+            contains it; None: the learner has nothing to lose, every finished update counts.
+        keep_checkpoints: How many of the newest stay.
+        max_pending: Changes that a batched store collects at most.
+        settled: Whether a transaction is written by ``settle`` only (and by ``save``, ``flush``, ``close``), rather
+            than by the call that makes it due.
+
+    Raises:
+        InvariantViolated: On any other transition; nothing of it is written.
+        StoreFault: If the database or its disk failed; every call may raise it. What was told stays first in line.
+        LayoutUnknown: If a newer dartsim made the database.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        durability: Durability = "batched",
+        keep: Keep = "live",
+        blobs: BlobStore | None = None,
+        max_disk_gib: float | None = None,
+        checkpoints: Path | None = None,
+        keep_checkpoints: int = 2,
+        max_pending: int = 2_000,
+        settled: bool = False,
+    ) -> None:
+        prepare(engine)
+        self._engine = engine
+        self._each = durability == "each"
+        self._keep = keep
+        self._checkpoints = checkpoints
+        self._keep_checkpoints = keep_checkpoints
+        self._max_pending = max_pending
+        self._settled = settled
+        self._due = False
+        """Whether something was told that is written with the next ``settle``."""
+        self._suspended = False
+        self._writer = Writer(engine)
+        max_bytes = None if max_disk_gib is None else int(max_disk_gib * 2**30)
+        self.contents = Contents(engine, blobs, max_bytes)
+        self._ending: list[int] = []
+        """Trajectories that ended, and whose turns are of no more use unless the success pool holds them."""
+        self._ended: list[int] = []
+        """Those of them that are written, with their turns."""
+        self._old_checkpoints: list[Path] = []
+        """Folders that go once the transaction that names newer ones is written."""
+        self._uncontained: list[int] = []
+        """Trained ones that no checkpoint contains yet."""
+        self._named: set[str] = set()
+        """Files of turns that are not written yet, which the database does not know to be needed."""
+        self._read_states()
+
+    def _read_states(self) -> None:
+        columns = TRAJECTORIES.c
+        with reading(self._engine) as connection:
+            live = select(columns.attempt, columns.state, columns.ready).where(columns.state.in_(LIVE))
+            found = connection.execute(live).all()
+            leased = connection.execute(select(BATCHES.c.update, BATCHES.c.batch).where(BATCHES.c.state == "leased"))
+            self._leases = {row.update: row.batch for row in leased}
+            self._batches = connection.scalar(select(func.max(BATCHES.c.batch))) or 0
+            last = connection.scalar(select(func.max(UPDATES.c.update))) or 0
+            self._uses = {row.attempt: row.uses for row in connection.execute(select(SUCCESSES))}
+            self._safe: int = connection.scalar(select(func.max(CHECKPOINTS.c.update))) or 0
+            self._pending = Pending(connection.scalars(select(TASKS.c.task)))
+        self.states = MemoryStore(
+            {attempt: TrajectoryState(state) for attempt, state, _ in found},
+            judged=frozenset(attempt for attempt, _, ready in found if ready is not None),
+            update=last,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """The database, for ``load_trajectories`` and other readers."""
+        return self._engine
+
+    # -- a trajectory's life ----------------------------------------------------------------------
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Keep a finished attempt, its screenshots first."""
+        if self._suspended:
+            return
+        self.states.record(trajectory)
+        self._add(trajectory, TrajectoryState.RECORDED.value)
+        self._settle()
+
+    def eligible(self, group: Group) -> None:
+        """Mark a group's own trajectories as eligible."""
+        if self._suspended:
+            return
+        self.states.eligible(group)
+        attempts = [trajectory.attempt.id for trajectory in own(group)]
+        self._pending.change(attempts, TrajectoryState.ELIGIBLE)
+        self._pending.ready(attempts, group.ready)
+        self._settle()
+
+    def lease(self, batch: Batch) -> None:
+        """Mark as leased to the batch's update."""
+        if self._suspended:
+            return
+        self.states.lease(batch)
+        attempts = _attempts(batch)
+        self._batches += 1
+        self._leases[batch.update] = self._batches
+        self._pending.change(attempts, TrajectoryState.LEASED, update=batch.update)
+        row = {
+            "batch": self._batches,
+            "update": batch.update,
+            "version": batch.version,
+            "num_trajectories": len(attempts),
+            "num_turns": batch.num_turns,
+            "state": "leased",
+        }
+        self._pending.then(insert(BATCHES).values(row))
+        members = [{"batch": self._batches, "attempt": attempt} for attempt in attempts]
+        self._pending.then_rows(insert(BATCH_MEMBERS), members)
+        self._write_soon()
+
+    def release(self, batch: Batch) -> None:
+        """Mark as eligible again, or as recorded if nobody told that it was."""
+        if self._suspended:
+            return
+        self.states.release(batch)
+        for attempt in _attempts(batch):
+            self._pending.change((attempt,), self.states.live[attempt])
+        self._end_lease(batch, "released")
+        self._write_soon()
+
+    def trained(
+        self,
+        batch: Batch,
+        version: Version,
+        *,
+        checkpoint: Checkpoint | None = None,
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Mark as trained, and keep the update and what belongs to it, all in one transaction.
+
+        Args:
+            batch: The batch.
+            version: What the update made.
+            checkpoint: A whole checkpoint that contains the update, if there is one.
+            documents: State by name that goes with it; see ``save``.
+        """
+        if self._suspended:
+            return
+        if checkpoint is not None and checkpoint.update != batch.update:
+            raise InvariantViolated(f"update {batch.update} comes with the checkpoint of update {checkpoint.update}")
+        self.states.trained(batch, version)
+        attempts = _attempts(batch)
+        self._pending.change(attempts, TrajectoryState.TRAINED, update=batch.update)
+        self._end_lease(batch, "trained")
+        counts = {"num_trajectories": len(attempts), "num_turns": batch.num_turns}
+        self._pending.then(
+            insert(UPDATES).values(update=batch.update, version=version, **counts),
+            insert(VERSIONS).values(version=version, update=batch.update, parent=batch.version),
+        )
+        self._keep_documents(documents or {})
+        old = self._keep_checkpoint(checkpoint)
+        self._uncontained.extend(attempts)
+        if checkpoint is not None or self._checkpoints is None:
+            self._end(self._uncontained)
+            self._uncontained = []
+        self._old_checkpoints.extend(old)
+        self._write_soon()
+
+    def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
+        """Mark as dropped."""
+        self.give_up([trajectory.attempt.id for trajectory in trajectories], reason)
+
+    def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
+        """Mark as dropped what is known by number only, as when it cannot be read back."""
+        if self._suspended:
+            return
+        self.states.give_up(attempts, reason)
+        self._pending.change(attempts, TrajectoryState.DROPPED, reason=reason.value)
+        self._end(attempts)
+        self._settle()
+
+    # -- what else a run remembers ----------------------------------------------------------------
+
+    def save(self, documents: Mapping[str, Any]) -> None:
+        """Keep state of the scheduler by name, in the place of what had that name: whatever JSON can say.
+
+        ``numpy.random.Generator.bit_generator.state`` is such a thing.
+        """
+        self._keep_documents(documents)
+        self.flush()
+
+    def documents(self) -> dict[str, Any]:
+        """Return what was saved, by name."""
+        self.flush()
+        with reading(self._engine) as connection:
+            found = connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
+            return {name: json.loads(text) for name, text in found}
+
+    def keep_successes(self, entries: Iterable[Stored]) -> None:
+        """Make the stored successes exactly these; ``dartsim.store.sql.successes`` reads them."""
+        self._tell_successes(entries)
+        self.flush()
+
+    def _tell_successes(self, entries: Iterable[Stored]) -> None:
+        wanted = {entry.trajectory.attempt.id: entry for entry in entries}
+        for attempt in [attempt for attempt in self._uses if attempt not in wanted]:
+            del self._uses[attempt]
+            self._pending.then(delete(SUCCESSES).where(SUCCESSES.c.attempt == attempt))
+            if attempt < 0:
+                self._ended.append(attempt)
+            elif attempt not in self.states.live and attempt not in self._uncontained:
+                self._end((attempt,))
+        for attempt, entry in wanted.items():
+            if attempt not in self._uses:
+                self._add_success(entry)
+            elif self._uses[attempt] != entry.uses:
+                changed = update(SUCCESSES).where(SUCCESSES.c.attempt == attempt).values(uses=entry.uses)
+                self._pending.then(changed)
+            self._uses[attempt] = entry.uses
+
+    def settle(self, source: Resumable, *, now: bool = False) -> None:
+        """Write what was told, with the state and the successes of ``source``, if it is time, or ``now``."""
+        if self._suspended or not (now or self._due or self._each or self._much):
+            return
+        self._keep_documents(source.documents())
+        self._tell_successes(source.successes())
+        self.flush()
+
+    def suspend(self) -> None:
+        """Write what is pending, and nothing of what is told from now on: the run will go on from here."""
+        if not self._settled:
+            self.flush()
+        self._suspended = True
+
+    def clear(self) -> None:
+        """Forget everything, of a run in which nothing happened."""
+        self._writer.write([(delete(table), None) for table in METADATA.sorted_tables if table is not META])
+        self._read_states()
+
+    def recover(self) -> Recovered:
+        """Bring the store to a state from which a run can go on, whatever ended the last one; see ``Recovered``."""
+        self.flush()
+        recovered, steps = plan_recovery(self._engine, self._checkpoints)
+        self._writer.write(steps)
+        self._read_states()
+        for folder in recovered.removed:
+            shutil.rmtree(folder, ignore_errors=True)
+        while self._keep == "live" and self._forget_oldest():
+            pass
+        return recovered.with_orphans(self.contents.sweep())
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what is pending; with ``settled``, what was not settled is not whole, and is not written."""
+        if not self._settled:
+            self.flush()
+
+    def dispose(self) -> None:
+        """Let go of the database, when nothing more will come."""
+        self.close()
+        self._engine.dispose()
+
+    def flush(self) -> None:
+        """Write what is pending, as one transaction."""
+        self._due = False
+        ending, self._ending = self._ending, []
+        for attempt in ending:
+            if attempt not in self._uses and not self._pending.without_turns(attempt):
+                self._ended.append(attempt)
+        steps, num_bytes = self._pending.take()
+        self.contents.add((), num_bytes)
+        if steps or self._writer.waiting:
+            self._writer.write(steps)
+        self._named.clear()
+        while self._ended:
+            ended, self._ended = self._ended[:AT_ONCE], self._ended[AT_ONCE:]
+            self._forget(ended)
+        for folder in self._old_checkpoints:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._old_checkpoints.clear()
+        if self.contents.over:
+            self._make_room(0)
+
+    @property
+    def _much(self) -> bool:
+        pending, most = self._pending, self._max_pending
+        return len(pending) >= most or pending.num_turns >= TURNS_A_CHANGE * most
+
+    def _settle(self) -> None:
+        """End a call that a batched store need not write at once."""
+        if not self._settled and (self._each or self._much):
+            self.flush()
+
+    def _write_soon(self) -> None:
+        """End a call that has to be written: now, or with what belongs to it."""
+        self._due = True
+        if not self._settled:
+            self.flush()
+
+    def _add(self, trajectory: Trajectory, state: str) -> None:
+        if self._keep == "none":
+            self._pending.add(trajectory, None, state=state)
+            return
+        seen, new = self._put(trajectory)
+        if new and not self.contents.fits(new):
+            if not self._settled:
+                self.flush()
+            self._make_room(sum(kept.num_bytes for kept in new))
+            seen, new = self._put(trajectory)  # again: it may show what was just forgotten
+            if not self.contents.fits(new):
+                seen, new = self.contents.without(seen, new), []
+        self._pending.add_blobs(new)
+        self.contents.add(new, self._pending.add(trajectory, seen, state=state))
+
+    def _put(self, trajectory: Trajectory) -> tuple[list[Seen], list[Kept]]:
+        """Write a trajectory's files, and let them stay until its rows name them."""
+        seen, new = self.contents.put(trajectory)
+        self._named.update(name for files in seen for name in files if name)
+        return seen, new
+
+    def _end(self, attempts: Sequence[int]) -> None:
+        """Forget the turns of what needs none any more, if only live ones are kept."""
+        if self._keep == "live":
+            self._ending.extend(attempts)
+
+    def _end_lease(self, batch: Batch, state: str) -> None:
+        number = self._leases.pop(batch.update, None)
+        if number is not None:  # one that layout 1 knew nothing of
+            self._pending.then(update(BATCHES).where(BATCHES.c.batch == number).values(state=state))
+
+    def _keep_documents(self, documents: Mapping[str, Any]) -> None:
+        if not documents:
+            return
+        rows = [{"name": name, "text": json.dumps(document, sort_keys=True)} for name, document in documents.items()]
+        self._pending.then_rows(_FORGET_DOCUMENT, [{"of_name": name} for name in documents])
+        self._pending.then_rows(insert(DOCUMENTS), rows)
+
+    def _keep_checkpoint(self, checkpoint: Checkpoint | None) -> list[Path]:
+        """Keep a checkpoint's row; return the folders of those that are too old now."""
+        if checkpoint is None:
+            return []
+        values = {"update": checkpoint.update, "folder": checkpoint.folder.name}
+        values |= {"digest": checkpoint.digest, "num_bytes": checkpoint.num_bytes}
+        with reading(self._engine) as connection:
+            newest = select(CHECKPOINTS.c.update, CHECKPOINTS.c.folder).order_by(CHECKPOINTS.c.update.desc())
+            old = connection.execute(newest.offset(self._keep_checkpoints - 1)).all()
+        self._pending.then(
+            *(delete(CHECKPOINTS).where(CHECKPOINTS.c.update == number) for number, _ in old),
+            insert(CHECKPOINTS).values(values),
+        )
+        self._safe = checkpoint.update
+        return [checkpoint.folder.parent / folder for _, folder in old]
+
+    def _add_success(self, entry: Stored) -> None:
+        trajectory = entry.trajectory
+        attempt = trajectory.attempt.id
+        if attempt not in self._pending:
+            self._keep_success(trajectory)
+        values = {"attempt": attempt, "origin": entry.origin.value, "stored": entry.stored, "uses": entry.uses}
+        self._pending.then(insert(SUCCESSES).values(values))
+
+    def _keep_success(self, trajectory: Trajectory) -> None:
+        """Keep the turns of a stored success that is not among what is pending."""
+        columns = TRAJECTORIES.c
+        with reading(self._engine) as connection:
+            query = select(columns.kept_bytes).where(columns.attempt == trajectory.attempt.id)
+            found = connection.execute(query).first()
+        if found is None:
+            self._add(trajectory, COLLECTED)
+        elif found.kept_bytes is None and self._keep != "none":
+            seen, new = self._put(trajectory)
+            self._pending.add_blobs(new)
+            self.contents.add(new, self._pending.add_turns(trajectory, seen))
+
+    def _make_room(self, num_bytes: int) -> None:
+        """Forget the turns of what ended first until there is room for more."""
+        contents = self.contents
+        if contents.max_bytes is None:
+            return
+        while contents.used_bytes + num_bytes > LOW_WATER * contents.max_bytes:
+            if not self._forget_oldest():
+                return
+
+    def _forget_oldest(self) -> bool:
+        """Forget the turns of some that ended first; return False if there are none."""
+        contained = None if self._checkpoints is None else TRAJECTORIES.c.update <= self._safe
+        with reading(self._engine) as connection:
+            oldest = self.contents.oldest(connection, contained=contained)
+        if oldest:
+            self._forget(oldest)
+        return bool(oldest)
+
+    def _forget(self, attempts: Sequence[int]) -> None:
+        with reading(self._engine) as connection:
+            steps, names, freed = self.contents.forget(connection, attempts, named=self._named)
+        self._writer.write(steps)
+        self.contents.forgotten(attempts, names, freed)
+
+
+def _attempts(batch: Batch) -> list[int]:
+    return [trajectory.attempt.id for trajectory in batch.trajectories]

@@ -1,0 +1,133 @@
+"""Classes of tasks, what is trained of them, and which are starved: counts that can be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory
+from dartsim.observe import Trace, charts
+from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable, wilson
+from dartsim.observe.report import render_comparison, render_report
+from dartsim.observe.rundir import RunDir
+
+KEYS = ("offered", "judged", "kept", "trained", "trained_groups")
+
+
+def table(**rows):
+    """Counts by label, in the order of ``KEYS``."""
+    return {label: dict(zip(KEYS, row, strict=True)) for label, row in rows.items()}
+
+
+def test_a_class_is_measured_by_what_the_filter_leaves_of_it():
+    """Of both 40 are usable; all of the short ones are trained, and a fifth of the long ones: 0.6 of all."""
+    found = class_shares(table(long=(80, 40, 20, 8, 1), short=(80, 80, 40, 40, 5)))
+    assert list(found) == ["short", "long"]
+    assert [share.kept_share for share in found.values()] == [0.5, 0.5]
+    assert [share.trained_share for share in found.values()] == [1.0, 0.2]
+    assert [share.ratio for share in found.values()] == pytest.approx([1.0 / 0.6, 0.2 / 0.6])
+    assert least(found) == "long"
+
+
+@pytest.mark.parametrize(("groups", "starved"), [(1, False), (10, True)])
+def test_few_groups_starve_nobody(groups, starved):
+    """A fifth of 5 usable groups may be chance (0.04 to 0.62 of them, of 0.6), a fifth of 50 is none."""
+    rows = table(short=(80, 80, 40, 40, 5), long=(80, 80, 40, 8, 1))
+    times = {label: {key: groups * number for key, number in row.items()} for label, row in rows.items()}
+    found = class_shares(times)["long"]
+    assert (found.starved, found.groups) == (starved, groups)
+    assert found.low < found.ratio < found.high
+
+
+def test_what_the_filter_drops_starves_nobody():
+    """Of the hard tasks a tenth is left, and all of that is trained."""
+    found = class_shares(table(hard=(800, 800, 80, 80, 10), middle=(800, 800, 800, 800, 100)))
+    assert {label: share.ratio for label, share in found.items()} == {"hard": 1.0, "middle": 1.0}
+    assert not any(share.starved for share in found.values())
+
+
+def test_a_class_that_never_got_as_far_as_the_filter_is_starved_and_one_that_it_drops_whole_is_left_out():
+    """Nothing was judged of the long ones, so they count as usable like the others."""
+    rows = table(short=(800, 800, 400, 400, 50), middle=(80, 80, 0, 0, 0), long=(800, 0, 0, 0, 0))
+    assert usable(rows) == pytest.approx({"short": 400.0, "middle": 0.0, "long": 800 * 400 / 880})
+    found = class_shares(rows)
+    assert {label: (share.ratio, share.starved) for label, share in found.items()} == {
+        "short": (pytest.approx(1.0 + 80 / 88), False),
+        "long": (0.0, True),
+    }
+
+
+def test_the_closed_form_stands_beside_what_was_counted():
+    rows = table(hard=(100, 100, 30, 30, 3), easy=(100, 100, 60, 60, 6))
+    rows["hard"]["expected"], rows["easy"]["expected"] = 35.0, 55.0
+    assert [share.expected_kept_share for share in class_shares(rows).values()] == [0.35, 0.55]
+    assert class_shares(table(hard=(100, 100, 30, 30, 3)))["hard"].expected_kept_share is None
+
+
+def test_wilson_s_interval():
+    assert wilson(0.2, 5) == pytest.approx((0.0362, 0.6245), abs=1e-4)
+    assert wilson(0.0, 10)[0] == 0.0
+    assert wilson(1.0, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
+
+
+def test_nothing_is_said_of_older_counts_nor_where_nothing_was_trained():
+    assert class_shares({"long": {"offered": 3, "trained": 1}}) == {}
+    assert class_shares(table(long=(8, 8, 8, 0, 0))) == {}
+    assert judged({"by task length": {}, "by task success rate": table(**{"0.1-0.2": (8, 8, 8, 8, 1)})}) == {}
+
+
+def test_seeds_are_added_up_and_a_class_may_be_missing_in_one():
+    one, two = table(chrome=(8, 8, 8, 8, 1)), table(chrome=(8, 8, 0, 0, 0), gimp=(4, 4, 4, 4, 1))
+    assert pooled([{"by domain": one, "by task length": {}}, {"by domain": two}]) == {
+        "by domain": table(chrome=(16, 16, 8, 8, 1), gimp=(4, 4, 4, 4, 1))
+    }
+    assert pooled([]) == {}
+
+
+def test_labels_with_an_order_have_it():
+    assert ordered(["easy", "hard", "middle"]) == ["hard", "middle", "easy"]
+    assert ordered(["gimp", "chrome"]) == ["gimp", "chrome"]
+
+
+def group(number, rewards):
+    """A group of a task of its own."""
+    task = Task(f"task-{number}", "do it")
+    members = (
+        Trajectory(Attempt(8 * number + k, task, number, k, 0, 30, 0), (), Ending.DONE, reward, None, 0.0, 1.0)
+        for k, reward in enumerate(rewards)
+    )
+    return Group(number, task, tuple(members), 1.0)
+
+
+def test_the_trace_counts_what_was_judged_kept_and_trained():
+    trace = Trace(lambda: 0.0, num_envs=1, num_workers=1)
+    good, failed, small = group(0, (1.0, 0.0)), group(1, (0.0, 0.0)), group(2, (1.0,))
+    for judged_group, reason in ((good, None), (failed, Drop.ALL_FAILED), (small, Drop.TOO_SMALL)):
+        trace.group_judged(judged_group.trajectories, reason)
+    trace.update_finished(Batch(1, 0, (good,)), {})
+    assert (trace.judged, +trace.kept) == ({"task-0": 2, "task-1": 2}, {"task-0": 2})
+    assert trace.trained_groups == {"task-0": 1}
+    again = Trace(lambda: 0.0, num_envs=1, num_workers=1)
+    again.restore(trace.state())
+    assert (again.judged, again.kept, again.trained_groups) == (trace.judged, trace.kept, trace.trained_groups)
+    again.untrain(good.trajectories, 0)
+    assert +again.trained_groups == {}
+    old = {key: value for key, value in trace.state().items() if key not in ("judged", "kept", "trained_groups")}
+    again.restore(old)
+    assert (again.judged, again.trained_groups) == ({}, {})
+
+
+def test_pages_name_the_starved_class_and_older_runs_have_a_page(make_run, tmp_path):
+    rows = table(short=(800, 800, 400, 400, 50), long=(800, 800, 400, 80, 10))
+    runs = [make_run(tmp_path / name, preset=name, hours=0.2) for name in ("old", "new")]
+    told = RunDir(runs[1].path)
+    told.summary["bias"] = {"by task length": rows}
+    assert "Trained least" not in runs[0].report.read_text()
+    assert "Trained least, over what the filter leaves: long, 0.33 (" in render_report(told).read_text()
+    page = render_comparison([runs[0], told], tmp_path / "page.html").read_text()
+    assert "<td>length: long</td><td>–</td><td><b>0.33 (" in page
+    assert 'id="bias"' not in render_comparison(runs[:1], tmp_path / "old.html").read_text()
+    assert [bars["y"] for bars in charts.bias(rows)["data"]] == [
+        [50.0, 50.0],
+        [50.0, 50.0],
+        pytest.approx([83.3333, 16.6667]),
+    ]

@@ -1,0 +1,89 @@
+"""Updates as JSON lines and in TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+
+import pytest
+
+from dartsim.observe.metrics import JsonlSink, TensorBoardSink
+from dartsim.observe.trace import UpdateRecord
+
+RECORDS = [
+    UpdateRecord(1, 1272.5, 913, 64, 0.59, 14.25, 0.5, 2, {"loss": 0.25, "optim/grad_norm": 1.5}),
+    UpdateRecord(2, 2544.0, 900, 64, 0.61, 14.0, 1.25, 3, {"loss": 0.125}),
+]
+
+
+def test_jsonl_has_one_line_an_update(tmp_path):
+    path = tmp_path / "new" / "metrics.jsonl"
+    with JsonlSink(path) as sink:
+        for record in RECORDS:
+            sink(record)
+        # Every line is on disk before the run goes on.
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["update"] for line in lines] == [1, 2]
+    assert lines[0]["time"] == 1272.5
+    assert lines[0]["metrics"] == {"loss": 0.25, "optim/grad_norm": 1.5}
+
+
+def test_a_closed_sink_refuses_more(tmp_path):
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.close()
+    with pytest.raises(ValueError, match="closed"):
+        sink(RECORDS[0])
+
+
+def test_a_loss_that_is_not_a_number_is_told(tmp_path):
+    with JsonlSink(tmp_path / "metrics.jsonl") as sink:
+        sink(UpdateRecord(1, 0.0, 1, 1, 0.0, 1.0, 0.0, 0, {"loss": math.nan}))
+    assert math.isnan(json.loads((tmp_path / "metrics.jsonl").read_text())["metrics"]["loss"])
+
+
+def write(folder):
+    with TensorBoardSink(folder) as sink:
+        for record in RECORDS:
+            sink(record)
+    return next(folder.iterdir())
+
+
+def test_tensorboard_reads_what_was_written(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    write(tmp_path)
+    events = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {
+        "train/turns",
+        "train/trajectories",
+        "train/turns_per_trajectory",
+        "reward/mean",
+        "staleness/mean",
+        "staleness/max",
+        "metrics/loss",
+        "optim/grad_norm",
+    }
+    assert [(e.step, e.wall_time, e.value) for e in events.Scalars("staleness/max")] == [
+        (1, 1272.5, 2.0),
+        (2, 2544.0, 3.0),
+    ]
+    assert [e.value for e in events.Scalars("metrics/loss")] == [0.25, 0.125]
+
+
+def test_the_same_run_writes_the_same_bytes(tmp_path):
+    one, two = write(tmp_path / "one"), write(tmp_path / "two")
+    assert one.name == two.name
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_trace_tells_its_sinks_every_update_in_order(make_trace, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with JsonlSink(path) as sink:
+        trace = make_trace(hours=1.0, sinks=[sink])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) > 2
+    assert [line["update"] for line in lines] == list(range(1, trace.counts["updates"] + 1))
+    assert [line["time"] for line in lines] == [record.time for record in trace.updates]

@@ -1,0 +1,92 @@
+"""A run's directory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+
+import pytest
+
+from dartsim.core.errors import ConfigError
+from dartsim.observe.rundir import read_run, write_run, write_text
+
+FILES = {"config.toml", "summary.json", "series.json", "timeline.json", "idle.json", "trace.json.gz", "report.html"}
+
+
+def test_a_run_is_read_back_as_it_was_written(make_run, tmp_path):
+    make_run(tmp_path / "run", seed=5, hours=1.0)
+    assert {file.name for file in (tmp_path / "run").iterdir()} == FILES
+    run = read_run(tmp_path / "run")
+    assert run.name == "dart"
+    assert run.summary["seed"] == 5
+    assert run.summary["simulated_hours"] == 1.0
+    assert run.summary["config"]["rollout"]["num_envs"] == 8
+    assert run.config_toml.startswith("seed = 5\n")
+    assert run.series["to_hours"][-1] == 1.0
+    assert run.timeline is not None
+    assert run.timeline["end_seconds"] == 3600.0
+    assert run.report.is_file()
+    trace = json.loads(gzip.decompress((tmp_path / "run" / "trace.json.gz").read_bytes()))
+    assert trace["otherData"]["event_hash"] == run.summary["event_hash"]
+
+
+def test_the_same_run_writes_the_same_bytes(make_run, tmp_path):
+    for name in ("one", "two"):
+        make_run(tmp_path / name, hours=0.5)
+    for file in FILES:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+def test_a_run_without_segments_is_read_back(make_run, tmp_path):
+    make_run(tmp_path, hours=0.5, max_segments=0)
+    assert read_run(tmp_path).timeline is None
+
+
+def test_the_data_of_a_long_run_stay_small(make_run, tmp_path):
+    make_run(tmp_path, num_envs=48, num_workers=4, hours=1.5, max_segments=60_000)
+    assert sum((tmp_path / file).stat().st_size for file in ("series.json", "timeline.json")) < 3_000_000
+
+
+def test_a_folder_that_is_no_run_is_refused(make_run, tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere is not a folder; a run's folder is wanted"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"it has no config\.toml, summary\.json, series\.json, timeline\.json"):
+        read_run(tmp_path)
+    make_run(tmp_path, hours=0.2)
+    (tmp_path / "series.json").unlink()
+    with pytest.raises(ConfigError, match=r"is not a finished run: it has no series\.json; name a folder"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "holds a list, a JSON object is wanted")])
+def test_a_broken_file_is_named(make_run, tmp_path, text, message):
+    make_run(tmp_path, hours=0.2)
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(ConfigError, match=rf"summary\.json {message}"):
+        read_run(tmp_path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_figure_that_is_not_a_number_is_refused(make_trace, tmp_path):
+    trace = make_trace(hours=0.2)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_run(tmp_path, trace, config={}, config_toml="", summary={"env_utilization": math.nan}, meta={})
+    assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize("torn", ["series.json", "timeline.json", "idle.json", "trace.json.gz"])
+def test_a_run_whose_writing_broke_off_has_not_finished(make_trace, tmp_path, torn):
+    """A run with a summary is refused by ``resume``: everything else must be there."""
+    (tmp_path / torn).mkdir()  # nothing can be renamed onto a folder
+    with pytest.raises(OSError, match="directory"):
+        write_run(tmp_path, make_trace(hours=0.2), config={}, config_toml="", summary={}, meta={})
+    assert not (tmp_path / "summary.json").exists()

@@ -1,0 +1,85 @@
+"""Figures over time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dartsim.observe.figures import figures
+from dartsim.observe.series import MAX_UPDATES, by_label, intervals, rolling, series, updates
+from dartsim.observe.trace import UpdateRecord
+
+
+def test_intervals_touch_and_cover_the_run(make_trace):
+    trace = make_trace(hours=2.0)
+    data = series(trace)
+    assert data["from_hours"][0] == 0.0
+    assert data["to_hours"][-1] == 2.0
+    for end, start in zip(data["to_hours"], data["from_hours"][1:], strict=False):
+        assert start == end
+    columns = [*data["rates"].values(), *data["utilization"].values()]
+    columns += [column for states in data["shares"].values() for column in states.values()]
+    assert {len(column) for column in columns} == {len(data["from_hours"])}
+
+
+def test_intervals_add_up_to_the_figure_of_the_whole(make_trace):
+    trace = make_trace(hours=2.0)
+    data = series(trace)
+    whole = figures(trace.snapshots[0], trace.snapshots[-1])
+    hours = np.subtract(data["to_hours"], data["from_hours"])
+    for name, column in data["rates"].items():
+        assert np.average(column, weights=hours) == pytest.approx(whole[name], rel=1e-3)
+    for name, column in data["utilization"].items():
+        assert np.average(column, weights=hours) == pytest.approx(whole[name], rel=1e-3)
+
+
+def test_shares_of_each_interval_add_up_to_one(make_trace):
+    data = series(make_trace(hours=1.0))
+    for states in data["shares"].values():
+        for shares in zip(*states.values(), strict=True):
+            assert sum(shares) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_moments_without_length_make_no_interval(make_trace):
+    trace = make_trace(hours=0.5)
+    assert intervals([trace.snapshots[-1], trace.snapshots[-1]])["from_hours"] == []
+
+
+def test_rolling_mean_of_a_constant_is_that_constant():
+    data = {"from_hours": [0.0, 1.0, 1.5], "to_hours": [1.0, 1.5, 4.0]}
+    hours, values = rolling(data, [7.0, 7.0, 7.0], window_hours=0.5)
+    assert (hours[0], hours[-1]) == (0.0, 4.0)
+    assert values == pytest.approx(np.full(240, 7.0))
+
+
+def test_rolling_mean_over_a_whole_period_is_flat():
+    borders = np.linspace(0.0, 20.0, 201)
+    data = {"from_hours": list(borders[:-1]), "to_hours": list(borders[1:])}
+    comb = [10.0 if index % 10 == 0 else 0.0 for index in range(200)]
+    hours, values = rolling(data, comb, window_hours=1.0)
+    inside = values[(hours > 0.5) & (hours < 19.5)]
+    assert inside == pytest.approx(np.ones(len(inside)))
+
+
+def test_rolling_of_nothing_is_nothing():
+    hours, values = rolling({"from_hours": [], "to_hours": []}, [], window_hours=1.0)
+    assert (len(hours), len(values)) == (0, 0)
+
+
+@pytest.mark.parametrize("number", [0, 1, MAX_UPDATES, MAX_UPDATES + 1, 4096])
+def test_updates_are_thinned_evenly_and_keep_the_last(number):
+    records = [UpdateRecord(n, 60.0 * n, 10, 2, 0.5, 5.0, 1.0, 2) for n in range(1, number + 1)]
+    found = updates(records)["update"]
+    assert len(found) <= MAX_UPDATES
+    assert found[-1:] == ([number] if number else [])
+    assert len({after - before for before, after in pairwise(found)}) <= 1
+
+
+def test_counts_are_added_up_by_label():
+    counts = {"offered": {"a": 3, "b": 4, "c": 5}, "trained": {"a": 1}}
+    assert by_label(counts, {"a": "x", "b": "x", "d": "y"}) == {
+        "x": {"offered": 7, "trained": 1},
+        "y": {"offered": 0, "trained": 0},
+    }

@@ -1,0 +1,89 @@
+"""What an installed wheel holds and asks for."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    return zipfile.ZipFile(path)
+
+
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def requirements(wheel: zipfile.ZipFile, extra: str) -> set[str]:
+    wanted = [Requirement(text) for text in metadata(wheel).get_all("Requires-Dist", [])]
+    return {r.name for r in wanted if r.marker is None or r.marker.evaluate({"extra": extra})}
+
+
+def package_files() -> set[str]:
+    """Return the files of the package, relative to the checkout, through the links to `envs` and `real`."""
+    return {
+        f"{Path(folder).relative_to(ROOT)}/{name}"
+        for folder, _, names in os.walk(ROOT / "dartsim", followlinks=True)
+        for name in names
+        if "__pycache__" not in folder
+    }
+
+
+def test_it_holds_every_file_of_the_one_package_and_nothing_else(wheel: zipfile.ZipFile):
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed == package_files()
+    assert "dartsim/py.typed" in packed
+    assert any(name.startswith("dartsim/config/presets/") and name.endswith(".toml") for name in packed)
+
+
+def test_the_light_install_asks_for_no_torch_and_no_tests(wheel: zipfile.ZipFile):
+    light = requirements(wheel, extra="")
+    assert {"simpy", "numpy", "gymnasium"} <= light
+    assert not light & {"torch", "transformers", "peft", "docker", "ray", "vllm", "pytest", "playwright"}
+    assert "torch" in requirements(wheel, extra="train")
+    assert {"docker", "httpx"} <= requirements(wheel, extra="real")
+    assert {"pytest", "ruff", "mypy"} <= requirements(wheel, extra="dev")
+    assert "torch" not in requirements(wheel, extra="dev")
+
+
+def test_licence_and_python_version_are_told(wheel: zipfile.ZipFile):
+    told = metadata(wheel)
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["Requires-Python"] == ">=3.11"
+    (name,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
+    assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_command_and_the_pytest_plugin_are_entry_points_that_exist(wheel: zipfile.ZipFile):
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    entries = configparser.ConfigParser()
+    entries.read_string(wheel.read(name).decode())
+    targets = {entries["console_scripts"]["dartsim"], entries["pytest11"]["dartsim"]}
+    assert targets == {"dartsim.cli.app:main", "dartsim.sim.pytest_plugin"}
+    for target in targets:
+        module = target.partition(":")[0].replace(".", "/") + ".py"
+        assert module in wheel.namelist()
+
+
+def test_git_ignores_no_file_of_the_packages():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    files = [str((ROOT / file).resolve()) for file in package_files()]  # git follows no links
+    # git prints those of the given paths that an ignore rule matches, and exits 1 where there are none.
+    done = subprocess.run(["git", "check-ignore", *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")

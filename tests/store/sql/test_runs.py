@@ -1,0 +1,47 @@
+"""Whole runs in each of the databases: crashed, resumed, and nothing of a password is written."""
+
+import pytest
+
+from dartsim.config import from_tree, merge, preset
+from dartsim.core.errors import ConfigError
+from dartsim.run.execute import execute
+from dartsim.run.resume import resume
+from dartsim.store.sql import TRAJECTORIES, SqlStore
+from experiments.crashes import SMALL
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request):
+    return "sqlite" if request.param == "sqlite" else request.getfixturevalue("postgres").url
+
+
+def test_a_run_goes_on_in_each_database(where, tmp_path, monkeypatch):
+    tables = {"curation": {"store": where}, "run": {"hours": 0.5}, "storage": {"durability": "each"}}
+    config = from_tree(merge(merge(preset("dart"), SMALL), tables))
+    folder = tmp_path / f"run-{abs(hash(where)) % 10**8}"
+    seen = []
+
+    def crash(now):
+        if now > 600.0 and not seen:
+            seen.append(now)
+            raise RuntimeError("crashed here")
+
+    with pytest.raises(RuntimeError, match="crashed here"):
+        execute(config, folder, on_advance=crash, every_seconds=1.0)
+    with pytest.raises(ConfigError, match="did not come to its end"):
+        execute(config, folder)
+    if where != "sqlite":  # a run of the same name elsewhere would get the same schema
+        with pytest.raises(ConfigError, match="already keeps a run of the name"):
+            execute(config, tmp_path / "elsewhere" / folder.name)
+    stores = []
+    opened = SqlStore.recover
+    monkeypatch.setattr(SqlStore, "recover", lambda store: stores.append(store) or opened(store))
+    run, _ = resume(folder)
+    assert run.summary["total_updates"] > 0
+    assert 0.15 < run.summary["lives"][0]["from_hours"] < 0.18
+    with stores[0].engine.connect() as connection:
+        rows = connection.execute(TRAJECTORIES.select()).all()
+    stores[0].engine.dispose()
+    assert {row.state for row in rows} == {"trained", "dropped"}
+    assert len(rows) == run.summary["attempts"]
+    assert sorted(row.attempt for row in rows) == list(range(len(rows)))

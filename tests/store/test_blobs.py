@@ -1,0 +1,233 @@
+"""Files that are named by what they hold: whole or not there, and found out when they were changed."""
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dartsim.store.blobs import BlobStore
+from dartsim.store.errors import StoreFault, StoreFull, TornFile
+from dartsim.store.png import decode, encode
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    return BlobStore(tmp_path / "screens")
+
+
+def picture(seed=0, height=5, width=7):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+@given(arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))))
+def test_a_picture_survives_its_file(pixels):
+    assert np.array_equal(decode(encode(pixels)), pixels)
+
+
+def test_other_readers_see_the_same_picture(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "a.png").write_bytes(encode(picture()))
+    with image.open(tmp_path / "a.png") as found:
+        assert np.array_equal(np.asarray(found), picture())
+
+
+@given(st.data())
+def test_a_file_with_any_byte_changed_or_missing_is_none(data):
+    good = encode(picture())
+    at = data.draw(st.integers(0, len(good) - 1))
+    if data.draw(st.booleans()):
+        bad = good[:at]
+    else:
+        bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+    with pytest.raises(ValueError, match=r"PNG|file|pixels|Error"):
+        decode(bad)
+
+
+def test_a_small_file_cannot_ask_for_much_memory():
+    import struct
+    import zlib
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 2**20, 2**20, 8, 2, 0, 0, 0)
+    bomb = encode(picture())[:8] + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+    with pytest.raises(ValueError, match="of another kind"):
+        decode(bomb)
+
+
+def test_what_is_kept_comes_back(blobs):
+    kept, text = blobs.put(picture()), blobs.put_text("<a>ж\ud800</a>")
+    assert np.array_equal(blobs.get(kept.name), picture())
+    assert blobs.get_text(text.name) == "<a>ж\ud800</a>"
+    assert kept.num_bytes == (blobs.folder / kept.name[:2] / kept.name).stat().st_size
+    assert sorted(blobs.names()) == sorted([kept.name, text.name])
+
+
+def test_a_picture_that_is_shown_twice_is_one_file(blobs):
+    assert blobs.put(picture()) == blobs.put(picture().copy()) == blobs.put(np.asfortranarray(picture()))
+    assert blobs.counts == {"written": 1, "known": 2}
+    assert blobs.put(picture().reshape(7, 5, 3)) != blobs.put(picture())
+
+
+def test_a_picture_is_hashed_once_while_somebody_holds_it(blobs, monkeypatch):
+    shown = picture()
+    first = blobs.put(shown)
+    monkeypatch.setattr("dartsim.store.blobs.picture_digest", None)
+    assert blobs.put(shown) == first
+    del shown
+    assert blobs._names == {}
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((2, 2, 3)), np.zeros((2, 2), np.uint8), np.zeros((0, 2, 3), np.uint8)])
+def test_what_is_no_screenshot_is_refused(blobs, wrong):
+    with pytest.raises(ValueError, match=r"wanted uint8 \[height, width, 3\]"):
+        blobs.put(wrong)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "swapped", "removed", "empty"])
+def test_a_torn_file_is_found_out(blobs, damage):
+    kept, other = blobs.put(picture()), blobs.put(picture(1))
+    path = blobs.folder / kept.name[:2] / kept.name
+    data = path.read_bytes()
+    if damage == "removed":
+        path.unlink()
+    else:
+        swapped = (blobs.folder / other.name[:2] / other.name).read_bytes()
+        changed = data[:60] + bytes([data[60] ^ 1]) + data[61:]
+        path.write_bytes({"truncated": data[:-5], "changed": changed, "swapped": swapped, "empty": b""}[damage])
+    with pytest.raises(TornFile, match=f"{kept.name} does not hold what was kept"):
+        blobs.get(kept.name)
+    assert blobs.counts["torn"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense"])
+def test_a_torn_text_is_found_out(blobs, content):
+    kept = blobs.put_text("hello")
+    (blobs.folder / kept.name[:2] / kept.name).write_bytes(content)
+    with pytest.raises(TornFile):
+        blobs.get_text(kept.name)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreFault)]
+)
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(blobs, monkeypatch, number, error):
+    def failing(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("pathlib.Path.rename", failing)
+    with pytest.raises(error) as raised:
+        blobs.put(picture())
+    assert type(raised.value) is error
+    assert list(blobs.folder.glob("??/*")) == []
+
+
+def test_pictures_leave_room_for_rows(tmp_path):
+    blobs = BlobStore(tmp_path, reserve_bytes=2**60)
+    with pytest.raises(StoreFull, match="has no room for another file"):
+        blobs.put(picture())
+    assert blobs.counts == {"no_room": 1}
+
+
+def test_a_durable_file_is_written_through_before_it_is_named(tmp_path, monkeypatch):
+    done = []
+    fsync, rename = os.fsync, type(tmp_path).rename
+    monkeypatch.setattr("os.fsync", lambda handle: (done.append("sync"), fsync(handle)))
+    monkeypatch.setattr(type(tmp_path), "rename", lambda path, to: (done.append("name"), rename(path, to))[1])
+    BlobStore(tmp_path / "a", durable=True).put(picture())
+    assert done == ["sync", "name", "sync"]
+    BlobStore(tmp_path / "b").put(picture())
+    assert done == ["sync", "name", "sync", "name"]
+
+
+def test_what_nobody_wants_is_swept(blobs):
+    kept, other = blobs.put(picture()), blobs.put(picture(1))
+    (blobs.folder / "ab").mkdir(exist_ok=True)
+    (blobs.folder / "ab" / "ab.png.1-1.partial").touch()
+    assert blobs.sweep({kept.name}) == 2
+    assert list(blobs.names()) == [kept.name]
+    blobs.remove([other.name, kept.name])
+    assert list(blobs.names()) == []
+
+
+def test_what_was_prepared_is_found_and_not_written_again(blobs, monkeypatch):
+    shown = picture()
+    blobs.prepare(shown, "<a/>")
+    monkeypatch.setattr("dartsim.store.blobs.encode", None)
+    kept, text = blobs.put(shown), blobs.put_text("<a/>")
+    assert blobs.counts == {"written": 2, "known": 2}
+    del shown
+    blobs.put_text("more")
+    assert {kept.name, text.name} < set(blobs.names()), "somebody named them"
+
+
+def test_what_was_prepared_in_vain_is_removed(blobs):
+    shown, other = picture(), picture(1)
+    blobs.prepare(shown, "<a/>")
+    blobs.prepare(other)
+    assert len(list(blobs.names())) == 3
+    del shown
+    kept = blobs.put(other)
+    assert list(blobs.names()) == [kept.name]
+    assert (blobs._prepared, list(blobs._given_up)) == ({}, [])
+
+
+def test_what_rows_name_outlives_another_picture_of_the_same_content(blobs):
+    first, again = picture(), picture()
+    kept = blobs.put(first)
+    blobs.prepare(again)
+    del again
+    blobs.put_text("more")
+    assert np.array_equal(blobs.get(kept.name), first)
+    blobs.remove([kept.name])
+    blobs.prepare(first)
+    blobs.put(picture())
+    del first
+    blobs.put_text("even more")
+    assert np.array_equal(blobs.get(kept.name), picture())
+
+
+def test_what_was_begun_while_a_file_was_written_is_that_file(blobs, monkeypatch):
+    """Another desktop shows the same screen, and its thread looks in the middle of a ``put``."""
+    other = [picture()]
+
+    def slowly(pixels):
+        monkeypatch.setattr("dartsim.store.blobs.encode", encode)
+        blobs.prepare(other[0])
+        return encode(pixels)
+
+    monkeypatch.setattr("dartsim.store.blobs.encode", slowly)
+    kept = blobs.put(picture())
+    other.clear()
+    blobs.put_text("more")
+    assert np.array_equal(blobs.get(kept.name), picture())
+
+
+def test_threads_may_prepare_what_others_put_and_forget(blobs):
+    """Few contents, many threads: what was put last is there in the end."""
+    with ThreadPoolExecutor(4) as threads:
+        for round_ in range(12):
+            shown = [picture(seed % 3) for seed in range(6)]
+            jobs = [threads.submit(blobs.prepare, one, f"<{round_ % 2}/>") for one in shown]
+            kept = [blobs.put(one) for one in shown[:2]]
+            for job in jobs:
+                job.result()
+            del jobs, shown
+            blobs.put_text("more")
+            for number, one in enumerate(kept):
+                assert np.array_equal(blobs.get(one.name), picture(number))
+    blobs.put_text("the last one")
+    assert blobs._prepared == {}
+
+
+def test_a_disk_without_room_is_said_when_it_is_put(tmp_path):
+    blobs, shown = BlobStore(tmp_path, reserve_bytes=2**60), picture()
+    for keep in (blobs.prepare, blobs.put):
+        with pytest.raises(StoreFull, match="has no room"):
+            keep(shown)
