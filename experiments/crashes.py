@@ -36,7 +36,7 @@ from dartsim.run.origin import LIVES, read_origin
 from dartsim.run.resume import resume
 from dartsim.run.simulation import run_simulation
 from dartsim.store.sql import SqlStore
-from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 from experiments.common import Figures, Options, run_experiment
 
 SMALL: dict[str, Any] = {

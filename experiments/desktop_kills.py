@@ -25,8 +25,9 @@ from dartsim.real.containers import Container, DesktopFleet, DockerHost, HostSet
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
 from dartsim.real.osworld.transport import Timeouts
-from dartsim.store.sql import TRAJECTORIES, open_sqlite, open_store
-from dartsim.store.sql.tables import DOCUMENTS
+from dartsim.store.database import open_sqlite
+from dartsim.store.sql import open_store
+from dartsim.store.tables import DOCUMENTS, TRAJECTORIES
 from experiments.desktop_cluster import Cluster, Shape, engine, worth
 
 MEAN_WAIT_SECONDS = 0.5

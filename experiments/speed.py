@@ -64,8 +64,9 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
     """Run the control plane with its measurements over the cluster model."""
     from dartsim.run.models import models
     from dartsim.run.simulation import run_simulation
+    from dartsim.store.database import open_sqlite
     from dartsim.store.memory import MemoryStore
-    from dartsim.store.sql import SqlStore, open_sqlite
+    from dartsim.store.sql import SqlStore
 
     found = models(configuration(num_envs, hours, seed=seed, store=store))
     with tempfile.TemporaryDirectory() as folder:

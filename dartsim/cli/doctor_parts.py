@@ -237,7 +237,7 @@ def _database(store: str) -> tuple[str, bool]:
     from sqlalchemy import make_url, text
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-    from dartsim.store.sql.engine import open_url
+    from dartsim.store.database import open_url
 
     try:
         url = make_url(store.replace("postgres://", "postgresql://", 1))

@@ -2,6 +2,7 @@
 
 DartsimError
 ├── ConfigError            bad configuration, refused before anything starts
+│   └── LayoutUnknown      the database has the tables of another version, or of another program
 ├── TaskFileError          a task file that cannot be used
 ├── EnvFault               a desktop failed: masked, the slot is served again
 │   ├── EnvStartFailed     the desktop never came up
@@ -12,6 +13,11 @@ DartsimError
 │   └── WorkerRestarted    the request was killed by a restart; ask another worker
 ├── LearnerFault           an update failed; its batch goes back
 │   └── UpdateUncertain    nobody knows whether it was done; it is asked for again with the same batch
+├── StoreFault             the store could not keep or return something
+│   ├── StoreFull          no space is left: free some, then resume the run
+│   ├── TakenOver          another process opened the same run for writing
+│   ├── TornFile           a file on disk is not what was written
+│   └── TornRecord         a stored trajectory cannot be read back whole
 ├── NothingCollected       no success was collected: nothing was written
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
@@ -111,3 +117,37 @@ class Forbidden(SimulationError):
 
 class InvariantViolated(DartsimError):
     """A rule of the design that must always hold was broken: a bug, not a fault."""
+
+
+class StoreFault(DartsimError):
+    """The store could not keep or give back something; what was kept before is as it was."""
+
+    cause = "store_fault"
+
+
+class StoreFull(StoreFault):
+    """No room is left on the disk."""
+
+    cause = "disk_full"
+
+
+class TakenOver(StoreFault):
+    """Another process writes to this run now; this one may not any more."""
+
+    cause = "store_taken_over"
+
+
+class TornFile(StoreFault):
+    """A file is missing, was written half, or was changed afterwards."""
+
+    cause = "torn_file"
+
+
+class TornRecord(StoreFault):
+    """A trajectory's rows or files do not hold what was recorded."""
+
+    cause = "torn_record"
+
+
+class LayoutUnknown(ConfigError):
+    """The database has tables of another version of dartsim, or of another program."""

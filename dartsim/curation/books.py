@@ -8,7 +8,7 @@ from dartsim.core.errors import InvariantViolated
 from dartsim.core.ports import Store
 from dartsim.core.types import Attempt, Batch, Drop, Group, Trajectory, UpdateResult, Version
 from dartsim.observe import Trace
-from dartsim.store.stored import own, own_batch
+from dartsim.store.successes import own, own_batch
 
 
 class Books:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dartsim.core.types import Drop, Group, Trajectory, Version
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.rules import Rules
-from dartsim.store.stored import Stored
+from dartsim.store.successes import Stored
 
 
 class Verdict(NamedTuple):

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dartsim.core.errors import StoreFault
 from dartsim.core.ports import Store
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Task, Trajectory, UpdateResult, Version
 from dartsim.curation.batches import Begun
@@ -37,8 +38,7 @@ from dartsim.curation.saved import SCHEDULER, TRACE, Restored, read_attempt, sav
 from dartsim.curation.units import Units
 from dartsim.curation.waits import Waits
 from dartsim.observe import Trace
-from dartsim.store.errors import StoreFault
-from dartsim.store.stored import Stored, own
+from dartsim.store.successes import Stored, own
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dartsim.core.types import Group, Trajectory, Version
-from dartsim.store.stored import Origin, Stored, pooled
+from dartsim.store.successes import Origin, Stored, pooled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
 from dartsim.curation.batches import Begun
 from dartsim.curation.books import Books
 from dartsim.curation.rules import Rules
-from dartsim.store.stored import own, pooled
+from dartsim.store.successes import own, pooled
 
 
 class ReadyGroups:

@@ -11,7 +11,7 @@ from dartsim.curation.judge import Judge
 from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.saved import Restored, read_group, rebuilt
-from dartsim.store.stored import own
+from dartsim.store.successes import own
 
 
 def restore_counts(books: Books, saved: Mapping[str, Any], found: Restored) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dartsim.core.types import Attempt, Group, Task, Trajectory, Version
 from dartsim.curation.groups import OpenGroup
-from dartsim.store.stored import Stored
+from dartsim.store.successes import Stored
 
 SCHEDULER, TRACE = "scheduler", "trace"
 """Names of the documents of a run."""

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from dartsim.fuzz.cases import Fault
 from dartsim.fuzz.faults import KINDS
-from dartsim.store.sql.engine import open_in_memory
+from dartsim.store.database import open_in_memory
 
 WORDS = {"fail": "disk I/O error (fuzz)", "full": "database or disk is full (fuzz)"}
 """What the database says, by the effect of the fault."""

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine
 from dartsim.core.types import Version
 from dartsim.fuzz.watch import Violated
 from dartsim.store.memory import LIVE, WAITING, TrajectoryState
-from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
 RULE = "I3"
 

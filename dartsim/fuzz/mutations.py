@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from dartsim.core.errors import StoreFault
 from dartsim.core.types import Ending, Trajectory, UpdateResult, Weights
 from dartsim.curation.books import Books
 from dartsim.curation.groups import OpenGroup
@@ -26,10 +27,9 @@ from dartsim.rollout.lockstep import LockStepSession
 from dartsim.rollout.service import PoolSession, RolloutService
 from dartsim.rollout.sync import WeightSync
 from dartsim.run import origin
-from dartsim.store.errors import StoreFault
 from dartsim.store.memory import TrajectoryState
 from dartsim.store.sql import SqlStore
-from dartsim.store.sql.writer import Writer
+from dartsim.store.transactions import Writer
 from dartsim.trainer import Trainer
 
 Make = Callable[[Any], Any]

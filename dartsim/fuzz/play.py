@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, StoreFault
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
 from dartsim.envs.timed import TimedProvider
@@ -34,7 +34,6 @@ from dartsim.sim import Perturbation, SimReport, simulate
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
-from dartsim.store.errors import StoreFault
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
 

@@ -32,9 +32,8 @@ from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
-from dartsim.store.sql import Durability, SqlStore, open_store
-from dartsim.store.sql.opening import CHECKPOINTS, DATABASE, SCREENS
-from dartsim.store.sql.tables import DOCUMENTS
+from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability, SqlStore, open_store
+from dartsim.store.tables import DOCUMENTS
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -300,7 +299,7 @@ def learned(
     # Imported here: it brings torch, which a simulation of the system alone does not need.
     from dartsim.run.learning import learning
 
-    checkpoints = None if found.config.curation.store == "memory" else path / CHECKPOINTS
+    checkpoints = None if found.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
     return learning(found, on_step, best=path / BEST, checkpoints=checkpoints, restore=restore)
 
 
@@ -327,9 +326,9 @@ def refuse_used(path: Path, *, ours: bool = False) -> None:
 
 def claim(path: Path) -> None:
     """Remove what is left in a folder of a run that never began."""
-    for leftover in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", METRICS, SNAPSHOTS, SEGMENTS):
+    for leftover in (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", METRICS, SNAPSHOTS, SEGMENTS):
         (path / leftover).unlink(missing_ok=True)
-    for folder in (BEST, SUCCESSES, CHECKPOINTS, SCREENS):
+    for folder in (BEST, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER):
         shutil.rmtree(path / folder, ignore_errors=True)
 
 

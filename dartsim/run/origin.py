@@ -19,9 +19,11 @@ from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.segments import filled, read_segments
 from dartsim.observe.trace import Snapshot, Trace, UpdateRecord
 from dartsim.observe.tracks import Segment
+from dartsim.store.load import Torn, load_successes, load_trajectories
 from dartsim.store.memory import LIVE
-from dartsim.store.sql import Recovered, SqlStore, Torn, load_successes, load_trajectories
-from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES
+from dartsim.store.recovery import Recovered
+from dartsim.store.sql import SqlStore
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager

@@ -24,7 +24,7 @@ from weakref import finalize, ref
 
 import numpy as np
 
-from dartsim.store.errors import StoreFault, StoreFull, TornFile
+from dartsim.core.errors import StoreFault, StoreFull, TornFile
 from dartsim.store.png import decode, encode
 
 PARTIAL = ".partial"

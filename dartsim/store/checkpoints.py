@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
+from dartsim.core.errors import TornFile
 from dartsim.store.blobs import sync_folder
-from dartsim.store.errors import TornFile
 
 MANIFEST = "manifest.json"
 PREFIX = "update-"

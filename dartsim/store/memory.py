@@ -19,7 +19,7 @@ from typing import Any
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.ports import Resumable
 from dartsim.core.types import Batch, Drop, Group, Trajectory, Version
-from dartsim.store.stored import own
+from dartsim.store.successes import own
 
 
 class TrajectoryState(StrEnum):

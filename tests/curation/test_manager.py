@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from dartsim.core.errors import InvariantViolated
+from dartsim.core.errors import InvariantViolated, StoreFull
 from dartsim.core.types import Drop, Ending, UpdateResult, Weights
 from dartsim.curation import AttemptsBySuccess, GroupRule, SuccessPool
 from dartsim.observe import DesktopState
-from dartsim.store.errors import StoreFull
 from dartsim.store.memory import MemoryStore, TrajectoryState
 
 

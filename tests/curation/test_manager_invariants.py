@@ -13,7 +13,7 @@ from dartsim.curation import GroupRule, SuccessPool
 from dartsim.curation.units import Gang
 from dartsim.sim import simulate
 from dartsim.store.memory import MemoryStore, TrajectoryState
-from dartsim.store.stored import own, own_batch
+from dartsim.store.successes import own, own_batch
 
 RATES = st.sampled_from([0.0, 0.1, 0.4])
 CONFIGS = st.fixed_dictionaries(

@@ -25,7 +25,7 @@ from dartsim.curation.rules import Rules
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
 from dartsim.observe import Trace
 from dartsim.store.memory import MemoryStore
-from dartsim.store.stored import own, own_batch, pooled
+from dartsim.store.successes import own, own_batch, pooled
 
 TASK = Task("t", "")
 

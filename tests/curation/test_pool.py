@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.curation.groups import GroupRule
 from dartsim.curation.pool import SuccessPool
-from dartsim.store.stored import Origin, own, own_batch, pooled
+from dartsim.store.successes import Origin, own, own_batch, pooled
 
 
 def played(

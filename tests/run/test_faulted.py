@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge, preset, presets
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, StoreFull
 from dartsim.core.types import Ending
 from dartsim.run.faulted import Unharmed
 from dartsim.run.models import models
@@ -17,7 +17,6 @@ from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.faults import KINDS, Scope
-from dartsim.store.errors import StoreFull
 from dartsim.store.memory import MemoryStore
 
 HOURS, HEALED = 1.0, 0.4

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge, preset
-from dartsim.core.errors import LearnerFault
+from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending
 from dartsim.run.models import models
 from dartsim.run.simulation import build
@@ -18,7 +18,6 @@ from dartsim.run.system import _only_error
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import Perturbation
-from dartsim.store.errors import StoreFull
 from dartsim.store.memory import MemoryStore, TrajectoryState
 
 HOURS = 0.4

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dartsim.core.errors import StoreFault, StoreFull, TornFile
 from dartsim.store.blobs import BlobStore
-from dartsim.store.errors import StoreFault, StoreFull, TornFile
 from dartsim.store.png import decode, encode
 
 

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from dartsim.core.errors import TornFile
 from dartsim.store.checkpoints import checkpoint_folders, read_checkpoint, write_checkpoint
-from dartsim.store.errors import TornFile
 
 
 def fill(folder):

@@ -8,9 +8,11 @@ from sqlalchemy import create_engine, select, text
 from dartsim.core.checks import check_store, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Drop
+from dartsim.store.database import open_sqlite
 from dartsim.store.memory import MemoryStore, TrajectoryState
-from dartsim.store.sql import TRAJECTORIES, UPDATES, SqlStore, open_sqlite
-from dartsim.store.sql.rows import ROW_BYTES
+from dartsim.store.rows import ROW_BYTES
+from dartsim.store.sql import SqlStore
+from dartsim.store.tables import TRAJECTORIES, UPDATES
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dartsim.core.errors import StoreFull
 from dartsim.core.ports import Store
 from dartsim.core.types import Trajectory
 from dartsim.sim.faults.striking import Faults
 from dartsim.sim.faults.table import KINDS
-from dartsim.store.errors import StoreFull
 
 FULL = KINDS["store_full"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import from_tree, merge, preset
+from dartsim.core.errors import StoreFault
 from dartsim.run.execute import execute
 from dartsim.run.resume import resume
 from dartsim.run.watch import STATUS
-from dartsim.store.errors import StoreFault
-from dartsim.store.sql import open_url, schema_name
-from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES
+from dartsim.store.database import open_url, schema_name
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES
 from experiments.crashes import SMALL
 
 pytestmark = pytest.mark.soak

@@ -34,7 +34,8 @@ def leave(disk, num_bytes):
 
 def opened(disk):
     from dartsim.store.blobs import BlobStore
-    from dartsim.store.sql import SqlStore, open_sqlite
+    from dartsim.store.database import open_sqlite
+    from dartsim.store.sql import SqlStore
 
     return SqlStore(
         open_sqlite(disk / "run.db", durable=True),
@@ -45,8 +46,8 @@ def opened(disk):
 
 
 def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, small_disk):
-    from dartsim.store.errors import StoreFull
-    from dartsim.store.sql import load_trajectories
+    from dartsim.core.errors import StoreFull
+    from dartsim.store.load import load_trajectories
 
     store = opened(small_disk)
     whole = []
@@ -82,7 +83,7 @@ def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, sma
 def _dropped(store):
     from sqlalchemy import select
 
-    from dartsim.store.sql import TRAJECTORIES
+    from dartsim.store.tables import TRAJECTORIES
 
     with store.engine.connect() as connection:
         return set(connection.scalars(select(TRAJECTORIES.c.attempt)))

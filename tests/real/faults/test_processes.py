@@ -72,7 +72,8 @@ def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_ar
 ):
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.store.blobs import BlobStore
-    from dartsim.store.sql import load_trajectories, open_sqlite
+    from dartsim.store.database import open_sqlite
+    from dartsim.store.load import load_trajectories
 
     with Life(desktop_image, "--folder", str(tmp_path)).guarded() as life:
         life.until(lambda told: len(scored(told)) >= 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from dartsim.core.checks import sample_attempt
-from dartsim.core.errors import LearnerFault, UpdateUncertain, WorkerFault, cause_of
+from dartsim.core.errors import LearnerFault, StoreFull, UpdateUncertain, WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Observation, Request, UpdateResult, Weights
 from dartsim.sim.faults import Network
@@ -19,7 +19,6 @@ from dartsim.sim.learner import SimLearner
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.worker import SimWorker
-from dartsim.store.errors import StoreFull
 
 
 def now():

@@ -6,7 +6,8 @@ from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import ConfigError
 from dartsim.run.execute import execute
 from dartsim.run.resume import resume
-from dartsim.store.sql import TRAJECTORIES, SqlStore
+from dartsim.store.sql import SqlStore
+from dartsim.store.tables import TRAJECTORIES
 from experiments.crashes import SMALL
 
 

@@ -9,13 +9,14 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
+from dartsim.core.errors import TornFile, TornRecord
 from dartsim.core.types import Task, Trajectory, Turn
 from dartsim.store.blobs import BlobStore
-from dartsim.store.errors import TornFile, TornRecord
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql.rows import NO_ROOM, task_of, trajectory_of, turn_of
-from dartsim.store.sql.tables import TASKS, TRAJECTORIES, TURNS
-from dartsim.store.sql.writer import reading
+from dartsim.store.rows import NO_ROOM, task_of, trajectory_of, turn_of
+from dartsim.store.successes import Origin, Stored
+from dartsim.store.tables import SUCCESSES, TASKS, TRAJECTORIES, TURNS
+from dartsim.store.transactions import reading
 
 AT_ONCE = 100
 """Trajectories that are read together."""
@@ -124,3 +125,31 @@ def _files(blobs: BlobStore | None, name: str) -> BlobStore:
     if blobs is None:
         raise TornRecord("its screenshots are in another place")
     return blobs
+
+
+def load_successes(
+    engine: Engine, *, blobs: BlobStore | None = None, on_torn: Callable[[Torn], None] | None = None
+) -> list[Stored]:
+    """Return the stored successes as ``SqlStore.keep_successes`` left them, in the order in which they were stored.
+
+    Args:
+        engine: The run's database.
+        blobs: Its files.
+        on_torn: As for ``load_trajectories``.
+
+    Raises:
+        TornRecord: As ``load_trajectories``.
+        StoreFault: If the database does not answer.
+    """
+    with reading(engine) as connection:
+        rows = {row.attempt: row for row in connection.execute(select(SUCCESSES))}
+    found = [
+        Stored(
+            trajectory=trajectory,
+            origin=Origin(rows[trajectory.attempt.id].origin),
+            stored=rows[trajectory.attempt.id].stored,
+            uses=rows[trajectory.attempt.id].uses,
+        )
+        for trajectory in load_trajectories(engine, blobs=blobs, attempts=rows, on_torn=on_torn)
+    ]
+    return sorted(found, key=lambda entry: (entry.stored, abs(entry.trajectory.attempt.id)))

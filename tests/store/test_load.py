@@ -6,12 +6,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from dartsim.core.errors import TornRecord
 from dartsim.core.types import Attempt, Drop, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.store.blobs import BlobStore
-from dartsim.store.errors import TornRecord
+from dartsim.store.database import open_sqlite
+from dartsim.store.load import load_trajectories
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql import SqlStore, load_trajectories, open_sqlite
-from dartsim.store.sql.rows import original, storable
+from dartsim.store.rows import original, storable
+from dartsim.store.sql import SqlStore
 
 
 @pytest.fixture

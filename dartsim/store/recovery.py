@@ -18,12 +18,12 @@ from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
+from dartsim.core.errors import TornFile
 from dartsim.core.types import Version
 from dartsim.store.checkpoints import checkpoint_folders, read_checkpoint
-from dartsim.store.errors import TornFile
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql.tables import BATCHES, CHECKPOINTS, TRAJECTORIES, UPDATES, VERSIONS
-from dartsim.store.sql.writer import Step, reading
+from dartsim.store.tables import BATCHES, CHECKPOINTS, TRAJECTORIES, UPDATES, VERSIONS
+from dartsim.store.transactions import Step, reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,11 @@ import sys
 import pytest
 from sqlalchemy import event
 
-from dartsim.core.errors import ConfigError
-from dartsim.store.errors import StoreFault
+from dartsim.core.errors import ConfigError, StoreFault
+from dartsim.store.database import open_sqlite, open_url, schema_name
+from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import SqlStore, load_trajectories, open_sqlite, open_store, open_url, schema_name
+from dartsim.store.sql import SqlStore, open_store
 
 
 def pragma(engine, name):

@@ -7,8 +7,8 @@ from dartsim.core.types import Group
 from dartsim.curation.pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
+from dartsim.store.load import load_trajectories
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql import load_trajectories
 
 
 def checkpoint(place, update):

@@ -15,13 +15,13 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
+from dartsim.core.errors import StoreFault
 from dartsim.core.types import Observation, Trajectory
 from dartsim.store.blobs import BlobStore, Kept
-from dartsim.store.errors import StoreFault
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql.rows import NO_ROOM, UNSEEN, Seen
-from dartsim.store.sql.tables import BLOBS, SUCCESSES, TRAJECTORIES, TURNS
-from dartsim.store.sql.writer import Step, reading
+from dartsim.store.rows import NO_ROOM, UNSEEN, Seen
+from dartsim.store.tables import BLOBS, SUCCESSES, TRAJECTORIES, TURNS
+from dartsim.store.transactions import Step, reading
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
-"""The tables of a run's database, layout 2. ``dartsim/store/migrations`` makes it of older ones.
+"""The tables of a run's database.
 
     tasks <- trajectories <- turns -> blobs (files)          batches <- batch_members -> trajectories
                   ^                                             ^
               successes                              updates -> versions, checkpoints
-    documents: scheduler and random states by name          meta: who writes, and how often it has
+    documents: scheduler and random states by name          meta: layout, current writer and its last transaction
 
 Numbers of tokens, log-probabilities and entropies are little-endian int32 and float32.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
 
-LAYOUT = "2"
-"""The layout that this module describes."""
+LAYOUT = "1"
+"""The layout that this module describes: change it with the tables."""
+LAYOUT_KEY, WRITER_KEY = "layout", "writer"
+"""Keys of ``META``."""
 
 METADATA = MetaData()
 
@@ -43,7 +45,6 @@ TRAJECTORIES = Table(
     Column("state", String, nullable=False),
     Column("reason", String, comment="of a dropped trajectory"),
     Column("update", Integer, comment="that leased or trained it"),
-    # since layout 2
     Column("index", Integer, comment="place in its group"),
     Column("seed", BigInteger),
     Column("turn_limit", Integer),

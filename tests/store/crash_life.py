@@ -22,9 +22,11 @@ from sqlalchemy import select
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
+from dartsim.store.database import open_sqlite, open_url
+from dartsim.store.load import load_trajectories
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql import SqlStore, load_trajectories, open_sqlite, open_url
-from dartsim.store.sql.tables import BLOBS, TRAJECTORIES, UPDATES
+from dartsim.store.sql import SqlStore
+from dartsim.store.tables import BLOBS, TRAJECTORIES, UPDATES
 
 TASKS = [Task(f"task-{number}", "Do it.", "chrome", {"id": number}) for number in range(3)]
 GROUP = 4

@@ -11,9 +11,11 @@ from sqlalchemy import select
 from dartsim.core.checks import sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Batch, Drop, Group
+from dartsim.store.database import open_sqlite
+from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore, TrajectoryState
-from dartsim.store.sql import SqlStore, load_trajectories, open_sqlite
-from dartsim.store.sql.tables import TRAJECTORIES, UPDATES
+from dartsim.store.sql import SqlStore
+from dartsim.store.tables import TRAJECTORIES, UPDATES
 
 TASK = sample_trajectory(0).attempt.task
 

@@ -6,15 +6,14 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from dartsim.core.checks import check_store
-from dartsim.core.errors import InvariantViolated
+from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull, TakenOver
 from dartsim.core.types import Drop, Group
 from dartsim.curation.pool import SuccessPool
 from dartsim.store.blobs import BlobStore
-from dartsim.store.errors import StoreFault, StoreFull, TakenOver
+from dartsim.store.load import load_successes, load_trajectories
 from dartsim.store.memory import TrajectoryState
-from dartsim.store.sql import load_successes, load_trajectories
-from dartsim.store.sql.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, VERSIONS
-from dartsim.store.stored import Origin
+from dartsim.store.successes import Origin
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, VERSIONS
 
 
 def states(store):

@@ -27,13 +27,13 @@ from dartsim.core.ports import Resumable
 from dartsim.core.types import Batch, Drop, Group, Trajectory, Version
 from dartsim.store.blobs import BlobStore, Kept
 from dartsim.store.checkpoints import Checkpoint
+from dartsim.store.contents import AT_ONCE, LOW_WATER, Contents
+from dartsim.store.database import open_sqlite, open_url, prepare, schema_name
 from dartsim.store.memory import LIVE, MemoryStore, TrajectoryState
-from dartsim.store.sql.contents import AT_ONCE, LOW_WATER, Contents
-from dartsim.store.sql.layout import prepare
-from dartsim.store.sql.pending import Pending
-from dartsim.store.sql.recovery import Recovered, plan_recovery
-from dartsim.store.sql.rows import Seen
-from dartsim.store.sql.tables import (
+from dartsim.store.recovery import Recovered, plan_recovery
+from dartsim.store.rows import Seen
+from dartsim.store.successes import Stored, own
+from dartsim.store.tables import (
     BATCH_MEMBERS,
     BATCHES,
     CHECKPOINTS,
@@ -46,9 +46,10 @@ from dartsim.store.sql.tables import (
     UPDATES,
     VERSIONS,
 )
-from dartsim.store.sql.writer import Writer, reading
-from dartsim.store.stored import Stored, own
+from dartsim.store.transactions import Pending, Writer, reading
 
+DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
+"""What a run directory holds of its store."""
 Durability = Literal["each", "batched"]
 Keep = Literal["all", "live", "none"]
 COLLECTED = "collected"
@@ -265,7 +266,7 @@ class SqlStore:
             return {name: json.loads(text) for name, text in found}
 
     def keep_successes(self, entries: Iterable[Stored]) -> None:
-        """Make the stored successes exactly these; ``dartsim.store.sql.successes`` reads them."""
+        """Make the stored successes exactly these; ``dartsim.store.load`` reads them."""
         self._tell_successes(entries)
         self.flush()
 
@@ -394,7 +395,7 @@ class SqlStore:
 
     def _end_lease(self, batch: Batch, state: str) -> None:
         number = self._leases.pop(batch.update, None)
-        if number is not None:  # one that layout 1 knew nothing of
+        if number is not None:
             self._pending.then(update(BATCHES).where(BATCHES.c.batch == number).values(state=state))
 
     def _keep_documents(self, documents: Mapping[str, Any]) -> None:
@@ -468,3 +469,54 @@ class SqlStore:
 
 def _attempts(batch: Batch) -> list[int]:
     return [trajectory.attempt.id for trajectory in batch.trajectories]
+
+
+def open_store(
+    where: str,
+    folder: Path,
+    *,
+    durability: Durability = "batched",
+    keep: Keep = "live",
+    screenshots: bool = True,
+    checkpoints: bool = False,
+    max_disk_gib: float | None = None,
+    keep_checkpoints: int = 2,
+    settled: bool = False,
+) -> SqlStore | MemoryStore:
+    """Open the store of a run, and make it if it is not there.
+
+    Args:
+        where: ``memory``, ``sqlite`` (a file in the run's folder), or a PostgreSQL URL, where the run has a schema
+            that is named as its folder.
+        folder: The run's; it exists.
+        durability: When what is told is written; ``each`` also makes it survive a loss of power.
+        keep: Whose turns are kept.
+        screenshots: Whether screenshots and accessibility trees are kept, under ``screens``.
+        checkpoints: Whether the learner writes checkpoints, under ``checkpoints``, without which its updates do not
+            count after a crash.
+        max_disk_gib: Most that turns and screenshots may take.
+        keep_checkpoints: How many of the newest stay.
+        settled: As for ``SqlStore``.
+
+    Raises:
+        ConfigError: If there is no such store.
+        LayoutUnknown: If a newer dartsim made it.
+        StoreFault: If the database does not answer.
+    """
+    if where == "memory":
+        return MemoryStore()
+    durable = durability == "each"
+    if where == "sqlite":
+        engine = open_sqlite(folder / DATABASE_FILE, durable=durable)
+    else:
+        engine = open_url(where, schema=schema_name(folder.resolve().name))
+    return SqlStore(
+        engine,
+        durability=durability,
+        keep=keep,
+        blobs=BlobStore(folder / SCREENS_FOLDER, durable=durable) if screenshots and keep != "none" else None,
+        checkpoints=folder / CHECKPOINTS_FOLDER if checkpoints else None,
+        max_disk_gib=max_disk_gib,
+        keep_checkpoints=keep_checkpoints,
+        settled=settled,
+    )

@@ -1,4 +1,4 @@
-"""Engines: a SQLite file beside the run, or a PostgreSQL database by URL."""
+"""Opens a run's database, a SQLite file or PostgreSQL by URL, and makes or checks its tables."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import create_engine, event, inspect, select
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, LayoutUnknown
+from dartsim.store.tables import LAYOUT, LAYOUT_KEY, META, METADATA
+from dartsim.store.transactions import fault_of
 
 LOCK_SECONDS = 30
 """How long SQLite waits for another process that writes."""
@@ -124,3 +126,30 @@ def _use_schema(engine: Engine, schema: str) -> None:
             cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
             cursor.execute(f'SET search_path TO "{schema}"')
         connection.commit()
+
+
+def prepare(engine: Engine) -> None:
+    """Make the tables of an empty database; refuse one with other tables.
+
+    Raises:
+        LayoutUnknown: If its tables are not those of this version of dartsim; nothing is changed.
+        StoreFault: If it does not answer.
+    """
+    try:
+        with engine.begin() as connection:
+            found = set(inspect(connection).get_table_names())
+            if not found:
+                METADATA.create_all(connection)
+                connection.execute(META.insert().values(key=LAYOUT_KEY, value=LAYOUT))
+                return
+            layout = None
+            if META.name in found:
+                layout = connection.scalar(select(META.c.value).where(META.c.key == LAYOUT_KEY))
+    except DBAPIError as error:
+        raise fault_of(error) from error
+    if layout != LAYOUT:
+        what = f"layout {layout}" if layout else f"tables of another program ({', '.join(sorted(found)[:3])})"
+        raise LayoutUnknown(
+            f"the database holds {what}, and this dartsim reads layout {LAYOUT} only; give the run another folder or "
+            "database"
+        )

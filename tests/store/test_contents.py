@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from dartsim.core.errors import StoreFull
 from dartsim.core.types import Drop, Observation, Reply, Turn
 from dartsim.curation.pool import SuccessPool
 from dartsim.store.blobs import BlobStore
-from dartsim.store.errors import StoreFull
-from dartsim.store.sql import SqlStore, load_trajectories, open_sqlite
-from dartsim.store.sql.contents import AT_ONCE, Contents
-from dartsim.store.sql.tables import BLOBS, TURNS
+from dartsim.store.contents import AT_ONCE, Contents
+from dartsim.store.database import open_sqlite
+from dartsim.store.load import load_trajectories
+from dartsim.store.sql import SqlStore
+from dartsim.store.tables import BLOBS, TURNS
 
 KIB = 2**10
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.store.sql import SqlStore, open_sqlite, open_url
+from dartsim.store.database import open_sqlite, open_url
+from dartsim.store.sql import SqlStore
 
 TASK = Task("check", "Save the document.", "libreoffice", {"id": "check", "config": [{"type": "launch", "n": 1.5}]})
 

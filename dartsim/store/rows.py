@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dartsim.core.errors import TornRecord
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
-from dartsim.store.errors import TornRecord
-from dartsim.store.sql.tables import TURNS
+from dartsim.store.tables import TURNS
 
 NO_ROOM = ""
 """Names the file of a screenshot or tree that was not kept for want of room."""
