@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from dartsim.core.errors import ConfigError
+from dartsim.observe.json_text import json_text
 from dartsim.real.machine import describe_machine
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
@@ -126,7 +127,7 @@ def provenance() -> Figures:
 
 def write_json(target: str | Path, value: Figures) -> None:
     """Write a JSON object to a file, or to standard output for ``-``."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json_text(value)
     if target == "-":
         sys.stdout.write(text)
         return

@@ -22,7 +22,7 @@ def real_profile(figures: Figures) -> str:
     """A run on real desktops, measured and predicted."""
     settings = figures["config"]
     about = (
-        f"{settings['rollout']['num_envs']} desktops, {60.0 * settings['run']['hours']:g} minutes, "
+        f"{settings['rollout']['num_envs']} desktops, {60.0 * settings['run']['hours']:.3g} minutes, "
         f"{figures['runs'][0]['num_updates']} updates. "
         f"Recorded at commit {short_commit(figures)}, "
         f"load {figures['load_average']:.1f} at its begin.\n"
@@ -33,7 +33,7 @@ def real_profile(figures: Figures) -> str:
 def real_loop(figures: Figures) -> str:
     """The whole loop for real, measured and predicted, and what it learned and lost."""
     about = (
-        f"Engines: {figures['engines']}; {60.0 * figures['config']['run']['hours']:g} minutes, seeds "
+        f"Engines: {figures['engines']}; {60.0 * figures['config']['run']['hours']:.3g} minutes, seeds "
         f"{', '.join(map(str, figures['seeds']))}: success on held-out tasks {figures['success_rate_first']:.1%} → "
         f"{figures['success_rate_last']:.1%}; {figures['failed_requests']} requests failed and were asked again, "
         f"{figures['lost_requests']} were lost; a change of weights took {figures['sync_seconds_p50']:.2f} s (median). "

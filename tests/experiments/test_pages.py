@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import pytest
 
-from experiments import pages
+from dartsim.observe.json_text import json_text
+from experiments import domain_hashes, pages
+from experiments.common import RECORDED
 
 FAMILIES = sorted(file.stem for file in (pages.ROOT / "experiments").glob("*_tables.py"))
 
@@ -34,3 +37,9 @@ def test_every_table_is_quoted_and_every_mark_names_a_table():
 def test_a_mark_that_names_no_table_is_an_error():
     with pytest.raises(KeyError, match="no-such"):
         pages.render("<!-- figures: no-such -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize("file", sorted(set(RECORDED.glob("*.json")) - {domain_hashes.RECORDED}), ids=lambda f: f.stem)
+def test_recorded_files_are_as_the_one_writer_writes_them(file):
+    text = file.read_text(encoding="utf-8")
+    assert text == json_text(json.loads(text))
