@@ -20,11 +20,11 @@ from rich.progress import track
 from rich.table import Table
 
 from dartsim.fuzz import Chunk, Found, Tally, play_case, search, shrink
-from dartsim.fuzz.mutations import MUTATIONS
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from dartsim.real.machine import usable_cores
 from dartsim.real.processes import Pool, process_pool
 from experiments.common import Options, run_experiment
+from experiments.planted_bugs import MUTATIONS
 
 FIND_SECONDS = 10.0
 """CPU time that finding one bug may take."""
@@ -85,7 +85,9 @@ def _find(name: str, seed: int, quick: bool) -> dict[str, Any]:
     """Look for one bug under one seed, and make what was found simple."""
     logging.disable(logging.CRITICAL)
     clock = time.process_time
-    found = search(Chunk(seed, 0, mutation=name, runs=100_000), clock=clock, until=clock() + FIND_SECONDS)
+    found = search(
+        Chunk(seed, 0, mutation=MUTATIONS[name].apply, runs=100_000), clock=clock, until=clock() + FIND_SECONDS
+    )
     facts: dict[str, Any] = {"rule": None, "faults_left": None, "choices_left": None}
     if found.failure is not None:
         simple = shrink(found.failure, mutation=MUTATIONS[name].apply, most_runs=20 if quick else SHRINK_RUNS)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, Out, folder_target, new_folder
@@ -35,9 +34,6 @@ EXAMPLES = (
 
 REPLAY_EXAMPLES = "Examples:\n\ndartsim replay TOKEN\n\ndartsim replay TOKEN --out failure --json -"
 
-PLANTED_SHARE = 0.25
-"""Of the time: what the search would find is shown by bugs that are planted."""
-
 
 def fuzz(
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, seconds of this machine.")] = 60.0,
@@ -47,9 +43,6 @@ def fuzz(
     faults: Annotated[str, typer.Option(help="How much goes wrong: none, calm, osworld or hostile.")] = "hostile",
     seed: Annotated[int, typer.Option(min=0, help="Decides what is drawn.")] = 0,
     processes: Annotated[int | None, typer.Option(min=1, help="How many at a time; default: one a core.")] = None,
-    planted: Annotated[
-        bool, typer.Option("--planted/--no-planted", help="Whether a quarter of the time shows that bugs are found.")
-    ] = True,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
@@ -59,27 +52,23 @@ def fuzz(
     production code in them watched all along; then all faults heal, and everything must move again. A failure is made
     as simple as possible, and printed as one line that replays it. Exit code 1: one was found.
     """
-    from dartsim.fuzz.mutations import MUTATIONS
     from dartsim.real.machine import usable_cores
 
     presets = _presets(preset, faults)
     workers = processes or usable_cores()
-    share = PLANTED_SHARE if planted else 0.0
     began = time.monotonic()
     try:
         with _hushed(), _pool(workers) as pool, _bar() as bar:
-            until = began + seconds * (1.0 - share)
-            tally, failure = _search(pool, workers, bar, presets, faults, seed, until, seconds)
-            bugs = _plant(pool, bar, seed, list(MUTATIONS), began + seconds) if planted and failure is None else {}
+            tally, failure = _search(pool, workers, bar, presets, faults, seed, seconds)
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written; the same command searches the same cases again")
         raise typer.Exit(130) from None
     wall = time.monotonic() - began
-    figures = _figures(tally, failure, bugs, wall, seed, presets, faults)
+    figures = _figures(tally, failure, wall, seed, presets, faults)
     if failure is not None:
         figures |= _report(failure, out_folder, errors if json_file == "-" else out)
     if json_file != "-":
-        _show(tally, bugs, wall)
+        _show(tally, wall)
     if json_file is not None:
         write_json(figures, json_file)
     if failure is not None:
@@ -198,14 +187,13 @@ def _search(
     presets: list[str],
     faults: str,
     seed: int,
-    until: float,
     seconds: float,
 ) -> tuple[Tally, Outcome | None]:
     """Search until the time is over or something fails; return the failure made simple."""
     from dartsim.fuzz import Chunk, Tally
 
     tally, number, began = Tally(), 0, time.monotonic()
-    while (left := until - time.monotonic()) > 0:
+    while (left := began + seconds - time.monotonic()) > 0:
         chunks = [Chunk(seed, number + i, presets[(number + i) % len(presets)], faults) for i in range(2 * workers)]
         number += len(chunks)
         jobs = [pool.submit(_work, chunk, left) for chunk in chunks]
@@ -228,25 +216,6 @@ def _simplest(failures: list[Outcome], bar: _Bar) -> Outcome:
     return shrink(first, on_run=lambda runs, case: bar.shrinking(runs, len(case.faults), len(case.choices)))
 
 
-def _plant(pool: Executor, bar: _Bar, seed: int, names: list[str], until: float) -> dict[str, dict[str, Any]]:
-    """Look for each planted bug; return runs and CPU seconds until it was found, by its name."""
-    from dartsim.fuzz import Chunk
-
-    left = max(1.0, (until - time.monotonic()) / 3)  # one that is hard to find leaves time to the others
-    jobs = {pool.submit(_work, Chunk(seed, 0, mutation=name, runs=10_000), left): name for name in names}
-    bugs: dict[str, dict[str, Any]] = {}
-    for job in as_completed(jobs):
-        found = job.result()
-        bugs[jobs[job]] = {
-            "found": found.failure is not None,
-            "rule": None if found.failure is None else found.failure.rule,
-            "runs": found.tally.runs,
-            "cpu_seconds": round(found.tally.cpu_seconds, 2),
-        }
-        bar.planted(len(bugs), len(names))
-    return {name: bugs[name] for name in names}
-
-
 # -- showing --------------------------------------------------------------------------------------
 
 
@@ -265,9 +234,6 @@ class _Bar:
     def shrinking(self, runs: int, faults: int, choices: int) -> None:
         live = f"a failure: {faults} faults and {choices} settings left after {runs} runs"
         self._progress.update(self._task, description="simplifying", live=live)
-
-    def planted(self, done: int, total: int) -> None:
-        self._progress.update(self._task, description="planted bugs", completed=done / total, live=f"{done} of {total}")
 
 
 @contextmanager
@@ -317,7 +283,6 @@ def _verdict(outcome: Outcome) -> str:
 def _figures(
     tally: Tally,
     failure: Outcome | None,
-    bugs: dict[str, dict[str, Any]],
     wall: float,
     seed: int,
     presets: list[str],
@@ -327,8 +292,6 @@ def _figures(
         "seeds": tally.runs,
         "simulated_hours": round(tally.hours, 3),
         "violations": int(failure is not None),
-        "planted_total": len(bugs),
-        "planted_found": sum(bug["found"] for bug in bugs.values()),
         "runs_per_cpu_second": round(tally.runs / tally.cpu_seconds, 1) if tally.cpu_seconds else None,
         "cpu_seconds": round(tally.cpu_seconds, 1),
         "wall_seconds": round(wall, 1),
@@ -337,23 +300,13 @@ def _figures(
         "fault_profile": faults,
         "faults_struck": dict(sorted(tally.struck.items())),
         "schedulers": dict(sorted(tally.schedulers.items())),
-        "planted": bugs,
     }
 
 
-def _show(tally: Tally, bugs: dict[str, dict[str, Any]], wall: float) -> None:
+def _show(tally: Tally, wall: float) -> None:
     speed = tally.runs / tally.cpu_seconds if tally.cpu_seconds else 0.0
     out.print(
         f"{tally.runs} runs, {tally.hours:.1f} simulated hours in {wall:.0f} s ({speed:.0f} runs a CPU second); "
-        f"{len(tally.schedulers)} schedulers, {len(tally.struck)} kinds of faults struck "
+        f"{len(tally.schedulers)} schedulers, {len(tally.struck)} kinds of faults injected "
         f"{sum(tally.struck.values())} times"
     )
-    if not bugs:
-        return
-    found = sum(bug["found"] for bug in bugs.values())
-    table = Table(title=f"{found} of {len(bugs)} planted bugs found", title_justify="left", show_edge=False)
-    for column in ("planted bug", "by", "runs", "CPU s"):
-        table.add_column(column, justify="right" if column in ("runs", "CPU s") else "left")
-    for name, bug in bugs.items():
-        table.add_row(name, bug["rule"] or "not found", str(bug["runs"]), f"{bug['cpu_seconds']:.2f}")
-    out.print(table)

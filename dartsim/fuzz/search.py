@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dartsim.fuzz.cases import Case
-from dartsim.fuzz.mutations import MUTATIONS
-from dartsim.fuzz.play import Outcome, play_case
+from dartsim.fuzz.play import Mutation, Outcome, play_case
 from dartsim.fuzz.space import DRAWN, draw_case
 
 CHUNK_RUNS = 50
@@ -26,7 +25,7 @@ class Chunk:
         number: Which part of it.
         preset: Whose schedulers.
         faults: How hostile.
-        mutation: Name of a planted bug; None for none.
+        mutation: A planted bug; None for none.
         runs: How many cases.
     """
 
@@ -34,7 +33,7 @@ class Chunk:
     number: int
     preset: str = DRAWN
     faults: str = "hostile"
-    mutation: str | None = None
+    mutation: Mutation | None = None
     runs: int = CHUNK_RUNS
 
 
@@ -104,12 +103,11 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
         until: When to stop, on the same clock.
     """
     rng = np.random.Generator(np.random.PCG64([chunk.seed, chunk.number]))
-    mutation = MUTATIONS[chunk.mutation].apply if chunk.mutation is not None else None
     tally = Tally()
     failure: Outcome | None = None
     began = clock() if clock is not None else 0.0
     for _ in range(chunk.runs):
-        outcome = play_case(draw_case(rng, chunk.preset, chunk.faults), mutation=mutation)
+        outcome = play_case(draw_case(rng, chunk.preset, chunk.faults), mutation=chunk.mutation)
         tally.count(outcome)
         if outcome.failed:
             failure = outcome

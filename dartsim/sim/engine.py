@@ -7,8 +7,8 @@ the time of ``k`` iterations is a closed formula, and the engine flows from chan
 timer**. Only iterations that prefill are events of their own, because the requests that they admit, and the
 time that they take, depend on what has arrived when they start.
 
-The arithmetic agrees with the per-iteration model of ``engine_reference`` until memory runs out: there this
-model admits a request only when the cache has room for its prompt and its whole reply, and the reference
+The arithmetic agrees with a model of every iteration (``tests/sim/test_engine_accuracy.py``) until memory runs out:
+there this model admits a request only when the cache has room for its prompt and its whole reply, and the reference
 preempts.
 
 States of a job: waiting > prefilling > decoding > done, and aborted from any of the first three.

@@ -13,8 +13,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.fuzz import Case, Chunk, Fault, draw_case, from_token, play_case, search, shrink
 from dartsim.fuzz.faults import KINDS, STORED
 from dartsim.fuzz.folder import write_folder
-from dartsim.fuzz.mutations import MUTATIONS
 from dartsim.fuzz.space import RULES, SPACE, config_of, known_presets, long_case
+from experiments.planted_bugs import MUTATIONS
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
@@ -127,7 +127,7 @@ def test_what_was_found_stays_mended(what):
 @LEFT_BEHIND
 @pytest.mark.parametrize("name", QUICK)
 def test_planted_bugs_are_found(name):
-    failure = search(Chunk(0, 0, mutation=name, runs=60)).failure
+    failure = search(Chunk(0, 0, mutation=MUTATIONS[name].apply, runs=60)).failure
     assert failure is not None
     assert failure.rule not in GONE, failure.text
 
@@ -195,7 +195,7 @@ def test_a_share_of_the_hostile_cases_has_a_process_that_dies():
 
 @LEFT_BEHIND
 def test_a_planted_bug_is_gone_after_its_block():
-    assert search(Chunk(0, 0, mutation="double lease", runs=5)).failure is not None
+    assert search(Chunk(0, 0, mutation=MUTATIONS["double lease"].apply, runs=5)).failure is not None
     assert search(Chunk(0, 0, runs=5)).failure is None
 
 
@@ -205,7 +205,7 @@ def test_a_planted_bug_is_gone_after_its_block():
 def test_every_planted_bug_is_found(name):
     """Under each of three seeds."""
     for seed in range(3):
-        failure = search(Chunk(seed, 0, mutation=name, runs=1_000)).failure
+        failure = search(Chunk(seed, 0, mutation=MUTATIONS[name].apply, runs=1_000)).failure
         assert failure is not None
         assert failure.rule not in GONE, failure.text
 
@@ -301,7 +301,7 @@ def test_every_kind_of_fault_strikes_and_heals(kind):
 def test_a_failure_is_made_simple():
     """A group waits for ever for an attempt that a fault spoilt: one fault is enough, on the simplest cluster."""
     bug = MUTATIONS["missing requeue"].apply
-    failure = search(Chunk(1, 0, mutation="missing requeue", runs=100)).failure
+    failure = search(Chunk(1, 0, mutation=bug, runs=100)).failure
     assert failure is not None
     simple = shrink(failure, mutation=bug, most_runs=150)
     assert simple.rule == failure.rule
