@@ -14,6 +14,7 @@ from dartsim.cli import doctor
 from dartsim.cli.check import State
 from dartsim.cli.doctor_parts import INSTALL_VLLM
 from dartsim.config import Config
+from dartsim.run.container_plan import skeleton_problem
 from dartsim.run.engine_plan import VARIABLE
 from dartsim.run.estimate import HERE, Estimate
 from dartsim.run.memory import GIB
@@ -87,6 +88,8 @@ def _desktops(config: Config) -> Iterator[Missing]:
         engine = doctor.check_engine()
         if engine.state is not State.OK:
             yield Missing("engine", engine.found, engine.type)
+        if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
+            yield Missing("desktop image", *problem)
         if kind == "osworld" and desktop.disk is not None and not Path(desktop.disk).is_file():
             yield Missing("disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says")
         kvm = doctor.check_kvm()

@@ -11,6 +11,9 @@ from dartsim.real.containers.official import IMAGE
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_IMAGE = "IMAGE"
+"""Stands for a desktop image that cannot be made on this machine: its name has a hash of the machine's own files."""
+
 
 def host_settings(settings: DesktopConfig) -> list[HostSettings]:
     """Return how the configured engines are reached."""
@@ -32,7 +35,8 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
 
     Args:
         config: The configuration.
-        look: Whether to see that OSWorld's disk is there, if the engines are on this machine.
+        look: Whether what it needs has to be on this machine (OSWorld's disk, the packages of a skeleton), if the
+            engines are.
 
     Raises:
         ConfigError: If the disk is not there, or packages of a skeleton are missing.
@@ -61,7 +65,17 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
         cpus=desktop.cpus,
         pids=desktop.pids,
         shm_mib=desktop.shm_mib,
-        image=desktop.image,
+        image=desktop.image or (UNKNOWN_IMAGE if not look and skeleton_problem(config) else None),
         office=desktop.office,
         action_pause_seconds=desktop.action_pause_seconds,
     )
+
+
+def skeleton_problem(config: Config) -> tuple[str, str] | None:
+    """Return why the desktop image of a configuration cannot be made here and what to do about it, or None."""
+    from dartsim.real.desktop.skeleton import machine_problem
+
+    desktop = config.desktop
+    if desktop.variant != "skeleton" or desktop.image is not None:
+        return None
+    return machine_problem(office=desktop.office)

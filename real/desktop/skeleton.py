@@ -75,23 +75,28 @@ def missing_packages(*, office: bool = False, viewer: bool = False) -> list[str]
     return sorted(missing)
 
 
+def machine_problem(*, office: bool = False) -> tuple[str, str] | None:
+    """Return why no skeleton can be made on this machine and what to do about it, or None if one can."""
+    missing = missing_packages(office=office)
+    if missing:
+        everything = (*PACKAGES, *(OFFICE_PACKAGES if office else ()))
+        return (
+            f"a skeleton desktop runs on this machine's own programs, and {', '.join(missing)} are missing",
+            f"type `apt-get install --no-install-recommends {' '.join(everything)}`, or build the full image",
+        )
+    if not Path("/bin").is_symlink():
+        return "/bin of this machine is no link into /usr, which a skeleton is made of", "build the full image"
+    return None
+
+
 def machine_entries(*, office: bool = False) -> list[Entry]:
     """Return the part of a skeleton that comes from this machine.
 
     Raises:
         ConfigError: If packages are missing, or ``/bin`` is no link into ``/usr``.
     """
-    missing = missing_packages(office=office)
-    if missing:
-        everything = (*PACKAGES, *(OFFICE_PACKAGES if office else ()))
-        raise ConfigError(
-            f"a skeleton desktop runs on this machine's own programs, and {', '.join(missing)} are missing: type "
-            f"`apt-get install --no-install-recommends {' '.join(everything)}`, or build the full image"
-        )
-    if not Path("/bin").is_symlink():
-        raise ConfigError(
-            "/bin of this machine is no link into /usr, which a skeleton is made of: build the full image"
-        )
+    if (problem := machine_problem(office=office)) is not None:
+        raise ConfigError(": ".join(problem))
     links = [Entry(link, link=str(Path(link).readlink())) for link in _LINKS if Path(link).is_symlink()]
     copied = [entry for top in _COPIED for entry in _copies(Path(top))]
     return [*(Entry(folder) for folder in _FOLDERS), *links, *copied, *_identity()]

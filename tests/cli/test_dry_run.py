@@ -141,6 +141,18 @@ def test_containers_are_told_by_image_ports_and_limits():
     assert desktops["addresses"] == ["ssh://a: at most 64, ports on 127.0.0.1"]
 
 
+def test_packages_that_a_desktop_image_needs_are_told_and_do_not_stop_the_answer(monkeypatch):
+    monkeypatch.setattr("dartsim.real.desktop.skeleton.missing_packages", lambda **_: ["xterm", "xvfb"])
+    told = as_json("--preset", "desktop")
+    assert told["desktops"]["command"][-1] == "IMAGE"
+    (image,) = (one for one in told["missing"] if one["what"] == "desktop image")
+    assert "xterm, xvfb are missing" in image["found"]
+    assert "apt-get install" in image["type"]
+    named = as_json("--preset", "desktop", sets=('desktop.image="mine:1"',))
+    assert named["desktops"]["command"][-1] == "mine:1"
+    assert "desktop image" not in {one["what"] for one in named["missing"]}
+
+
 BARE = """
 import sys
 for name in {blocked!r}:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,7 +54,7 @@ def test_the_home_folder_is_put_into_words(server: Commands, tmp_path: Path, mon
 def test_what_runs_on_in_the_background_holds_no_reply_back(server: Commands) -> None:
     told = ask(server.execute, {"command": "sleep 60 & echo $!", "shell": True})
     assert told[0] == 200
-    subprocess.run(["kill", told[1]["output"].strip()], check=True)
+    os.kill(int(told[1]["output"]), signal.SIGKILL)
 
 
 def test_the_limit_kills_the_whole_group(tmp_path: Path) -> None:
