@@ -43,7 +43,7 @@ from rich.table import Table
 
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import Trace
-from dartsim.rollout.routing import SessionAffine
+from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
 from experiments.common import Figures, Options, run_experiment
@@ -153,7 +153,7 @@ async def ours(url: str, turns: Turns) -> Any:
         for index in range(WORKERS):
             worker = VllmWorker(index, AttachedEngine(url), turns.asker, weights=Weights(0), settings=settings)
             workers.append(await stack.enter_async_context(worker))
-        pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(4), plan=SyncPlan(), trace=trace)
+        pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(), plan=SyncPlan(), trace=trace)
         track = trace.desktops.tracks[0]
 
         async def ask(number: int) -> Any:

@@ -290,7 +290,7 @@ def by_window(named: Sequence[tuple[str, Trial]], runs: Sequence[Figures]) -> li
     return [
         {
             "desktops_per_worker": configs[name].rollout.num_desktops / configs[name].rollout.num_workers,
-            "max_excess": configs[name].rollout.routing.max_excess,
+            "max_excess": dict(configs[name].rollout.routing)["max_excess"],
             "window": configs[name].cluster.engine.window,
             **figures,
         }

@@ -34,7 +34,7 @@ from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import DesktopState, Trace, WorkerState
-from dartsim.rollout.routing import SessionAffine
+from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
 from experiments.common import Figures, Options, run_experiment
@@ -114,7 +114,7 @@ async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int
             for worker in workers:
                 group.create_task(stack.enter_async_context(worker))
         trace = Trace(loop.time, num_envs=DESKTOPS, num_workers=ENGINES)
-        pool = RolloutService(workers, weights=model.weights(0), router=SessionAffine(4), plan=plan, trace=trace)
+        pool = RolloutService(workers, weights=model.weights(0), router=SessionAffine(), plan=plan, trace=trace)
         serving = asyncio.create_task(pool.run())
         stop = asyncio.Event()
         asking = [asyncio.create_task(desktop(pool, trace, number, stop)) for number in range(DESKTOPS)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config
 from dartsim.core.errors import ConfigError
+from dartsim.core.registry import TAG, Choice
 
 Tree = dict[str, Any]
 
@@ -161,13 +163,37 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     return check(config)
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """Return ``base`` with the settings of ``over`` laid upon it, table by table."""
+def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseModel] | None = Config) -> Tree:
+    """Return ``base`` with the settings of ``over`` laid upon it, table by table.
+
+    Where ``over`` chooses another component than ``base``, parameters that only the old one has are left out.
+
+    Args:
+        base: A tree of settings.
+        over: Another one, whose settings win.
+        section: What both are trees of; None: of something else than a configuration.
+    """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        field = section.model_fields.get(key) if section is not None else None
+        if not isinstance(old, dict) or not isinstance(value, dict):
+            merged[key] = value
+        elif (choice := _choice(field)) is not None:
+            merged[key] = {**_without_gone(old, value, choice), **value}
+        else:
+            merged[key] = merge(old, value, _section(field, value))
     return merged
+
+
+def _without_gone(old: Tree, new: Tree, choice: Choice) -> Tree:
+    """Return an old table of a component without what only the old component knows, if the new one chooses another."""
+    before, after = old.get(TAG, choice.default), new.get(TAG, old.get(TAG, choice.default))
+    sections = choice.sections()
+    if before == after or before not in sections or after not in sections:
+        return old
+    gone = sections[before].model_fields.keys() - sections[after].model_fields.keys()
+    return {key: value for key, value in old.items() if key not in gone}
 
 
 def lay_profile(tree: Mapping[str, Any], profile: Mapping[str, Any]) -> Tree:
@@ -206,8 +232,8 @@ def check_setting(key: str, value: Any) -> None:
     Raises:
         ConfigError: If the key is unknown (with the nearest valid one) or the value is of a wrong type or range.
     """
-    tree: Any = value
-    for part in reversed(key.split(".")):
+    tree: Any = {**_component_with(key), key.rpartition(".")[2]: value}
+    for part in reversed(key.split(".")[:-1]):
         tree = {part: tree}
     tree = _nulled(tree, Config)
     unknown = list(_unknown_keys(tree, Config, ()))
@@ -219,6 +245,18 @@ def check_setting(key: str, value: Any) -> None:
         Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError("\n".join(line.removeprefix("  - ") for line in _wrong_values(error))) from None
+
+
+def _component_with(key: str) -> Tree:
+    """Return the choice of a component that has this setting, where the setting is a component's own."""
+    section: type[BaseModel] | None = Config
+    for part in key.split(".")[:-1]:
+        field = section.model_fields.get(part) if section is not None else None
+        if (choice := _choice(field)) is not None:
+            name = key.rpartition(".")[2]
+            return next(({TAG: rule} for rule, known in choice.sections().items() if name in known.model_fields), {})
+        section = _section(field, {})
+    return {}
 
 
 def _sections() -> set[str]:
@@ -255,14 +293,23 @@ def _read(file: Path) -> Tree:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     tree.pop("about", None)  # of a preset's file that was copied, or of a profile
-    unknown = list(_unknown_keys(tree, Config, ()))
+    unknown = list(_unknown_keys(tree, Config, (), partial=True))
     if unknown:
         raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown))
     return tree
 
 
-def _unknown_keys(tree: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...]) -> Iterable[str]:
-    """Yield one sentence for every key that the schema does not have."""
+def _unknown_keys(
+    tree: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...], *, partial: bool = False
+) -> Iterable[str]:
+    """Yield one sentence for every key that the schema does not have.
+
+    Args:
+        tree: Settings.
+        model: Their section.
+        path: Where that is.
+        partial: Whether what the tree does not say may be said elsewhere, so that defaults decide nothing.
+    """
     for key, value in tree.items():
         field = model.model_fields.get(key)
         if field is None:
@@ -270,23 +317,71 @@ def _unknown_keys(tree: Mapping[str, Any], model: type[BaseModel], path: tuple[s
             sections = _sections() if not isinstance(value, Mapping) and path else {".".join(path)}
             yield f"unknown key {place!r}{_nearest(place, [known for known in valid_keys() if known not in sections])}"
             continue
-        section = next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
+        if (choice := _choice(field)) is not None:
+            if isinstance(value, Mapping):
+                yield from _unknown_parameters(value, choice, (*path, key), partial=partial)
+            continue
+        section = _section(field, value)
         if section is not None and get_origin(field.annotation) is dict:  # tables by name
             for own, table in value.items() if isinstance(value, Mapping) else ():
                 if isinstance(table, Mapping):
-                    yield from _unknown_keys(table, section, (*path, key, own))
+                    yield from _unknown_keys(table, section, (*path, key, own), partial=partial)
         elif section is not None and isinstance(value, Mapping):
-            yield from _unknown_keys(value, section, (*path, key))
+            yield from _unknown_keys(value, section, (*path, key), partial=partial)
+
+
+def _unknown_parameters(
+    table: Mapping[str, Any], choice: Choice, path: tuple[str, ...], *, partial: bool
+) -> Iterable[str]:
+    """Yield one sentence for every key that the component which a table chooses does not have."""
+    sections = choice.sections()
+    rule = table.get(TAG, None if partial else choice.default)
+    for key in table:
+        place = ".".join((*path, key))
+        having = [name for name, section in sections.items() if key in section.model_fields]
+        if not having:
+            yield f"unknown key {place!r}{_nearest(place, valid_keys())}"
+        elif rule in sections and rule not in having:
+            yield f"{place} is a parameter of {', '.join(having)}, but {'.'.join((*path, TAG))} = {rule!r}"
+
+
+def _choice(field: FieldInfo | None) -> Choice | None:
+    """Return what a field chooses, if its table chooses a component."""
+    return next((item for item in field.metadata if isinstance(item, Choice)), None) if field is not None else None
+
+
+def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
+    """Return the section that a field's table, or each of its tables by name, is; None for a setting.
+
+    Args:
+        field: A field of a section.
+        value: Its table, which may choose a component; what it has to look like is known only if that exists.
+    """
+    if field is None:
+        return None
+    if (choice := _choice(field)) is not None:
+        try:
+            return choice.section(value)
+        except (KeyError, TypeError):  # its name is refused when it is validated
+            return None
+    return next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
 
 
 def valid_keys(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> list[str]:
     """Return all keys of the schema, dotted."""
-    keys: list[str] = []
+    keys: dict[str, None] = {}
     for name, field in model.model_fields.items():
-        if _is_section(field.annotation):
-            keys += valid_keys(field.annotation, (*path, name))  # type: ignore[arg-type]
-        keys.append(".".join((*path, name)))
-    return keys
+        for section in _listed(field):
+            keys |= dict.fromkeys(valid_keys(section, (*path, name)))
+        keys[".".join((*path, name))] = None
+    return list(keys)
+
+
+def _listed(field: FieldInfo) -> Sequence[type[BaseModel]]:
+    """Return the sections whose settings a field's table may have: one, or that of each component."""
+    if (choice := _choice(field)) is not None:
+        return tuple(choice.sections().values())
+    return (field.annotation,) if _is_section(field.annotation) else ()  # type: ignore[return-value]
 
 
 class Setting(NamedTuple):
@@ -301,14 +396,40 @@ def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> lis
     """Return every setting of the schema, in order."""
     settings: list[Setting] = []
     for name, field in model.model_fields.items():
-        if _is_section(field.annotation):
-            settings += describe(field.annotation, (*path, name))  # type: ignore[arg-type]
+        if (choice := _choice(field)) is not None:
+            settings += _describe_choice(choice, field, (*path, name))
+        elif sections := _listed(field):
+            settings += describe(sections[0], (*path, name))
         else:
-            default = field.get_default(call_default_factory=True)
-            toml = tomli_w.dumps({"value": NONE if default is None else default})
-            toml = "{}" if default == {} else toml.removeprefix("value = ").strip()
-            settings.append(Setting(".".join((*path, name)), toml, field.description or ""))
+            settings.append(_setting(field, (*path, name)))
     return settings
+
+
+def _describe_choice(choice: Choice, field: FieldInfo, path: tuple[str, ...]) -> list[Setting]:
+    """Return the settings of all components of a kind; those that only some have name these."""
+    sections = choice.sections()
+    rules = " ".join(f"{name}: {summary(section)}" for name, section in sections.items())
+    found = {TAG: Setting(".".join((*path, TAG)), f'"{choice.default}"', f"{field.description} {rules}")}
+    for section in sections.values():
+        for key, item in section.model_fields.items():
+            if key not in found:
+                having = [name for name, other in sections.items() if key in other.model_fields]
+                setting = _setting(item, (*path, key))
+                some = "" if len(having) == len(sections) else f"{', '.join(having)}: "
+                found[key] = setting._replace(meaning=some + setting.meaning)
+    return list(found.values())
+
+
+def summary(section: type[BaseModel]) -> str:
+    """Return the first sentence of a component's docstring."""
+    return (section.__doc__ or "").partition("\n")[0].strip()
+
+
+def _setting(field: FieldInfo, path: tuple[str, ...]) -> Setting:
+    default = field.get_default(call_default_factory=True)
+    toml = tomli_w.dumps({"value": NONE if default is None else default})
+    toml = "{}" if default == {} else toml.removeprefix("value = ").strip()
+    return Setting(".".join(path), toml, field.description or "")
 
 
 def _is_section(annotation: Any) -> bool:
@@ -335,7 +456,7 @@ def _wrong_values(error: ValidationError) -> list[str]:
         key = _key(item["loc"])
         found[key] = NONE if item["input"] is None else item["input"]
         what = item["msg"].removeprefix("Input should be ")
-        wanted.setdefault(key, []).append("a table" if item["type"] == "model_type" else what)
+        wanted.setdefault(key, []).append("a table" if item["type"] in ("model_type", "is_instance_of") else what)
     meanings = {setting.key: setting.meaning for setting in describe()}
     return [
         f"  - {key} = {found[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()
@@ -356,11 +477,13 @@ def _nulled(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
     """Return a tree with None in place of ``NONE``, but where that word is a value of its own."""
     nulled: Tree = {}
     for key, value in tree.items():
-        annotation = model.model_fields[key].annotation if key in model.model_fields else None
-        if _is_section(annotation) and isinstance(value, Mapping):
-            nulled[key] = _nulled(value, annotation)  # type: ignore[arg-type]
+        field = model.model_fields.get(key)
+        section = _section(field, value)
+        by_name = field is not None and get_origin(field.annotation) is dict
+        if section is not None and isinstance(value, Mapping) and not by_name:
+            nulled[key] = _nulled(value, section)
         else:
-            nulled[key] = value if _names_none(annotation) else _replace(value, NONE, None)
+            nulled[key] = value if field is not None and _names_none(field.annotation) else _replace(value, NONE, None)
     return nulled
 
 

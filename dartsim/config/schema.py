@@ -17,11 +17,11 @@ from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.config.sections.run import AlarmsConfig, RunConfig, TraceConfig
-from dartsim.config.sections.section import Section
 from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
 from dartsim.config.sections.vllm import VllmConfig
+from dartsim.core.section import Section
 
 __all__ = [
     "AlarmsConfig",

@@ -80,7 +80,7 @@ SPARE: Mapping[str, Sequence[Choice]] = {
 which all failed. A preset has its own bounds."""
 
 RULES: Mapping[str, Sequence[Choice]] = {
-    "in_turn": (None, "in_turn", "group_in_turn"),
+    "in_turn": (None, "round_robin", "group_round_robin"),
     "order": ("ready", "started", "weights", "in_order"),
     "wait_age": (None, 1, 2),
     "publish_every": (1, 2),
@@ -361,12 +361,13 @@ def _scheduler(shaped: Shaped) -> dict[str, Any]:
     cancels = shaped["cancel_stale"] and bound is not None
     age = shaped["wait_age"]
     waits = shaped["publish_wait"] != "nothing"
+    router = shaped["in_turn"] or shaped["routing"]
     return {
         "rollout": {
             "unit": shaped["unit"],
             "lock_step": lock_step,
             "sync": {"mode": shaped["sync"], "workers_at_a_time": "all" if lock_step else shaped["at_a_time"]},
-            "routing": {"rule": shaped["in_turn"] or shaped["routing"], "max_excess": 1},
+            "routing": {"rule": router, **({"max_excess": 1} if router == "session_affine" else {})},
         },
         "curation": {
             "attempts": {"rule": shaped["attempts_rule"], "max_replacements": shaped["replacements"]},

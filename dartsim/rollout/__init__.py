@@ -4,15 +4,13 @@ from dartsim.rollout.actors import Rollout
 from dartsim.rollout.cluster import EnvCluster, StartRule
 from dartsim.rollout.lockstep import LockStepService
 from dartsim.rollout.play import Limits, play
-from dartsim.rollout.routing import InTurn, LeastInFlight, Router, SessionAffine
+from dartsim.rollout.routers import Router
 from dartsim.rollout.service import RolloutService, Service, Session
 from dartsim.rollout.sync import SyncPlan
 from dartsim.rollout.warm import WarmProvider
 
 __all__ = [
     "EnvCluster",
-    "InTurn",
-    "LeastInFlight",
     "Limits",
     "LockStepService",
     "Rollout",
@@ -20,7 +18,6 @@ __all__ = [
     "Router",
     "Service",
     "Session",
-    "SessionAffine",
     "StartRule",
     "SyncPlan",
     "WarmProvider",

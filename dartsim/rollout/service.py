@@ -11,7 +11,7 @@ from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Reply, Request, Version, Weights
 from dartsim.observe import DesktopState, Trace, Track, WorkerState
-from dartsim.rollout.routing import Routed, Router
+from dartsim.rollout.routers import Routed, Router
 from dartsim.rollout.slots import WorkerSlot
 from dartsim.rollout.sync import SyncPlan, WeightSync
 

@@ -7,7 +7,7 @@ import asyncio
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Version
 from dartsim.observe import Track
-from dartsim.rollout.routing import Routed
+from dartsim.rollout.routers import Routed
 
 
 class WorkerSlot(Routed):

@@ -41,15 +41,11 @@ from dartsim.observe import Trace, TrainerState
 from dartsim.observe.trace import HELD_OUT, UpdateRecord
 from dartsim.rollout import (
     EnvCluster,
-    InTurn,
-    LeastInFlight,
     Limits,
     LockStepService,
     Rollout,
     RolloutService,
-    Router,
     Service,
-    SessionAffine,
     StartRule,
     SyncPlan,
     WarmProvider,
@@ -104,7 +100,7 @@ class System:
         self.pool = RolloutService(
             engines,
             weights=weights or Weights(0),
-            router=_router(config),
+            router=config.rollout.routing.build(),
             plan=_sync_plan(config),
             trace=trace,
             max_tries=config.rollout.request_tries,
@@ -342,15 +338,6 @@ def success_pool(config: Config) -> SuccessPool | None:
         choice=pool.choice,
         success_reward=config.curation.success_reward,
     )
-
-
-def _router(config: Config) -> Router:
-    routing = config.rollout.routing
-    if routing.rule == "least_in_flight":
-        return LeastInFlight()
-    if routing.rule == "session_affine":
-        return SessionAffine(routing.max_excess)
-    return InTurn("session" if routing.rule == "in_turn" else "group")
 
 
 def _sync_plan(config: Config) -> SyncPlan:

@@ -1,5 +1,7 @@
 """Reading a configuration: what wins, what is refused and how it is said, and that it can be written and read."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -8,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import Config, from_tree, load, merge, preset, presets, to_toml, valid_keys
-from dartsim.config.load import describe, parse_override
+from dartsim.config.load import check_setting, describe, parse_override
 from dartsim.core.errors import ConfigError
+from dartsim.rollout.routers.round_robin import RoundRobin
+from dartsim.rollout.routers.session_affine import SessionAffine
 
 
 def refused(*overrides, file=None):
@@ -324,3 +328,58 @@ def test_every_preset_is_written_and_read_back_equal(tmp_path, name):
     file.write_text(to_toml(config))
     assert load(file) == config
     assert isinstance(config, Config)
+
+
+# -- components that are chosen by name -----------------------------------------------------------
+
+
+def test_parameters_go_with_the_component_that_a_table_chooses():
+    routing = load(overrides=["rollout.routing.rule=session_affine", "rollout.routing.max_excess=2"]).rollout.routing
+    assert routing == SessionAffine.Parameters(max_excess=2)
+    assert isinstance(routing.build(), SessionAffine)
+
+
+def test_an_unknown_component_is_refused_with_the_nearest():
+    message = refused("rollout.routing.rule=sesion_affine")
+    assert "wanted 'group_round_robin', 'least_in_flight', 'round_robin'" in message
+    assert "(did you mean 'session_affine'?)" in message
+
+
+def test_another_component_s_parameter_is_refused_with_its_name():
+    message = refused("rollout.routing.max_excess=2")
+    assert message == (
+        "rollout.routing.max_excess is a parameter of session_affine, but rollout.routing.rule = 'least_in_flight'"
+    )
+    assert "unknown key 'rollout.routing.max_exces'; did you mean 'rollout.routing.max_excess'?" in refused(
+        "rollout.routing.max_exces=2"
+    )
+
+
+def test_parameters_of_the_preset_s_component_go_with_it():
+    """The preset says session_affine with max_excess = 1; whoever chooses another router need not know."""
+    assert load(preset_name="dartsim").rollout.routing == SessionAffine.Parameters(max_excess=1)
+    config = load(preset_name="dartsim", overrides=["rollout.routing.rule=round_robin"])
+    assert config.rollout.routing == RoundRobin.Parameters()
+
+
+def test_a_file_may_set_a_parameter_of_the_preset_s_component(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "dartsim"\n[rollout.routing]\nmax_excess = 7\n')
+    assert load(file).rollout.routing == SessionAffine.Parameters(max_excess=7)
+
+
+def test_every_component_s_parameters_are_described():
+    settings = {setting.key: setting for setting in describe()}
+    assert settings["rollout.routing.rule"].default == '"least_in_flight"'
+    assert "round_robin: " in settings["rollout.routing.rule"].meaning
+    assert settings["rollout.routing.max_excess"].meaning.startswith("session_affine: ")
+    check_setting("rollout.routing.max_excess", 3)
+    with pytest.raises(ConfigError, match="greater than or equal to 0"):
+        check_setting("rollout.routing.max_excess", -1)
+
+
+def test_the_schema_loads_no_component():
+    program = "import sys, dartsim.config; print([name for name in sys.modules if name.startswith('dartsim.rollout')])"
+    root = Path(__file__).parents[2]
+    found = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

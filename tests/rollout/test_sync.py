@@ -12,7 +12,8 @@ from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
-from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
+from dartsim.rollout import RolloutService, SyncPlan
+from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.sim import simulate
 
 

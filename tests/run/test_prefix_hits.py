@@ -11,7 +11,8 @@ from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import Trace
 from dartsim.observe.figures import figures
-from dartsim.rollout import LeastInFlight, RolloutService, SyncPlan
+from dartsim.rollout import RolloutService, SyncPlan
+from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.sim import simulate

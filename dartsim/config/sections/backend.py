@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Section
+from dartsim.core.section import Section
 
 
 class BackendConfig(Section):

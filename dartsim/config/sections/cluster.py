@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dartsim.config.sections.faults import FaultsConfig
-from dartsim.config.sections.section import Positive, Seconds, Section
+from dartsim.core.section import Positive, Seconds, Section
 
 
 class HostsConfig(Section):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Positive, Seconds, Section, Share
+from dartsim.core.section import Positive, Seconds, Section, Share
 
 
 class FaultKindConfig(Section):

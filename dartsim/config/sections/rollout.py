@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Deadline, Positive, Seconds, Section
+from dartsim.core.registry import Choice, ComponentSection
+from dartsim.core.section import Deadline, Positive, Seconds, Section
+
+ROUTER = Choice("router", "least_in_flight")
 
 
 class SyncConfig(Section):
@@ -22,17 +25,6 @@ class SyncConfig(Section):
         "what they had said (AReaL, verl; simulated workers only).",
     )
     resume_seconds: Seconds = Field(0.0, description="cache lost: until clients ask again (AReaL: .5, verl: 1).")
-
-
-class RoutingConfig(Section):
-    """Which worker answers a request."""
-
-    rule: Literal["least_in_flight", "session_affine", "in_turn", "group_in_turn"] = Field(
-        "least_in_flight",
-        description="DART's rule is the first; in_turn: sessions one after the other, and sticky (AReaL); "
-        "group_in_turn: all of a group's sessions on one worker (prime-rl).",
-    )
-    max_excess: int = Field(4, ge=0, description="session_affine: live requests above the least loaded worker's.")
 
 
 class LimitsConfig(Section):
@@ -65,7 +57,9 @@ class RolloutConfig(Section):
     start_backoff_seconds: Seconds = Field(5.0, description="Wait after a failed start, doubled each time.")
     request_tries: Positive = Field(10, description="Workers a request is tried on (DART released: 10).")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="Weight changes.")
-    routing: RoutingConfig = Field(default_factory=RoutingConfig, description="Choice of worker.")
+    routing: Annotated[ComponentSection, ROUTER] = Field(
+        default_factory=ROUTER, description="Which worker answers a request (DART: least_in_flight)."
+    )
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Deadlines.")
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Deadline, Positive, Seconds, Section, Share
+from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 
 
 class RunConfig(Section):

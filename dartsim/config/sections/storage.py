@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Positive, Section
+from dartsim.core.section import Positive, Section
 
 
 class StorageConfig(Section):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Deadline, Positive, Seconds, Section, Share
+from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 
 
 class AdvantageConfig(Section):

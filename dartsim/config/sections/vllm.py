@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dartsim.config.sections.section import Deadline, Positive, Section
+from dartsim.core.section import Deadline, Positive, Section
 
 
 class VllmConfig(Section):

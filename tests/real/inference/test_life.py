@@ -180,7 +180,8 @@ def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
     standin: Any, models: Any, request_of: Any, tmp_path: Path
 ) -> None:
     from dartsim.observe import DesktopState, Trace
-    from dartsim.rollout import RolloutService, SessionAffine, SyncPlan
+    from dartsim.rollout import RolloutService, SyncPlan
+    from dartsim.rollout.routers.session_affine import SessionAffine
 
     async def test(engine: Process, worker: VllmWorker) -> None:
         trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)

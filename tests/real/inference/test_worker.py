@@ -248,7 +248,8 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
 ) -> None:
     from dartsim.observe import DesktopState, Trace
     from dartsim.observe.figures import figures
-    from dartsim.rollout import RolloutService, SessionAffine, SyncPlan
+    from dartsim.rollout import RolloutService, SyncPlan
+    from dartsim.rollout.routers.session_affine import SessionAffine
 
     async def main() -> None:
         async with (

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.rollout import InTurn, LeastInFlight, SessionAffine
-from dartsim.rollout.routing import Routed
+from dartsim.rollout.routers import Routed
+from dartsim.rollout.routers.least_in_flight import LeastInFlight
+from dartsim.rollout.routers.round_robin import GroupRoundRobin, RoundRobin
+from dartsim.rollout.routers.session_affine import SessionAffine
 
 
 def workers(router, count):
@@ -57,7 +59,7 @@ def test_a_worker_that_is_down_is_never_picked_and_keeps_its_count():
 
 
 def test_a_session_stays_with_its_worker_unless_that_is_overloaded():
-    router = SessionAffine(max_excess=2)
+    router = SessionAffine(SessionAffine.Parameters(max_excess=2))
     first, second = workers(router, 2)
     load(router, first, 2)
     assert router.pick(first) is first
@@ -106,7 +108,7 @@ OPERATIONS = st.lists(
 
 @given(OPERATIONS, st.sampled_from([None, 0, 1, 3]))
 def test_a_router_agrees_with_a_search_over_all_workers(operations, max_excess):
-    router = LeastInFlight() if max_excess is None else SessionAffine(max_excess)
+    router = LeastInFlight() if max_excess is None else SessionAffine(SessionAffine.Parameters(max_excess=max_excess))
     everyone = workers(router, 4)
     for operation, number in operations:
         worker = everyone[number % 4]
@@ -133,7 +135,7 @@ def test_a_router_agrees_with_a_search_over_all_workers(operations, max_excess):
 
 
 def test_sessions_take_workers_in_turn_whatever_their_load_and_keep_them():
-    router = InTurn()
+    router = RoundRobin()
     first, second, third = workers(router, 3)
     load(router, first, 9)
     assert [router.pick(None).index for _ in range(4)] == [0, 1, 2, 0]
@@ -144,7 +146,7 @@ def test_sessions_take_workers_in_turn_whatever_their_load_and_keep_them():
 
 
 def test_a_group_s_sessions_share_a_worker():
-    router = InTurn("group")
+    router = GroupRoundRobin()
     first, second = workers(router, 2)
     assert {router.pick(None, 4).index for _ in range(3)} == {first.index}
     assert router.pick(None, 7) is second

@@ -1,12 +1,14 @@
-"""Which worker answers a request: pure rules over the workers that may take one.
+"""Which worker answers a request: pure rules over the workers that may take one, one module per router.
 
-No rule looks at every worker while most are up, so that a turn costs the same with 4 workers and with 400.
+No router looks at every worker while most are up, so that a turn costs the same with 4 workers and with 400.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import ClassVar
+
+from dartsim.core.registry import ComponentSection
 
 
 class Routed:
@@ -21,9 +23,17 @@ class Routed:
 
 
 class Router(ABC):
-    """Keeps the routable workers in order of their load and picks one for a session."""
+    """Keeps the routable workers in order of their load and picks one for a session.
 
-    def __init__(self) -> None:
+    A router is registered as ``@register("router", NAME)``.
+
+    Args:
+        parameters: Its own, if it has any.
+    """
+
+    Parameters: ClassVar[type[ComponentSection]] = ComponentSection
+
+    def __init__(self, parameters: ComponentSection | None = None) -> None:
         self._buckets: list[dict[int, Routed]] = [{}]
         self._lowest = 0
         self.num_routable = 0
@@ -99,67 +109,3 @@ class Router(ABC):
 
         There must be a routable worker.
         """
-
-
-class LeastInFlight(Router):
-    """The worker with the fewest live requests (DART's rule)."""
-
-    def pick(self, last: Routed | None, group: int = 0) -> Routed:
-        """Return the least loaded worker."""
-        return self.least_loaded()
-
-
-class SessionAffine(Router):
-    """The session's last worker, whose prefix cache holds its prompt, unless that one is overloaded.
-
-    Args:
-        max_excess: How many live requests more than the least loaded worker the last one may have.
-    """
-
-    def __init__(self, max_excess: int = 4) -> None:
-        super().__init__()
-        self.max_excess = max_excess
-
-    def pick(self, last: Routed | None, group: int = 0) -> Routed:
-        """Return the last worker if it is up and not overloaded, else the least loaded one."""
-        least = self.least_loaded()
-        if last is not None and last.routable and last.in_flight - least.in_flight <= self.max_excess:
-            return last
-        return least
-
-
-class InTurn(Router):
-    """Workers take new sessions (or groups of them) in turn, whatever their load, and keep them while they are up.
-
-    Args:
-        by: What is given in turn: each session (AReaL), or a group of attempts as one (prime-rl).
-
-    Invariant: a session changes its worker only when that one is not up.
-    """
-
-    def __init__(self, by: Literal["session", "group"] = "session") -> None:
-        super().__init__()
-        self._by = by
-        self._ring: list[Routed] = []
-        self._next = 0
-
-    def add(self, worker: Routed) -> None:
-        """Let a worker take requests; it keeps its place in the ring for ever."""
-        super().add(worker)
-        if worker not in self._ring:
-            self._ring.append(worker)
-
-    def pick(self, last: Routed | None, group: int = 0) -> Routed:
-        """Return the session's worker, or the next one in turn that is up."""
-        if last is not None and last.routable:
-            return last
-        if self._by == "group":
-            place = group
-        else:
-            place, self._next = self._next, self._next + 1
-        ring = self._ring
-        for step in range(len(ring)):
-            worker = ring[(place + step) % len(ring)]
-            if worker.routable:
-                return worker
-        return self.least_loaded()

@@ -1,0 +1,177 @@
+"""Registries: the components that a configuration chooses by name, one registry per kind.
+
+A component is a class that is registered under its kind and name. Adding one means adding one file to the package of
+its kind; nothing else has to know it:
+
+    @register("router", "random")
+    class RandomRouter(Router):
+        class Parameters(ComponentSection):  # only if it has parameters
+            ...
+
+A configuration then chooses it by ``rule = "random"``, with its parameters beside that key. Packages are imported when
+a name of their kind is first looked up, so that importing this module, or the schema, loads no component.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from dartsim.core.section import Section
+
+PACKAGES = {
+    "router": "dartsim.rollout.routers",
+}
+"""Where the built-in components of each kind are: every module of the package is imported."""
+
+TAG = "rule"
+"""The key that names the component, in a table that chooses one."""
+
+C = TypeVar("C")
+
+
+class ComponentSection(Section):
+    """Parameters of a component that is chosen by name; the base of every component's ``Parameters``."""
+
+    component: ClassVar[Callable[..., Any]]
+    """The class that takes these parameters; set when it is registered."""
+
+    rule: str = Field("", description="Which component.")
+
+    def build(self, **context: Any) -> Any:
+        """Return a new component with these parameters, and with what else its kind is given."""
+        return self.component(self, **context)
+
+
+_components: dict[str, dict[str, type[ComponentSection]]] = {kind: {} for kind in PACKAGES}
+_loaded: set[str] = set()
+
+
+def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
+    """Register a component class under a name; its ``Parameters`` get that name as the value of ``rule``.
+
+    Args:
+        kind: One of ``PACKAGES``.
+        name: What a configuration calls it.
+
+    Raises:
+        ValueError: If there is no such kind, or another class has the name.
+    """
+    known = _of_kind(kind)
+
+    def add(component: type[C]) -> type[C]:
+        before = known.get(name)
+        made = f"{component.__module__}.{component.__qualname__}.Parameters"
+        if before is not None and f"{before.__module__}.{before.__qualname__}" != made:
+            raise ValueError(f"there are two components of kind {kind} named {name!r}: {before.component}, {component}")
+        base: type[ComponentSection] = getattr(component, "Parameters", ComponentSection)
+        tag: Any = (Literal[name], Field(name, description=base.model_fields[TAG].description))
+        make: Any = create_model
+        section = make(
+            "Parameters", __base__=base, __module__=component.__module__, __doc__=component.__doc__, rule=tag
+        )
+        section.__qualname__ = f"{component.__qualname__}.Parameters"
+        section.component = component
+        component.Parameters = section  # type: ignore[attr-defined]
+        known[name] = section
+        return component
+
+    return add
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all components of a kind, sorted."""
+    _load(kind)
+    return sorted(_of_kind(kind))
+
+
+def parameters(kind: str, name: str) -> type[ComponentSection]:
+    """Return the parameters of a component; its class is their ``component``.
+
+    Raises:
+        KeyError: If there is none of that name.
+    """
+    if name not in _of_kind(kind):
+        _load(kind)
+    return _of_kind(kind)[name]
+
+
+def _of_kind(kind: str) -> dict[str, type[ComponentSection]]:
+    if kind not in _components:
+        raise ValueError(f"there is no kind of component {kind!r}; there are: {', '.join(_components)}")
+    return _components[kind]
+
+
+def _load(kind: str) -> None:
+    """Import every module of a kind's package, once."""
+    if kind in _loaded:
+        return
+    package = import_module(PACKAGES[kind])
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+    _loaded.add(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Marks a field of a section whose table chooses a component: ``Annotated[ComponentSection, Choice(...)]``.
+
+    Attributes:
+        kind: Kind of component.
+        default: Which one, where the table does not say.
+    """
+
+    kind: str
+    default: str
+
+    def __call__(self) -> Any:
+        """Return the default component's parameters, as the ``default_factory`` of the field."""
+        return self.section({})()
+
+    def section(self, table: Any) -> type[ComponentSection]:
+        """Return what a table has to look like, by the name in it.
+
+        Raises:
+            KeyError: If there is no component of that name.
+        """
+        name = table.get(TAG, self.default) if isinstance(table, Mapping) else self.default
+        return parameters(self.kind, name)
+
+    def sections(self) -> dict[str, type[ComponentSection]]:
+        """Return what the table of each component looks like, by name; the default first."""
+        ordered = sorted(names(self.kind), key=lambda name: (name != self.default, name))
+        return {name: parameters(self.kind, name) for name in ordered}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        inner = core_schema.no_info_before_validator_function(self._validated, core_schema.is_instance_schema(source))
+        serialize = core_schema.plain_serializer_function_ser_schema(_dumped, info_arg=True)
+        return {**inner, "serialization": serialize}
+
+    def _validated(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        try:
+            section = self.section(value)
+        except (KeyError, TypeError):
+            raise self._unknown(value[TAG]) from None
+        return section.model_validate(dict(value))
+
+    def _unknown(self, name: Any) -> ValidationError:
+        known = names(self.kind)
+        *first, last = map(repr, known)
+        close = get_close_matches(str(name), known, 1, 0.0)
+        wanted = f"{', '.join(first)} or {last}" if first else last
+        error = PydanticCustomError("unknown_component", f"{wanted} (did you mean {close[0]!r}?)")
+        detail = InitErrorDetails(type=error, loc=(TAG,), input=name)
+        return ValidationError.from_exception_data(self.kind, [detail])
+
+
+def _dumped(section: ComponentSection, info: Any) -> dict[str, Any]:
+    return section.model_dump(mode=info.mode)
