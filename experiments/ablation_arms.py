@@ -40,7 +40,7 @@ COMMON = (
     "trainer.optimizer.minibatches=4",
     "trainer.evaluation.every_updates=5",
     "trainer.evaluation.attempts_per_task=1",
-    "trace.max_segments=0",
+    "recorder.max_segments=0",
     "cluster.learner.fixed_seconds=10.0",
     "cluster.learner.turn_seconds=0.1",
 )

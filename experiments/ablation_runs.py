@@ -15,8 +15,8 @@ from dartsim.config import Config
 from dartsim.core.types import Batch, Task, UpdateResult, Weights
 from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
-from dartsim.observe import Trace, TrainerState
-from dartsim.observe.trace import HELD_OUT, UpdateRecord
+from dartsim.observe import Recorder, TrainerState
+from dartsim.observe.recorder import HELD_OUT, UpdateRecord
 from dartsim.real.evaluate import Evaluation, evaluate
 from dartsim.real.learner import TorchLearner
 from dartsim.real.vlm import build
@@ -99,13 +99,13 @@ def _beside(action: str) -> str:
 class Curve:
     """Success on held-out tasks by update, hour and turn, written while a run goes on."""
 
-    trace: Trace | None = None
+    recorder: Recorder | None = None
     points: list[dict[str, float]] = field(default_factory=list)
 
-    def start(self, trace: Trace) -> None:
+    def start(self, recorder: Recorder) -> None:
         """Watch a run."""
-        self.trace = trace
-        trace.sinks.append(self._take)
+        self.recorder = recorder
+        recorder.sinks.append(self._take)
 
     def _take(self, record: UpdateRecord) -> None:
         if HELD_OUT in record.metrics:
@@ -113,7 +113,7 @@ class Curve:
 
     def note(self, update: int, seconds: float, success: float) -> None:
         """Add a point."""
-        counts, hot = (self.trace.counts, self.trace.hot) if self.trace is not None else ({}, None)
+        counts, hot = (self.recorder.counts, self.recorder.hot) if self.recorder is not None else ({}, None)
         self.points.append(
             {
                 "update": update,
@@ -181,8 +181,8 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     result = run_simulation(found, learning=trained, on_start=curve.start)
     newest = learner.newest
     last = _evaluate(trained, found, newest)
-    trace, figures = result.trace, result.figures
-    curve.note(newest.version, trace.snapshots[-1].time, last.success_rate)
+    recorder, figures = result.recorder, result.figures
+    curve.note(newest.version, recorder.snapshots[-1].time, last.success_rate)
     return {
         "bound": found.config.curation.staleness.bound,
         "success_rate_initial": first.success_rate,
@@ -194,15 +194,15 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
         "by_kind_final": by_kind(found.held_out, last),
         "curve": _columns(curve.points),
         "num_updates": newest.version,
-        "turns": trace.hot.generated_turns,
-        "trained_turns": int(trace.counts["trained_turns"]),
+        "turns": recorder.hot.generated_turns,
+        "trained_turns": int(recorder.counts["trained_turns"]),
         "turns_per_trajectory": figures["turns_per_trajectory"],
         "staleness_mean": figures["staleness_mean"],
-        "staleness_max": trace.staleness_max,
+        "staleness_max": recorder.staleness_max,
         "env_utilization": figures["env_utilization"],
-        "trainer_busy": 1.0 - _share_waiting(trace),
-        "importance": _importance(trace),
-        "dropped": {name.removeprefix("dropped/"): int(n) for name, n in trace.counts.items() if "dropped/" in name},
+        "trainer_busy": 1.0 - _share_waiting(recorder),
+        "importance": _importance(recorder),
+        "dropped": {name.removeprefix("dropped/"): int(n) for name, n in recorder.counts.items() if "dropped/" in name},
         "cut_turns": dict(cuts.counts),
         "pool": dict(trained.successes.counts) if trained.successes is not None else {},
         "cpu_seconds": time.process_time() - began,
@@ -236,17 +236,17 @@ def _columns(points: Sequence[dict[str, float]]) -> dict[str, list[float]]:
     return {name: [round(point[name], 5) for point in points] for name in (points[0] if points else ())}
 
 
-def _share_waiting(trace: Trace) -> float:
-    seconds = trace.snapshots[-1].trainer
+def _share_waiting(recorder: Recorder) -> float:
+    seconds = recorder.snapshots[-1].trainer
     return seconds[TrainerState.WAIT_DATA] / max(sum(seconds), 1e-9)
 
 
-def _importance(trace: Trace) -> dict[str, float]:
+def _importance(recorder: Recorder) -> dict[str, float]:
     """Return what truncated importance sampling did, means over updates."""
     names = ("mean_weight", "capped_share", "raw_effective_sample_share", "mismatch_mean")
     found = {}
     for name in names:
-        values = [r.metrics[f"importance/{name}"] for r in trace.updates if f"importance/{name}" in r.metrics]
+        values = [r.metrics[f"importance/{name}"] for r in recorder.updates if f"importance/{name}" in r.metrics]
         if values:
             found[name] = float(np.mean(values))
     return found

@@ -70,7 +70,7 @@ class Arm:
 
     def config(self, seed: int) -> Config:
         """Return the resolved configuration, without timelines and without a database."""
-        own = (f"run.hours={self.hours}", f"run.seed={seed}", "trace.max_segments=0", 'curation.store="memory"')
+        own = (f"run.hours={self.hours}", f"run.seed={seed}", "recorder.max_segments=0", 'curation.store="memory"')
         return load(preset_name=self.preset, workload_name=self.workload, overrides=[*self.changes, *own])
 
 
@@ -79,7 +79,7 @@ def run_arm(job: tuple[Arm, int]) -> Figures:
     arm, seed = job
     found = models(arm.config(seed))
     result = run_simulation(found)
-    closed = bounds(found, result.figures, result.trace.snapshots)
+    closed = bounds(found, result.figures, result.recorder.snapshots)
     parts: Mapping[str, float] = closed.pop("bounds", {})
     return {
         **result.figures,

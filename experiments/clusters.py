@@ -34,7 +34,7 @@ class Cluster:
         own = (
             f"run.hours={self.hours}",
             f"run.seed={self.seed}",
-            "trace.max_segments=0",
+            "recorder.max_segments=0",
             'curation.store="memory"',
         )
         return load(preset_name=self.preset, overrides=[*self.changes, *own])

@@ -28,7 +28,7 @@ from rich.table import Table
 from sqlalchemy import create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
 from dartsim.run.models import models
@@ -49,7 +49,7 @@ SMALL: dict[str, Any] = {
     },
     "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0}},
     "surrogate": {"mean_success": 0.5},
-    "trace": {"max_segments": 0, "max_snapshots": 20},
+    "recorder": {"max_segments": 0, "max_snapshots": 20},
     "run": {"hours": 1.5},
 }
 FAULTS: dict[str, Any] = {
@@ -146,7 +146,7 @@ def configured(way: str, seed: int, **tables: Any) -> Config:
 # ---- in virtual time
 
 
-def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Ledger) -> Trace:
+def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Ledger) -> Recorder:
     """Run a configuration, crashing it at each of these times of the run, seconds, and resume it until it ends."""
     found = models(config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -170,11 +170,11 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
             continue
         finally:
             store.engine.dispose()
-        ledger.end(folder / "run.db", int(result.trace.counts["attempts"]))
-        return result.trace
+        ledger.end(folder / "run.db", int(result.recorder.counts["attempts"]))
+        return result.recorder
 
 
-def simulated(way: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Trace]:
+def simulated(way: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Recorder]:
     """Crash a run of a way so many times, at random instants in order."""
     config = configured(way, seed)
     ledger = Ledger(config.curation.staleness.bound)
@@ -303,10 +303,10 @@ def _measured(way: str, runs: int, each: int) -> Figures:
     counts: Counter[str] = Counter()
     for seed in range(runs):
         with TemporaryDirectory() as folder:
-            ledger, trace = simulated(way, seed, each, Path(folder) / "run")
+            ledger, recorder = simulated(way, seed, each, Path(folder) / "run")
         bad.update(ledger.violations)
-        counts.update({name: int(trace.counts[name]) for name in ("attempts", "updates", "trained_trajectories")})
-        counts["interrupted"] += int(trace.counts["cause/interrupted"])
+        counts.update({name: int(recorder.counts[name]) for name in ("attempts", "updates", "trained_trajectories")})
+        counts["interrupted"] += int(recorder.counts["cause/interrupted"])
     return {
         "way": way,
         "runs": runs,

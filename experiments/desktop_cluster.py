@@ -15,7 +15,7 @@ from dartsim.config import Config, load
 from dartsim.core.ports import Store, SyncMode
 from dartsim.core.rng import Streams
 from dartsim.core.types import Attempt, Reply, Request, Weights
-from dartsim.observe import DesktopState, Trace
+from dartsim.observe import DesktopState, Recorder
 from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
@@ -151,7 +151,7 @@ class Cluster:
     def __init__(self, shape: Shape, host: DockerHost, *, folder: Path, store: Store | None = None) -> None:
         self.fleet = Watched([host])
         config = shape.config()
-        self.trace = Trace(
+        self.recorder = Recorder(
             asyncio.get_running_loop().time,
             num_envs=config.rollout.num_desktops,
             num_workers=config.rollout.num_workers,
@@ -172,7 +172,7 @@ class Cluster:
             engines=[Script(shape)] * config.rollout.num_workers,
             learner=NothingLearned(),
             store=store or MemoryStore(),
-            trace=self.trace,
+            recorder=self.recorder,
             streams=Streams(0),
             way=lambda pool: pool,
         )
@@ -180,7 +180,7 @@ class Cluster:
     async def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
         """Run for some seconds, or until an attempt ends and ``until`` says so."""
         enough = asyncio.Event()
-        self.trace.watchers.append(lambda _: enough.set() if until() else None)
+        self.recorder.watchers.append(lambda _: enough.set() if until() else None)
         running = asyncio.create_task(self.system.run(seconds))
         waiting = asyncio.create_task(enough.wait())
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -198,12 +198,12 @@ def engine(num_desktops: int, *, starts_at_once: int = 4) -> HostSettings:
     return HostSettings(capacity=num_desktops, starts_at_once=starts_at_once, call_seconds=120.0)
 
 
-def gaps(trace: Trace, num_envs: int) -> list[float]:
+def gaps(recorder: Recorder, num_envs: int) -> list[float]:
     """Return, for each attempt but a slot's first, the seconds from the score before it to its own set-up."""
     found: list[float] = []
     for slot in range(num_envs):
         scored: float | None = None
-        for track, state, start, end in trace.desktops.segments or ():
+        for track, state, start, end in recorder.desktops.segments or ():
             if track != slot:
                 continue
             if state == DesktopState.EVALUATING:

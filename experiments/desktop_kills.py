@@ -75,7 +75,7 @@ async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
         await host.reap()
         _tell(owner=str(host.owner))
         cluster = Cluster(shape, host, folder=folder / "downloads", store=store)
-        cluster.trace.watchers.append(
+        cluster.recorder.watchers.append(
             lambda t: _tell(attempt=t.attempt.id, reward=t.reward, cause=t.cause, worth=worth(t.attempt))
         )
         killing = asyncio.create_task(_kill_at_random(cluster, random.Random(seed), kills))

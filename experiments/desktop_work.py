@@ -118,8 +118,8 @@ def _gap(image: str, plan: dict[str, Any], folder: Path, *, warm_envs: int) -> d
         async with DockerHost(engine(shape.num_desktops), run="experiment") as host:
             cluster = Cluster(shape, host, folder=folder)
             wanted = plan["gap_attempts"] + shape.num_envs
-            await cluster.run(3600.0, until=lambda: cluster.trace.counts["rewarded"] >= wanted)
-            return percentiles(gaps(cluster.trace, shape.num_envs))
+            await cluster.run(3600.0, until=lambda: cluster.recorder.counts["rewarded"] >= wanted)
+            return percentiles(gaps(cluster.recorder, shape.num_envs))
 
     return _in_real_time(work)
 
@@ -131,13 +131,13 @@ def _density(image: str, plan: dict[str, Any], folder: Path, number: int) -> dic
     async def work() -> dict[str, Any]:
         async with DockerHost(engine(number), run="experiment") as host:
             cluster = Cluster(shape, host, folder=folder)
-            counts, enough = cluster.trace.counts, plan["density_attempts"]
+            counts, enough = cluster.recorder.counts, plan["density_attempts"]
             await cluster.run(
                 plan["density_seconds"], until=lambda: enough is not None and counts["rewarded"] >= enough
             )
             # Their first starts, all at once, are not what a run is like.
-            first = after_warmup(cluster.trace.snapshots, 0.25)
-            last = cluster.trace.snapshots[-1]
+            first = after_warmup(cluster.recorder.snapshots, 0.25)
+            last = cluster.recorder.snapshots[-1]
             rates = figures(first, last)
             scored = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)  # not those cut off by the end
             return {

@@ -42,7 +42,7 @@ def run_hashes(run: str) -> dict[str, Any]:
         overrides=[
             f"run.hours={HOURS}",
             f"run.seed={SEED}",
-            "trace.max_segments=0",
+            "recorder.max_segments=0",
             'curation.store="memory"',
             *([f"cluster.faults.profile={profile}"] if profile else []),
         ],

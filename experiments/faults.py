@@ -45,7 +45,7 @@ class Run:
     @property
     def config(self) -> Config:
         """The resolved configuration, without timelines and without a database."""
-        own = [f"run.hours={self.hours}", f"run.seed={self.seed}", "trace.max_segments=0", 'curation.store="memory"']
+        own = [f"run.hours={self.hours}", f"run.seed={self.seed}", "recorder.max_segments=0", 'curation.store="memory"']
         if self.faults == HEALED:
             own += ["cluster.faults.profile=hostile", f"cluster.faults.heal_after_hours={self.hours / 2}"]
         else:
@@ -69,7 +69,7 @@ def simulated_presets() -> list[str]:
 def run_one(run: Run) -> Figures:
     """Make one run, and return what is kept of it."""
     result = run_simulation(models(run.config))
-    figures, updates = result.figures, [record.time for record in result.trace.updates]
+    figures, updates = result.figures, [record.time for record in result.recorder.updates]
     masked = sum(n for cause, n in figures["causes"].items() if cause not in NOT_FAULTS)
     healed = run.hours * 1800.0
     after = [time - healed for time in updates if time > healed]

@@ -197,7 +197,7 @@ def _leaked_permit(old: Any) -> Any:
 @_planted(EnvCluster, "_close", "the desktop of an attempt that ran into a deadline is left behind")
 def _leaked_desktop(old: Any) -> Any:
     async def close(self: EnvCluster, env: Any, track: Any) -> None:
-        if self._trace.counts["cause/step timed out"] == 0:
+        if self._recorder.counts["cause/step timed out"] == 0:
             await old(self, env, track)
 
     return close

@@ -21,7 +21,7 @@ FIGURES = (BOUND, *(f"prefix_lost_{cause}_share" for cause in CAUSES))
 
 @dataclass(slots=True)
 class PrefixHits:
-    """Adds up the prompt tokens of ended attempts; its method ``see`` is a watcher of a run's trace.
+    """Adds up the prompt tokens of ended attempts; its method ``see`` is a watcher of a run's recorder.
 
     Attributes:
         prompts: What a warm cache has of each turn's prompt.

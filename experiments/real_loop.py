@@ -59,7 +59,7 @@ def config(engines: int, minutes: float, seed: int, quick: bool) -> Config:
         f"run.seed={seed}",
         "run.updates=none",
         "run.target_success=none",
-        "trace.max_segments=0",
+        "recorder.max_segments=0",
     ]
     if quick:  # batches that fill in time, and short evaluations before and after
         batch = "curation.batch"

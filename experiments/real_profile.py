@@ -44,7 +44,7 @@ def config(backend: str, num_envs: int | None, seed: int, quick: bool, minutes: 
         f"run.seed={seed}",
         "run.updates=none",
         "run.target_success=none",
-        "trace.max_segments=0",
+        "recorder.max_segments=0",
     ]
     if num_envs is not None:
         changes.append(f"rollout.num_envs={num_envs}")

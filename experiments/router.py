@@ -42,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
@@ -147,14 +147,14 @@ async def ours(url: str, turns: Turns) -> Any:
     from dartsim.real.inference.worker import VllmWorker
 
     settings = WorkerSettings(warm_up=False)  # the server has one answer, for one prompt
-    trace = Trace(asyncio.get_running_loop().time, num_envs=max(LIVE), num_workers=WORKERS)
+    recorder = Recorder(asyncio.get_running_loop().time, num_envs=max(LIVE), num_workers=WORKERS)
     async with AsyncExitStack() as stack:
         workers = []
         for index in range(WORKERS):
             worker = VllmWorker(index, AttachedEngine(url), turns.asker, weights=Weights(0), settings=settings)
             workers.append(await stack.enter_async_context(worker))
-        pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(), plan=SyncPlan(), trace=trace)
-        track = trace.desktops.tracks[0]
+        pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(), plan=SyncPlan(), recorder=recorder)
+        track = recorder.desktops.tracks[0]
 
         async def ask(number: int) -> Any:
             asked = request(number)

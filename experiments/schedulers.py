@@ -137,7 +137,7 @@ class Trial:
     @property
     def config(self) -> Config:
         """The resolved configuration, without timelines and without a database."""
-        own = (f"run.hours={self.hours}", f"run.seed={self.seed}", "trace.max_segments=0", 'curation.store="memory"')
+        own = (f"run.hours={self.hours}", f"run.seed={self.seed}", "recorder.max_segments=0", 'curation.store="memory"')
         return load(preset_name=self.scheduler, workload_name=self.workload, overrides=[*self.changes, *own])
 
 
@@ -145,8 +145,8 @@ def run_trial(trial: Trial) -> Figures:
     """Run one trial and return what schedulers are compared by, with the bound on what its groups allow."""
     found = models(trial.config)
     hits = prefix_hits.PrefixHits(found.prompts)
-    result = run_simulation(found, on_start=lambda trace: trace.watchers.append(hits.see))
-    closed = bounds(found, result.figures, result.trace.snapshots)
+    result = run_simulation(found, on_start=lambda recorder: recorder.watchers.append(hits.see))
+    closed = bounds(found, result.figures, result.recorder.snapshots)
     summary = {
         **result.figures,
         **closed,
@@ -154,7 +154,7 @@ def run_trial(trial: Trial) -> Figures:
         "config": {"rollout": trial.config.rollout.model_dump()},
     }
     return {
-        **compared(summary, [record.time / 3600.0 for record in result.trace.updates]),
+        **compared(summary, [record.time / 3600.0 for record in result.recorder.updates]),
         **shares(result.bias),
         **hits.figures(),
         "predicted_turns_per_minute": predict(found).trained_turns_per_minute,

@@ -78,7 +78,7 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
             keep.dispose()
     return _costs(
         seconds,
-        result.trace.hot.generated_turns,
+        result.recorder.hot.generated_turns,
         hours,
         events=result.num_events,
         hash=result.event_hash,

@@ -33,7 +33,7 @@ from rich.table import Table
 from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
-from dartsim.observe import DesktopState, Trace, WorkerState
+from dartsim.observe import DesktopState, Recorder, WorkerState
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
@@ -113,11 +113,11 @@ async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int
         async with asyncio.TaskGroup() as group:  # starts take their time, so both at once
             for worker in workers:
                 group.create_task(stack.enter_async_context(worker))
-        trace = Trace(loop.time, num_envs=DESKTOPS, num_workers=ENGINES)
-        pool = RolloutService(workers, weights=model.weights(0), router=SessionAffine(), plan=plan, trace=trace)
+        recorder = Recorder(loop.time, num_envs=DESKTOPS, num_workers=ENGINES)
+        pool = RolloutService(workers, weights=model.weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
         serving = asyncio.create_task(pool.run())
         stop = asyncio.Event()
-        asking = [asyncio.create_task(desktop(pool, trace, number, stop)) for number in range(DESKTOPS)]
+        asking = [asyncio.create_task(desktop(pool, recorder, number, stop)) for number in range(DESKTOPS)]
         settled: list[float] = []
         for version in range(1, publications + 1):
             await asyncio.sleep(between_seconds)
@@ -130,12 +130,12 @@ async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int
         turns = await asyncio.gather(*asking)
         serving.cancel()
         await asyncio.wait([serving])
-        return figures_of(trace, turns, settled)
+        return figures_of(recorder, turns, settled)
 
 
-async def desktop(pool: RolloutService, trace: Trace, number: int, stop: asyncio.Event) -> list[float | None]:
+async def desktop(pool: RolloutService, recorder: Recorder, number: int, stop: asyncio.Event) -> list[float | None]:
     """Ask turn after turn; return the seconds of each, None for one that nobody answered."""
-    loop, track = asyncio.get_running_loop(), trace.desktops.tracks[number]
+    loop, track = asyncio.get_running_loop(), recorder.desktops.tracks[number]
     rng = np.random.default_rng(number)
     found: list[float | None] = []
     track.enter(DesktopState.GENERATING)
@@ -151,11 +151,11 @@ async def desktop(pool: RolloutService, trace: Trace, number: int, stop: asyncio
     return found
 
 
-def figures_of(trace: Trace, turns: Sequence[Sequence[float | None]], settled: Sequence[float]) -> Figures:
+def figures_of(recorder: Recorder, turns: Sequence[Sequence[float | None]], settled: Sequence[float]) -> Figures:
     """Return a mode's figures."""
     answered = [seconds for one in turns for seconds in one if seconds is not None]
-    loads = trace.counts["loads"] or ENGINES * len(settled)
-    workers, desktops = trace.workers.seconds(), trace.desktops.seconds()
+    loads = recorder.counts["loads"] or ENGINES * len(settled)
+    workers, desktops = recorder.workers.seconds(), recorder.desktops.seconds()
     return {
         "publications": len(settled),
         "settled_seconds_mean": round(mean(settled), 3),
@@ -165,11 +165,11 @@ def figures_of(trace: Trace, turns: Sequence[Sequence[float | None]], settled: S
         "stopped_seconds_per_publication": round(desktops[DesktopState.SYNC_WAIT] / DESKTOPS / len(settled), 3),
         "changes": loads,
         "turns": len(answered),
-        "turns_per_second": round(len(answered) / (trace.clock() - trace.started), 2),
+        "turns_per_second": round(len(answered) / (recorder.clock() - recorder.started), 2),
         "turn_seconds_mean": round(mean(answered), 3),
         "turn_seconds_longest": round(max(answered), 3),
-        "killed_requests": trace.counts["fault/request_restarted"],
-        "failed_requests": trace.counts["fault/request_worker"],
+        "killed_requests": recorder.counts["fault/request_restarted"],
+        "failed_requests": recorder.counts["fault/request_worker"],
         "lost_requests": sum(seconds is None for one in turns for seconds in one),
     }
 

@@ -136,7 +136,7 @@ def _tree(row: Row, fit: Fit, updates: int, train: float, rest: float, steps: in
             "store": "memory",
         },
         "trainer": {"publish_every": updates},
-        "trace": {"max_segments": 0},
+        "recorder": {"max_segments": 0},
         "cluster": {
             "hosts": {"count": 1, "cores": 1e4, "memory_gib": 1e4, "concurrent_starts": 10_000},
             "env": {"latency": dict.fromkeys(("start", "boot", "setup", "step", "evaluate", "teardown"), 0.0)},

@@ -50,7 +50,7 @@ def explain(
 
     folder = read_run(run)
     if folder.idle is None:
-        raise ConfigError(f"{run} kept no segments to explain; run it again with trace.max_segments above 0")
+        raise ConfigError(f"{run} kept no segments to explain; run it again with recorder.max_segments above 0")
     rows = ranking(folder.idle)
     found: dict[str, Any] = {
         "run_dir": str(run),

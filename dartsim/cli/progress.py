@@ -11,9 +11,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from dartsim.cli.console import errors
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.figures import figures
-from dartsim.observe.trace import HELD_OUT
+from dartsim.observe.recorder import HELD_OUT
 
 
 class TimeColumn(ProgressColumn):
@@ -69,12 +69,12 @@ class Live:
     def __init__(self, progress: Progress, name: str, hours: float, *, simulated: bool = True) -> None:
         self._progress = progress
         self._task = progress.add_task(name, total=hours, live="starting its parts", simulated=simulated)
-        self._trace: Trace | None = None
+        self._recorder: Recorder | None = None
         self._shown = 0.0
 
-    def watch(self, trace: Trace) -> None:
-        """Show this trace's figures."""
-        self._trace = trace
+    def watch(self, recorder: Recorder) -> None:
+        """Show this recorder's figures."""
+        self._recorder = recorder
 
     def __call__(self, now: float) -> None:
         """Move the bar, at most five times a second."""
@@ -82,7 +82,7 @@ class Live:
         if real - self._shown < 0.2:
             return
         self._shown = real
-        begun = 0.0 if self._trace is None else self._trace.started  # engines may have taken minutes to start
+        begun = 0.0 if self._recorder is None else self._recorder.started  # engines may have taken minutes to start
         self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
 
     def step(self, name: str, done: int, total: int) -> None:
@@ -95,12 +95,12 @@ class Live:
         self._progress.update(self._task, completed=total, live=self._figures())
 
     def _figures(self) -> str:
-        trace = self._trace
-        if trace is None or len(trace.snapshots) < 2:
+        recorder = self._recorder
+        if recorder is None or len(recorder.snapshots) < 2:
             return ""
-        now = figures(trace.snapshots[0], trace.measure())
-        learned = self._learned(trace)
-        alarms = [alarm.name for alarm in trace.alarms if alarm.cleared is None]
+        now = figures(recorder.snapshots[0], recorder.measure())
+        learned = self._learned(recorder)
+        alarms = [alarm.name for alarm in recorder.alarms if alarm.cleared is None]
         raised = f"ALARM {', '.join(alarms)} · " if alarms else ""
         return (
             raised
@@ -108,11 +108,11 @@ class Live:
             + (
                 f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
                 f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · "
-                f"staleness <= {trace.staleness_max}"
+                f"staleness <= {recorder.staleness_max}"
             )
         )
 
-    def _learned(self, trace: Trace) -> str:
+    def _learned(self, recorder: Recorder) -> str:
         """Return the newest success rate on held-out tasks, if any was measured."""
-        newest = next((u.metrics[HELD_OUT] for u in reversed(trace.updates) if HELD_OUT in u.metrics), None)
+        newest = next((u.metrics[HELD_OUT] for u in reversed(recorder.updates) if HELD_OUT in u.metrics), None)
         return "" if newest is None else f"success {newest:.0%} · "

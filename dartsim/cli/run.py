@@ -33,7 +33,7 @@ from dartsim.cli.status import shown
 from dartsim.cli.tables import figure_table
 
 if TYPE_CHECKING:
-    from dartsim.observe import Trace
+    from dartsim.observe import Recorder
     from dartsim.observe.rundir import RunDir
     from dartsim.run.finished import Finished
 
@@ -118,8 +118,8 @@ def run(
     with resumable_after_ctrl_c(path), bars() as progress:
         live = Live(progress, resolved.preset, resolved.run.hours, simulated=resolved.backend.virtual)
 
-        def begin(trace: Trace) -> None:
-            live.watch(trace)
+        def begin(recorder: Recorder) -> None:
+            live.watch(recorder)
             errors.print(f"run: {path} (while it runs: dartsim status {path})", soft_wrap=True, highlight=False)
 
         run_dir, result = execute(

@@ -16,7 +16,7 @@ from dartsim.config.sections.faults import FaultsConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
 from dartsim.config.sections.rollout import RolloutConfig
-from dartsim.config.sections.run import AlarmsConfig, RunConfig, TraceConfig
+from dartsim.config.sections.run import AlarmsConfig, RecorderConfig, RunConfig
 from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
@@ -57,5 +57,5 @@ class Config(Section):
     vllm: VllmConfig = Field(default_factory=VllmConfig, description="vLLM engines.")
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
-    trace: TraceConfig = Field(default_factory=TraceConfig, description="Measurements.")
+    recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")

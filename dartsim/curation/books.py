@@ -1,4 +1,4 @@
-"""``Books``: where every admitted attempt is, and how many are where; what moves one tells store and trace here."""
+"""``Books``: where every admitted attempt is, and how many are where; what moves one tells store and recorder here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.ports import Store
 from dartsim.core.types import Attempt, Batch, Drop, Group, Trajectory, UpdateResult, Version
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.store.successes import own, own_batch
 
 
@@ -19,7 +19,7 @@ class Books:
 
     Args:
         store: Where states are kept.
-        trace: Where they are counted.
+        recorder: Where they are counted.
 
     Attributes:
         running: Attempts that were admitted and are not handed over yet, by number.
@@ -33,9 +33,9 @@ class Books:
         trainer_version: Version that the trainer holds.
     """
 
-    def __init__(self, store: Store, trace: Trace) -> None:
+    def __init__(self, store: Store, recorder: Recorder) -> None:
         self._store = store
-        self._trace = trace
+        self._recorder = recorder
         self.running: dict[int, Attempt] = {}
         self.withdrawn: dict[int, Drop] = {}
         self.admitted = 0
@@ -55,7 +55,7 @@ class Books:
         """An attempt is admitted."""
         self.admitted += 1
         self.running[attempt.id] = attempt
-        self._trace.attempt_started()
+        self._recorder.attempt_started()
 
     def end(self, trajectory: Trajectory) -> Drop | None:
         """An attempt is handed over; return why it was withdrawn, if it was.
@@ -70,7 +70,7 @@ class Books:
                 "exactly once"
             )
         self._store.record(trajectory)
-        self._trace.attempt_finished(trajectory)
+        self._recorder.attempt_finished(trajectory)
         return self.withdrawn.pop(attempt, None)
 
     def withdraw(self, group: int, reason: Drop) -> list[int]:
@@ -84,18 +84,18 @@ class Books:
         if trajectories:
             self.dropped += len(trajectories)
             self._store.drop(trajectories, reason)
-            self._trace.dropped(tuple(trajectories), reason)
+            self._recorder.dropped(tuple(trajectories), reason)
 
     def lose(self, attempts: Sequence[int]) -> None:
         """These cannot be read back."""
         if attempts:
             self._store.give_up(attempts, Drop.LOST)
-            self._trace.counts[f"dropped/{Drop.LOST}"] += len(attempts)
+            self._recorder.counts[f"dropped/{Drop.LOST}"] += len(attempts)
             self.dropped += len(attempts)
 
     def judge(self, group: Group, reason: Drop | None) -> None:
         """A group had all its attempts; it may be trained on, or is dropped for a reason."""
-        self._trace.group_judged(own(group), reason)
+        self._recorder.group_judged(own(group), reason)
         if reason is None:
             self._store.eligible(group)
         else:
@@ -106,7 +106,7 @@ class Books:
         consumed = own_batch(batch)
         self.leased += len(consumed.trajectories)
         self._store.lease(consumed)
-        self._trace.batch_leased(consumed)
+        self._recorder.batch_leased(consumed)
 
     def train(self, batch: Batch, result: UpdateResult) -> None:
         """The update of a batch is finished."""
@@ -116,14 +116,14 @@ class Books:
         self.trained += num
         self.trainer_version = result.weights.version
         self._store.trained(consumed, self.trainer_version, checkpoint=result.checkpoint)
-        self._trace.update_finished(consumed, result.metrics, rescued=batch)
+        self._recorder.update_finished(consumed, result.metrics, rescued=batch)
 
     def release(self, batch: Batch) -> None:
         """The update of a batch failed: it is eligible again."""
         consumed = own_batch(batch)
         self.leased -= len(consumed.trajectories)
         self._store.release(consumed)
-        self._trace.batch_released(consumed)
+        self._recorder.batch_released(consumed)
 
     def publish(self, version: Version) -> None:
         """What was trained up to now is in published weights."""

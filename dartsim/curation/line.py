@@ -7,7 +7,7 @@ from collections import deque
 
 from dartsim.core.types import Attempt
 from dartsim.curation.units import Gang, Units
-from dartsim.observe import DesktopState, Trace
+from dartsim.observe import DesktopState, Recorder
 
 
 class Line:
@@ -19,12 +19,12 @@ class Line:
 
     Args:
         units: What has to end before a slot gets new work.
-        trace: Where it is seen what a slot waits for.
+        recorder: Where it is seen what a slot waits for.
     """
 
-    def __init__(self, units: Units, trace: Trace) -> None:
+    def __init__(self, units: Units, recorder: Recorder) -> None:
         self._units = units
-        self._trace = trace
+        self._recorder = recorder
         self._ready: deque[int] = deque()
         """Slots whose gang is open and that wait for room, longest first."""
         self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
@@ -49,7 +49,7 @@ class Line:
         if gang.open:
             self._line_up(gang)
         else:
-            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
         return waiter
 
     def leave(self, slot: int, waiter: asyncio.Future[Attempt | None]) -> Attempt | None:
@@ -73,7 +73,7 @@ class Line:
         gang = self._units.gang(slot)
         if not gang.open:
             gang.waiting.append(slot)
-            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
             return None
         waiter = self._waiters.get(slot)
         return None if waiter is None or waiter.done() else slot
@@ -107,5 +107,5 @@ class Line:
         """Let the free slots of an open gang line up for room."""
         for slot in gang.waiting:
             self._ready.append(slot)
-            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_ADMISSION)
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_ADMISSION)
         gang.waiting.clear()

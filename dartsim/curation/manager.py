@@ -10,7 +10,7 @@ What happens is told here, in the order in which it happens; each part has a fil
 
     Line         the slots that wait                      Room    whether another attempt may start
     OpenGroups   the groups that are being collected      Judge   what they teach, and which are worth training on
-    ReadyGroups  the groups that may be trained on        Books   where every attempt is; the store, the trace
+    ReadyGroups  the groups that may be trained on        Books   where every attempt is; the store, the recorder
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.restoring import drop_lost, drop_undone, restore_counts, restore_groups
 from dartsim.curation.room import Room
 from dartsim.curation.rules import Rules
-from dartsim.curation.saved import SCHEDULER, TRACE, Restored, read_attempt, save_attempt, save_group
+from dartsim.curation.saved import RECORDER, SCHEDULER, Restored, read_attempt, save_attempt, save_group
 from dartsim.curation.units import Units
 from dartsim.curation.waits import Waits
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.store.successes import Stored, own
 
 logger = logging.getLogger(__name__)
@@ -58,20 +58,20 @@ class DataManager:
         rules: What it goes by.
         units: What has to end before a slot gets new work.
         store: Where states are kept.
-        trace: Where they are counted.
+        recorder: Where they are counted.
         seed: Seeds of attempts are derived from it.
     """
 
-    def __init__(self, rules: Rules, *, units: Units, store: Store, trace: Trace, seed: int = 0) -> None:
+    def __init__(self, rules: Rules, *, units: Units, store: Store, recorder: Recorder, seed: int = 0) -> None:
         self._rules = rules
-        self._books = Books(store, trace)
+        self._books = Books(store, recorder)
         self._open = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
         self._ready = ReadyGroups(rules, self._books)
         self._judge = Judge(rules)
-        self._line = Line(units, trace)
+        self._line = Line(units, recorder)
         self._room = Room(rules, self._books, self._open, self._ready)
         self._store = store
-        self._trace = trace
+        self._recorder = recorder
 
         self._trainer: asyncio.Future[None] | None = None
         """The trainer, while it waits for a batch."""
@@ -83,7 +83,7 @@ class DataManager:
         """Ends a running attempt, which is handed over as cancelled soon after; set by whoever plays them."""
         self.failure: BaseException | None = None
         """Why an attempt could not be handed over. Whoever did it may be cancelled before it tells."""
-        self.changed = trace.clock()
+        self.changed = recorder.clock()
         """When a group became ready last, or a batch was taken; loop time."""
 
     # -- what is the case -------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class DataManager:
         number = self._rules.further.attempts(rewards_of(group.usable), given=group.further, slots=slots)
         if number:
             self._open.extend(group, number)
-            self._trace.counts["further"] += number
+            self._recorder.counts["further"] += number
         return number > 0
 
     def _complete(self, opened: OpenGroup) -> None:
@@ -294,7 +294,7 @@ class DataManager:
             chosen = self._ready.select(self._begun())
             if chosen:
                 batch = self._ready.lease(chosen)
-                self.changed = self._trace.clock()
+                self.changed = self._recorder.clock()
                 self._start_what_may()
                 self._settle()
                 return batch
@@ -378,7 +378,7 @@ class DataManager:
             "leased": [save_group(group) for group in self._ready.leased],
             **self._judge.state(),
         }
-        return {SCHEDULER: scheduler, TRACE: self._trace.state()}
+        return {SCHEDULER: scheduler, RECORDER: self._recorder.state()}
 
     def successes(self) -> Sequence[Stored]:
         """Return the stored successes."""

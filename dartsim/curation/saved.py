@@ -16,7 +16,7 @@ from dartsim.core.types import Attempt, Group, Task, Trajectory, Version
 from dartsim.curation.groups import OpenGroup
 from dartsim.store.successes import Stored
 
-SCHEDULER, TRACE = "scheduler", "trace"
+SCHEDULER, RECORDER = "scheduler", "recorder"
 """Names of the documents of a run."""
 
 

@@ -21,9 +21,9 @@ from dartsim.fuzz.play import Outcome
 from dartsim.fuzz.space import config_of
 from dartsim.observe.idle import attribute
 from dartsim.observe.perfetto import perfetto
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.rundir import write_bytes, write_text
 from dartsim.observe.timeline import recorded_window
-from dartsim.observe.trace import Trace
 
 LAST_SECONDS = 60.0
 """What the trace shows: the minute before the failure, or before the end."""
@@ -56,18 +56,18 @@ def write_folder(path: Path, outcome: Outcome) -> Path:
     write_text(path / "config.toml", to_toml(config_of(case)))
     lines = [_compact({"time": round(when, 6), "event": event, **more}) for when, event, more in outcome.log]
     write_text(path / "events.jsonl", "".join(line + "\n" for line in lines))
-    if outcome.trace is not None:
-        _write_trace(path, outcome.trace, facts)
+    if outcome.recorder is not None:
+        _write_trace(path, outcome.recorder, facts)
     return path
 
 
-def _write_trace(path: Path, trace: Trace, facts: dict[str, Any]) -> None:
-    window = recorded_window(trace)
+def _write_trace(path: Path, recorder: Recorder, facts: dict[str, Any]) -> None:
+    window = recorded_window(recorder)
     if window is None:
         return
     start = max(window.start, window.end - LAST_SECONDS)
     write_text(path / "idle.json", _compact(attribute(window.clipped(start), num_bins=12)) + "\n")
-    shown = perfetto(trace, meta={name: facts[name] for name in ("token", "rule", "text", "event_hash")})
+    shown = perfetto(recorder, meta={name: facts[name] for name in ("token", "rule", "text", "event_hash")})
     shown["traceEvents"] = list(filter(None, (_clipped(event, start * 1e6) for event in shown["traceEvents"])))
     write_bytes(path / "trace.json.gz", gzip.compress(_compact(shown).encode(), mtime=0))
 

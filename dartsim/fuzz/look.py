@@ -115,7 +115,7 @@ class Look:
         running = sum(attempt.id not in self._store.seen for attempt in leases.values())
         if running != self._system.data.running:
             watch.fail("I1", f"{self._system.data.running} attempts run, slots serve {running} that have not ended")
-        for track in self._system.trace.desktops.tracks[: self._num_slots]:
+        for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             if track.state not in FREE:
                 continue
             if track.index in leases:
@@ -147,7 +147,7 @@ class Look:
                 watch.fail("I6", f"worker {slot.index} is up as version {slot.version}, and has {engine.version}")
         if routable != pool.router.num_routable:
             watch.fail("I10", f"{routable} workers are up, {pool.router.num_routable} are counted")
-        waiting = [t.index for t in self._system.trace.desktops.tracks if t.state == DesktopState.SYNC_WAIT]
+        waiting = [t.index for t in self._system.recorder.desktops.tracks if t.state == DesktopState.SYNC_WAIT]
         if waiting and routable:
             watch.fail("I8", f"desktops {waiting} wait for a pool that is stopped, and {routable} workers are up")
         if pool.waiting and routable:
@@ -164,10 +164,10 @@ class Look:
         watch = self._watch
         if watch.progress < since:
             watch.fail("I11", f"no attempt was scored and no update done since t={watch.progress:g}, all is healed")
-        for track in self._system.trace.desktops.tracks[: self._num_slots]:
+        for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             if track.since < since and track.state != DesktopState.WAIT_ADMISSION:
                 watch.fail("I11", f"slot {track.index} is {DesktopState(track.state).name} since t={track.since:g}")
-        trainer = self._system.trace.trainer.tracks[0]
+        trainer = self._system.recorder.trainer.tracks[0]
         # Data may be long in coming: the tasks decide how many groups are dropped.
         for_data = trainer.state == TrainerState.WAIT_DATA or self._system.data.holds_publication
         if trainer.since < since and not for_data:
@@ -212,7 +212,7 @@ class Look:
     def _terminal(self) -> None:
         data, store, watch = self._system.data, self._store, self._watch
         data.check()
-        counts = self._system.trace.counts
+        counts = self._system.recorder.counts
         if data.running or data.leased or store.live:
             watch.fail("I2", f"{data.running} run, {data.leased} are leased, {len(store.live)} have no last state")
         if data.trained_count + data.dropped != data.admitted or len(store.seen) != data.admitted:
@@ -224,7 +224,7 @@ class Look:
 
     def _times(self, seconds: float) -> None:
         """Every part was in one state at every time, and nothing was busy for longer than there was time."""
-        watch, last = self._watch, self._system.trace.snapshots[-1]
+        watch, last = self._watch, self._system.recorder.snapshots[-1]
         config = watch.config.rollout
         sizes = {"desktops": config.num_desktops, "workers": config.num_workers, "trainer": 1}
         for population, size in sizes.items():

@@ -24,7 +24,7 @@ from dartsim.fuzz.space import Shaped, config_of
 from dartsim.fuzz.stored import WatchedStore
 from dartsim.fuzz.watch import Violated, Watch
 from dartsim.fuzz.watched import WatchedLearner, WatchedProvider, WatchedWorker
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.run.backend import caches, desktop_maker, learner, way, workers
 from dartsim.run.faulted import faulted
 from dartsim.run.models import Models, hosts, models
@@ -63,7 +63,7 @@ class Outcome:
         num_events: Callbacks and events of all lives.
         lives: How often the process was begun.
         struck: How often each kind of fault came to act.
-        trace: Its measurements, if they were kept.
+        recorder: Its measurements, if they were kept.
         log: What happened at the ports, if it was kept.
     """
 
@@ -75,7 +75,7 @@ class Outcome:
     num_events: int
     lives: int
     struck: Mapping[str, int]
-    trace: Trace | None = None
+    recorder: Recorder | None = None
     log: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
 
     @property
@@ -101,7 +101,7 @@ class _Play:
         self.keep = keep
         self.watch: Watch | None = None
         self.look: Look | None = None
-        self.trace: Trace | None = None
+        self.recorder: Recorder | None = None
         self.log: list[tuple[float, str, dict[str, Any]]] = []
         self.struck: Counter[str] = Counter()
         self.reports: list[SimReport] = []
@@ -236,12 +236,12 @@ class _Play:
             {"desktop": rollout.num_desktops, "worker": rollout.num_workers, "learner": 1, "pool": 1},
             self.struck,
         )
-        self.trace = trace = Trace(
+        self.recorder = recorder = Recorder(
             loop.time,
             num_envs=rollout.num_desktops,
             num_workers=rollout.num_workers,
             max_segments=60_000 if self.keep else 0,
-            max_snapshots=config.trace.max_snapshots,
+            max_snapshots=config.recorder.max_snapshots,
             first_spacing_seconds=60.0,
         )
         machines = hosts(config, env)
@@ -252,7 +252,7 @@ class _Play:
             num_envs=rollout.num_desktops,
             rng=streams.rng("desktops/latency"),
         )
-        harm = faulted(found, env, streams, trace)
+        harm = faulted(found, env, streams, recorder)
         made = workers(found, env, streams, None, version=version)
         struck = zip(harm.workers(made), made, strict=True)
         engines = [WatchedWorker(watch, w.index, FaultyWorker(inner, w, schedule), version) for inner, w in struck]
@@ -265,7 +265,7 @@ class _Play:
             engines=engines,
             learner=WatchedLearner(watch, trains),
             store=store,
-            trace=trace,
+            recorder=recorder,
             streams=streams,
             way=lambda pool: harm.way(way(config, env, pool)),
             successes=success_pool(config),
@@ -319,7 +319,7 @@ def play_case(case: Case, *, mutation: Mutation | None = None, keep: bool = Fals
         sum(report.num_events for report in play.reports),
         play.ledger.lives,
         dict(play.struck),
-        play.trace if keep else None,
+        play.recorder if keep else None,
         play.log,
     )
 

@@ -347,7 +347,7 @@ def _cluster(shaped: Shaped) -> dict[str, Any]:
             },
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
-        "trace": {"max_segments": 0, "max_snapshots": 10},
+        "recorder": {"max_segments": 0, "max_snapshots": 10},
     }
 
 

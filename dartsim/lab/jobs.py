@@ -11,9 +11,9 @@ from dartsim.config import Config
 from dartsim.core.errors import DartsimError
 from dartsim.lab.prices import GPU_HOURS, Prices
 from dartsim.lab.virtual import changed
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.figures import after_warmup, figures
-from dartsim.observe.trace import UpdateRecord
+from dartsim.observe.recorder import UpdateRecord
 from dartsim.run.bounds import bounds
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
@@ -130,12 +130,12 @@ class _Look:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._left = list(job.rungs)
-        self._trace: Trace | None = None
+        self._recorder: Recorder | None = None
         self.seen: list[tuple[float, float]] = []
 
-    def watch(self, trace: Trace) -> None:
-        """Look at this trace."""
-        self._trace = trace
+    def watch(self, recorder: Recorder) -> None:
+        """Look at this recorder."""
+        self._recorder = recorder
 
     def __call__(self, now: float) -> None:
         """Look, if a rung is due."""
@@ -149,12 +149,12 @@ class _Look:
                 raise _GivenUp
 
     def _value(self) -> float | None:
-        trace, job = self._trace, self._job
-        assert trace is not None, "watch comes before the first look"
-        snapshots = [*trace.snapshots, trace.measure()]
+        recorder, job = self._recorder, self._job
+        assert recorder is not None, "watch comes before the first look"
+        snapshots = [*recorder.snapshots, recorder.measure()]
         first = after_warmup(snapshots, job.config.run.warmup_share)
         so_far = figures(first, snapshots[-1])
-        value = {**so_far, **_rated(job.config, job.prices, so_far, trace, first.time)}.get(job.figure)
+        value = {**so_far, **_rated(job.config, job.prices, so_far, recorder, first.time)}.get(job.figure)
         return None if value is None else job.sign * float(value)
 
 
@@ -170,15 +170,15 @@ def simulated(config: Config, prices: Prices, look: _Look | None = None) -> Figu
     plain = result.figures
     return {
         **plain,
-        **bounds(found, plain, result.trace.snapshots),
-        **_rated(config, prices, plain, result.trace, plain["warmup_hours"] * 3600.0),
+        **bounds(found, plain, result.recorder.snapshots),
+        **_rated(config, prices, plain, result.recorder, plain["warmup_hours"] * 3600.0),
         "event_hash": result.event_hash,
     }
 
 
-def _rated(config: Config, prices: Prices, plain: Figures, trace: Trace, start: float) -> Figures:
+def _rated(config: Config, prices: Prices, plain: Figures, recorder: Recorder, start: float) -> Figures:
     """Return the rate from update to update, and the cost at that rate; where there is none, of the whole window."""
-    steady = steady_turns_per_minute(list(trace.updates), start)
+    steady = steady_turns_per_minute(list(recorder.updates), start)
     cost = prices.figures(config, steady or plain["trained_turns_per_minute"])
     return {**cost, "steady_turns_per_minute": steady}
 

@@ -47,8 +47,8 @@ def as_virtual(config: Config) -> Config:
     changes: dict[str, Any] = {
         "run.target_success": None,
         "curation.store": "memory",
-        "trace.max_segments": 0,
-        "trace.max_requests": 0,
+        "recorder.max_segments": 0,
+        "recorder.max_requests": 0,
     }
     if config.policy.kind != "surrogate":
         changes |= {

@@ -2,8 +2,8 @@
 
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.part import Part
+from dartsim.observe.recorder import Recorder, Snapshot
 from dartsim.observe.states import DesktopState, PhaseState, TrainerState, WorkerState
-from dartsim.observe.trace import Snapshot, Trace
 from dartsim.observe.tracks import Population, Segment, Track
 from dartsim.observe.waits import parts
 
@@ -13,9 +13,9 @@ __all__ = [
     "Part",
     "PhaseState",
     "Population",
+    "Recorder",
     "Segment",
     "Snapshot",
-    "Trace",
     "Track",
     "TrainerState",
     "WorkerState",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dartsim.observe.recorder import Recorder, Snapshot
 from dartsim.observe.states import INTERACTING, SERVING, DesktopState, PhaseState, TrainerState, WorkerState
-from dartsim.observe.trace import Snapshot, Trace
 
 
 def after_warmup(snapshots: Sequence[Snapshot], warmup_share: float) -> Snapshot:
@@ -77,15 +77,15 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     }
 
 
-def staleness(trace: Trace) -> dict[str, Any]:
+def staleness(recorder: Recorder) -> dict[str, Any]:
     """Return the staleness of all trained turns: mean, maximum and distribution, in versions."""
     by_oldest: dict[int, int] = {}
-    for (oldest, _), num_turns in trace.staleness.items():
+    for (oldest, _), num_turns in recorder.staleness.items():
         by_oldest[oldest] = by_oldest.get(oldest, 0) + num_turns
     total = sum(by_oldest.values())
     return {
         "staleness_mean": sum(k * n for k, n in by_oldest.items()) / total if total else 0.0,
-        "staleness_max": trace.staleness_max,
+        "staleness_max": recorder.staleness_max,
         "staleness_histogram": {str(k): by_oldest[k] for k in sorted(by_oldest)},
     }
 
@@ -139,19 +139,19 @@ def counted(last: Snapshot, prefix: str) -> Mapping[str, int]:
     return {name[len(start) :]: int(n) for name, n in sorted(last.counts.items()) if name.startswith(start)}
 
 
-def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float | None = None) -> dict[str, Any]:
-    """Return all figures of a closed trace, as written to ``summary.json``."""
-    last = trace.snapshots[-1]
-    first = after_warmup(trace.snapshots, warmup_share)
+def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: float | None = None) -> dict[str, Any]:
+    """Return all figures of a closed recorder, as written to ``summary.json``."""
+    last = recorder.snapshots[-1]
+    first = after_warmup(recorder.snapshots, warmup_share)
     if first.time >= last.time:
-        first = trace.snapshots[0]
+        first = recorder.snapshots[0]
     return {
         "simulated_hours": last.time / 3600.0,
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
-        **staleness(trace),
-        "staleness_definitions": staleness_definitions(trace.staleness_trajectories),
-        **success_rates(trace.snapshots),
+        **staleness(recorder),
+        "staleness_definitions": staleness_definitions(recorder.staleness_trajectories),
+        **success_rates(recorder.snapshots),
         "attempts": int(last.counts.get("attempts", 0)),
         "endings": counted(last, "ending"),
         "dropped": counted(last, "dropped"),
@@ -160,5 +160,5 @@ def summary(trace: Trace, *, warmup_share: float, peak_tokens_per_second: float 
         "faults": counted(last, "fault"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),
-        "alarms": [alarm.plain() for alarm in trace.alarms],
+        "alarms": [alarm.plain() for alarm in recorder.alarms],
     }

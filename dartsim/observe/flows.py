@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dartsim.observe.trace import Asked, Gathered, Trace
+from dartsim.observe.recorder import Asked, Gathered, Recorder
 
 FLOW = "turn to update"
 """Name and category of every arrow."""
@@ -32,25 +32,25 @@ class Processes(NamedTuple):
     trainer: int
 
 
-def batches_and_flows(trace: Trace, start: float, processes: Processes) -> Iterator[Event]:
+def batches_and_flows(recorder: Recorder, start: float, processes: Processes) -> Iterator[Event]:
     """Yield the slices of batches and updates, and the arrows that lead to them.
 
     Args:
-        trace: The measurements.
+        recorder: The measurements.
         start: Beginning of the recorded window, seconds since the start of the run.
         processes: Where the populations are.
     """
-    begins = trace.started + start
-    batches = list(trace.batches)
+    begins = recorder.started + start
+    batches = list(recorder.batches)
     # A batch is gathered from when the one before it was taken.
     since = [begins, *(max(batch.leased, begins) for batch in batches[:-1])]
     shown = {batch.update: (batch, low) for batch, low in zip(batches, since, strict=False) if batch.leased > low}
     if shown:
         yield from _threads(processes.trainer)
-    end = trace.clock()
+    end = recorder.clock()
     for batch, low in shown.values():
-        yield from _slices(trace, batch, low, end, processes.trainer)
-    yield from _flows(trace, shown, begins, processes)
+        yield from _slices(recorder, batch, low, end, processes.trainer)
+    yield from _flows(recorder, shown, begins, processes)
 
 
 def _threads(process: int) -> Iterator[Event]:
@@ -59,11 +59,11 @@ def _threads(process: int) -> Iterator[Event]:
             yield {"ph": "M", "pid": process, "tid": thread, "name": key, "args": args}
 
 
-def _slices(trace: Trace, batch: Gathered, low: float, end: float, process: int) -> Iterator[Event]:
+def _slices(recorder: Recorder, batch: Gathered, low: float, end: float, process: int) -> Iterator[Event]:
     trained = end if batch.trained is None else batch.trained
     spans = ((BATCHES, "batch", low, batch.leased), (UPDATES, "update", batch.leased, trained))
     for thread, name, first, last in spans:
-        ts, until = _micros(trace, first), _micros(trace, last)
+        ts, until = _micros(recorder, first), _micros(recorder, last)
         yield {
             "ph": "X",
             "pid": process,
@@ -77,38 +77,38 @@ def _slices(trace: Trace, batch: Gathered, low: float, end: float, process: int)
 
 
 def _flows(
-    trace: Trace, shown: Mapping[int, tuple[Gathered, float]], begins: float, processes: Processes
+    recorder: Recorder, shown: Mapping[int, tuple[Gathered, float]], begins: float, processes: Processes
 ) -> Iterator[Event]:
     """Yield the arrows of requests of the window; those of turns that no batch took end at the worker."""
     batch_of = {attempt: update for update, (batch, _) in shown.items() for attempt in batch.attempts}
-    known = [asked for asked in trace.requests or () if asked[4] > begins]
+    known = [asked for asked in recorder.requests or () if asked[4] > begins]
     trained = [asked for asked in known if asked[2] in batch_of]
     others = [asked for asked in known if asked[2] not in batch_of]
     for number, asked in enumerate([*trained[-MAX_TRAINED:], *others[-MAX_OTHERS:]]):
         update = batch_of.get(asked[2])
-        points = _at_work(trace, asked, processes)
+        points = _at_work(recorder, asked, processes)
         if update is not None:
             batch, low = shown[update]
-            points += _at_trainer(trace, batch, low, batch.attempts[asked[2]], processes.trainer)
+            points += _at_trainer(recorder, batch, low, batch.attempts[asked[2]], processes.trainer)
         yield from _arrow(number, points, {"attempt": asked[2], "turn": asked[3]})
 
 
-def _at_work(trace: Trace, asked: Asked, processes: Processes) -> list[Event]:
+def _at_work(recorder: Recorder, asked: Asked, processes: Processes) -> list[Event]:
     """Return the arrow's points on the desktop and on the worker."""
     desktop, worker, _, _, when, _ = asked
-    ts = _micros(trace, when)
+    ts = _micros(recorder, when)
     return [
         {"pid": processes.desktops, "tid": desktop + 1, "ts": ts},
         {"pid": processes.workers, "tid": worker + 1, "ts": ts},
     ]
 
 
-def _at_trainer(trace: Trace, batch: Gathered, low: float, ended: float, process: int) -> list[Event]:
+def _at_trainer(recorder: Recorder, batch: Gathered, low: float, ended: float, process: int) -> list[Event]:
     """Return its points on the batch, when the attempt ended or the batch began to be gathered, and on the update."""
-    joined = min(max(_micros(trace, ended), _micros(trace, low)), _micros(trace, batch.leased) - 1)
+    joined = min(max(_micros(recorder, ended), _micros(recorder, low)), _micros(recorder, batch.leased) - 1)
     return [
         {"pid": process, "tid": BATCHES, "ts": joined},
-        {"pid": process, "tid": UPDATES, "ts": _micros(trace, batch.leased)},
+        {"pid": process, "tid": UPDATES, "ts": _micros(recorder, batch.leased)},
     ]
 
 
@@ -124,5 +124,5 @@ def _arrow(number: int, points: list[Event], args: Mapping[str, int]) -> Iterato
         yield event
 
 
-def _micros(trace: Trace, when: float) -> int:
-    return round((when - trace.started) * 1e6)
+def _micros(recorder: Recorder, when: float) -> int:
+    return round((when - recorder.started) * 1e6)

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import DesktopState, TrainerState, WorkerState
 from dartsim.observe.timeline import Window, recorded_window
-from dartsim.observe.trace import Trace
 
 Floats = NDArray[np.float64]
 
@@ -100,9 +100,9 @@ COLUMNS: Mapping[str, int] = {"desktops": 0, "workers": len(D), "trainer": len(D
 NUM_COLUMNS = len(D) + len(WorkerState) + len(TrainerState)
 
 
-def idle(trace: Trace, *, num_bins: int = 120) -> dict[str, Any] | None:
+def idle(recorder: Recorder, *, num_bins: int = 120) -> dict[str, Any] | None:
     """Return what ``attribute`` finds in the recorded window, as written to ``idle.json``; None without segments."""
-    window = recorded_window(trace)
+    window = recorded_window(recorder)
     return None if window is None else attribute(window, num_bins=num_bins)
 
 

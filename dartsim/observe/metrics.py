@@ -1,6 +1,6 @@
 """Where finished updates are written while a run goes on: JSON lines and TensorBoard.
 
-Both are callables for ``Trace.sinks``, write at once, and are closed by their owner. Times are simulated
+Both are callables for ``Recorder.sinks``, write at once, and are closed by their owner. Times are simulated
 (loop) seconds, so the same run writes the same bytes.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
 from dartsim.observe.states import TrainerState, padded
-from dartsim.observe.trace import Snapshot, Trace, UpdateRecord
 
 SCALARS = {
     "train/turns": "num_turns",
@@ -87,22 +87,22 @@ def read_updates(path: Path, *, last: int) -> list[UpdateRecord]:
 
 
 class SnapshotLog:
-    """Snapshots as JSON lines, so that figures over time go on after a crash; a callable for ``Trace.on_snapshot``.
+    """Snapshots as JSON lines, so that figures over time go on after a crash; a callable for ``Recorder.on_snapshot``.
 
     Args:
         path: The file.
-        trace: Whose.
+        recorder: Whose.
     """
 
-    def __init__(self, path: Path, trace: Trace) -> None:
+    def __init__(self, path: Path, recorder: Recorder) -> None:
         self._path = path
-        self._trace = trace
-        write_lines(path, trace.snapshots)
+        self._recorder = recorder
+        write_lines(path, recorder.snapshots)
 
     def __call__(self) -> None:
         """Write the newest snapshot."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(self._trace.snapshots[-1])) + "\n")
+            file.write(json.dumps(asdict(self._recorder.snapshots[-1])) + "\n")
 
 
 def write_lines(path: Path, snapshots: Sequence[Snapshot]) -> None:

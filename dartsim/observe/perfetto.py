@@ -15,21 +15,21 @@ from operator import itemgetter
 from typing import Any
 
 from dartsim.observe.flows import Processes, batches_and_flows
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.styles import POPULATIONS, STATES
 from dartsim.observe.timeline import Stay, recorded_window
-from dartsim.observe.trace import Trace
 
 Told = tuple[int, dict[str, int]]
 """A moment, microseconds since the start of the run, and what is told of it."""
 
 
-def perfetto(trace: Trace, *, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def perfetto(recorder: Recorder, *, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the trace as a JSON object; it has no events if segments were not kept."""
     events: list[dict[str, Any]] = []
-    window = recorded_window(trace)
+    window = recorded_window(recorder)
     if window is not None:
-        asked = _asked(trace)
-        for order, population in enumerate(reversed(trace.populations())):
+        asked = _asked(recorder)
+        for order, population in enumerate(reversed(recorder.populations())):
             process = order + 1
             states = [state.name.lower() for state in population.states]
             events += _process(process, order, POPULATIONS[population.name])
@@ -38,16 +38,16 @@ def perfetto(trace: Trace, *, meta: Mapping[str, Any] | None = None) -> dict[str
                 events += _thread(process, thread, f"{population.name.removesuffix('s')} {index}")
                 told = asked.get(index, []) if population.name == "desktops" else []
                 events += _events(process, thread, population.name, states, stays, told)
-        numbers = {population.name: number + 1 for number, population in enumerate(reversed(trace.populations()))}
-        events += batches_and_flows(trace, window.start, Processes(**numbers))
+        numbers = {population.name: number + 1 for number, population in enumerate(reversed(recorder.populations()))}
+        events += batches_and_flows(recorder, window.start, Processes(**numbers))
     return {"displayTimeUnit": "ms", "otherData": dict(meta or {}), "traceEvents": events}
 
 
-def _asked(trace: Trace) -> dict[int, list[Told]]:
+def _asked(recorder: Recorder) -> dict[int, list[Told]]:
     """Return what each desktop asked, and the microsecond at which it did, in order."""
     found: dict[int, list[Told]] = {}
-    for desktop, worker, attempt, turn, when, _ in trace.requests or ():
-        moment = round((when - trace.started) * 1e6)
+    for desktop, worker, attempt, turn, when, _ in recorder.requests or ():
+        moment = round((when - recorder.started) * 1e6)
         found.setdefault(desktop, []).append((moment, {"attempt": attempt, "turn": turn, "worker": worker}))
     return {desktop: sorted(told, key=itemgetter(0)) for desktop, told in found.items()}
 

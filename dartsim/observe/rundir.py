@@ -24,9 +24,9 @@ from typing import Any
 from dartsim.core.errors import ConfigError
 from dartsim.observe.idle import idle
 from dartsim.observe.perfetto import perfetto
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.series import series
 from dartsim.observe.timeline import timeline
-from dartsim.observe.trace import Trace
 
 CONFIG = "config.toml"
 SUMMARY = "summary.json"
@@ -86,7 +86,7 @@ class RunDir:
 
 def write_run(
     path: Path,
-    trace: Trace,
+    recorder: Recorder,
     *,
     config: Mapping[str, Any],
     config_toml: str,
@@ -97,7 +97,7 @@ def write_run(
 
     Args:
         path: A folder, made if needed; files of an earlier run in it are replaced.
-        trace: The closed measurements.
+        recorder: The closed measurements.
         config: The resolved configuration as plain values, kept in ``summary.json``.
         config_toml: The same as TOML.
         summary: Figures, as ``dartsim.observe.figures.summary`` returns them; ``bias`` may be added (see
@@ -107,11 +107,11 @@ def write_run(
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
     everything = {**meta, **summary, "config": config}
-    write_text(path / SERIES, _compact(series(trace)))
-    write_text(path / TIMELINE, _compact(timeline(trace)))
-    write_text(path / IDLE, _compact(idle(trace)))
+    write_text(path / SERIES, _compact(series(recorder)))
+    write_text(path / TIMELINE, _compact(timeline(recorder)))
+    write_text(path / IDLE, _compact(idle(recorder)))
     # No time in the header: the same run writes the same bytes.
-    write_bytes(path / TRACE, gzip.compress(_compact(perfetto(trace, meta=meta)).encode(), mtime=0))
+    write_bytes(path / TRACE, gzip.compress(_compact(perfetto(recorder, meta=meta)).encode(), mtime=0))
     # Last, for it says that the run has finished: killed before, the run is gone on with, and all of it written again.
     write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
     return RunDir(path)

@@ -2,7 +2,7 @@
 
     <population u8> <part u32> <state u8> <start f64> <end f64>      little-endian, seconds of the run's time
 
-It is written with every transaction of the store (``Trace.on_state``), before it: so all that ended until the
+It is written with every transaction of the store (``Recorder.on_state``), before it: so all that ended until the
 transaction is there, and what comes behind it belongs to time that is played again. A row that a crash cut off is left
 out. Only the newest rows are kept, as in memory.
 """
@@ -15,24 +15,24 @@ from itertools import islice
 from pathlib import Path
 from struct import Struct
 
-from dartsim.observe.trace import Trace
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.tracks import Segment
 
 ROW = Struct("<BIBdd")
 
 
 class SegmentLog:
-    """Appends what the parts of a run did since the last call; a callable for ``Trace.on_state``.
+    """Appends what the parts of a run did since the last call; a callable for ``Recorder.on_state``.
 
     Args:
-        path: The file; it is written anew, with what the trace was given of the lives before.
-        trace: Whose; its populations keep segments.
+        path: The file; it is written anew, with what the recorder was given of the lives before.
+        recorder: Whose; its populations keep segments.
     """
 
-    def __init__(self, path: Path, trace: Trace) -> None:
+    def __init__(self, path: Path, recorder: Recorder) -> None:
         self._path = path
-        self._trace = trace
-        self._populations = [population.segments for population in trace.populations()]
+        self._recorder = recorder
+        self._populations = [population.segments for population in recorder.populations()]
         self._last: list[Segment | None] = [None] * len(self._populations)
         """The newest segment of each population that is written."""
         self._rows = 0
@@ -59,7 +59,7 @@ class SegmentLog:
     def _take(self) -> tuple[bytes, int]:
         """Return the rows that are not written yet, and how many they are."""
         rows: list[bytes] = []
-        started = self._trace.started
+        started = self._recorder.started
         for number, segments in enumerate(self._populations):
             new = _since(segments or (), self._last[number])
             rows.extend(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.observe.figures import figures
-from dartsim.observe.trace import Snapshot, Trace, UpdateRecord
+from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
 
 RATES = (
     "generated_turns_per_minute",
@@ -23,9 +23,9 @@ SHARES = {"desktops": "desktop_shares", "workers": "worker_shares", "trainer": "
 MAX_UPDATES = 1000
 
 
-def series(trace: Trace) -> dict[str, Any]:
+def series(recorder: Recorder) -> dict[str, Any]:
     """Return rates and shares by interval, and the updates, as written to ``series.json``."""
-    return {**intervals(trace.snapshots), "updates": updates(list(trace.updates))}
+    return {**intervals(recorder.snapshots), "updates": updates(list(recorder.updates))}
 
 
 def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def by_label(counts: Mapping[str, Mapping[str, float]], labels: Mapping[str, str
     """Add counts by task up to counts by label (a domain, a decile of success), sorted by label.
 
     Args:
-        counts: By task, by what was counted: ``{"offered": trace.offered, "trained": trace.trained}``.
+        counts: By task, by what was counted: ``{"offered": recorder.offered, "trained": recorder.trained}``.
         labels: The label of each task's id; tasks without one are left out.
     """
     sums: dict[str, dict[str, float]] = {label: dict.fromkeys(counts, 0) for label in sorted(set(labels.values()))}

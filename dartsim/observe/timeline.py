@@ -12,7 +12,7 @@ from heapq import nlargest
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dartsim.observe.trace import Trace
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.tracks import Population
 
 
@@ -56,19 +56,19 @@ def known_from(population: Population) -> float:
     return end
 
 
-def recorded_window(trace: Trace) -> Window | None:
+def recorded_window(recorder: Recorder) -> Window | None:
     """Return what the populations remember, or None if segments were not kept."""
-    populations = trace.populations()
+    populations = recorder.populations()
     if any(population.segments is None for population in populations):
         return None
-    start = max(trace.started, *(known_from(population) for population in populations))
-    end = trace.clock()
+    start = max(recorder.started, *(known_from(population) for population in populations))
+    end = recorder.clock()
     if start >= end:
         return None
     return Window(
-        start - trace.started,
-        end - trace.started,
-        {population.name: _stays(population, start, end, trace.started) for population in populations},
+        start - recorder.started,
+        end - recorder.started,
+        {population.name: _stays(population, start, end, recorder.started) for population in populations},
     )
 
 
@@ -98,15 +98,15 @@ def shown_parts(size: int, limit: int) -> list[int]:
     return [index * size // limit for index in range(limit)]
 
 
-def timeline(trace: Trace, *, max_segments: int = 50_000, max_parts: int = 400) -> dict[str, Any] | None:
+def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_parts: int = 400) -> dict[str, Any] | None:
     """Return the newest part of the recorded window as compact arrays, as written to ``timeline.json``.
 
     Args:
-        trace: The measurements.
+        recorder: The measurements.
         max_segments: Largest number of stays of all parts; older ones are left out.
         max_parts: Largest number of parts shown of one population.
     """
-    window = recorded_window(trace)
+    window = recorded_window(recorder)
     if window is None:
         return None
     shown = {name: shown_parts(len(parts), max_parts) for name, parts in window.stays.items()}
@@ -125,7 +125,7 @@ def timeline(trace: Trace, *, max_segments: int = 50_000, max_parts: int = 400) 
                     for index, stays in zip(shown[population.name], window.stays[population.name], strict=True)
                 ],
             }
-            for population in reversed(trace.populations())
+            for population in reversed(recorder.populations())
         ],
     }
 

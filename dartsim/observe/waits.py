@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from dartsim.observe.alarm import hours
 from dartsim.observe.part import Part
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import DesktopState, TrainerState, WorkerState
-from dartsim.observe.trace import Trace
 
 
 class Words(NamedTuple):
@@ -58,11 +58,11 @@ ONE = {"desktops": "slot", "workers": "worker"}
 """What one part of a population is called."""
 
 
-def parts(trace: Trace) -> list[Part]:
-    """Return every part of a run: those with states of their own, then those that have told the trace of themselves."""
+def parts(recorder: Recorder) -> list[Part]:
+    """Return every part of a run: those with states of their own, then those that described themselves."""
     found = []
-    for population in trace.populations():
-        detail = trace.details.get(population.name, _nothing)
+    for population in recorder.populations():
+        detail = recorder.details.get(population.name, _nothing)
         words = WORDS[population.name]
         for track in population.tracks:
             one = ONE.get(population.name)
@@ -72,23 +72,23 @@ def parts(trace: Trace) -> list[Part]:
                 Part(
                     name=population.name if one is None else f"{one} {track.index}",
                     state=state.name.lower(),
-                    since=track.since - trace.started,
+                    since=track.since - recorder.started,
                     waits_for=waits_for,
                     woken_by=woken_by,
                     detail=detail(track.index),
                 )
             )
-    return found + [tell() for tell in trace.tellers]
+    return found + [tell() for tell in recorder.tellers]
 
 
 def _nothing(index: int) -> str:
     return ""
 
 
-def told(trace: Trace, *, most: int = 40) -> str:
+def told(recorder: Recorder, *, most: int = 40) -> str:
     """Say of every part that is on what it waits for: those of the same state in one line."""
     lines: dict[tuple[str, str], list[Part]] = {}
-    for part in parts(trace):
+    for part in parts(recorder):
         if part.state != "off":
             lines.setdefault((part.name.split(" ")[0], part.state), []).append(part)
     text = []

@@ -7,7 +7,7 @@ import asyncio
 from dartsim.core.errors import EnvStartFailed
 from dartsim.core.ports import AttemptSource
 from dartsim.core.types import Attempt, Ending, Trajectory
-from dartsim.observe import DesktopState, Trace, Track
+from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.play import Limits, masked, play
 from dartsim.rollout.service import Service
@@ -30,13 +30,13 @@ class Rollout:
         source: AttemptSource,
         *,
         limits: Limits,
-        trace: Trace,
+        recorder: Recorder,
     ) -> None:
         self._cluster = cluster
         self._service = service
         self._source = source
         self._limits = limits
-        self._trace = trace
+        self._recorder = recorder
         self._playing: dict[int, asyncio.Timeout] = {}
         """Scopes of the attempts that are played, by attempt."""
 
@@ -53,7 +53,7 @@ class Rollout:
             scope.reschedule(asyncio.get_running_loop().time())
 
     async def _serve(self, slot: int) -> None:
-        track = self._trace.desktops.tracks[slot]
+        track = self._recorder.desktops.tracks[slot]
         while (attempt := await self._source.admit(slot)) is not None:
             await self._attempt(slot, attempt, track)
             await self._cluster.rest(slot)

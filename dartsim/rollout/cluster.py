@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.types import Attempt
-from dartsim.observe import DesktopState, Trace, Track
+from dartsim.observe import DesktopState, Recorder, Track
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class EnvCluster:
     to its attempt; a desktop that fails to start costs its attempt at most, never its slot.
     """
 
-    def __init__(self, provider: EnvProvider, *, num_envs: int, rule: StartRule, trace: Trace) -> None:
+    def __init__(self, provider: EnvProvider, *, num_envs: int, rule: StartRule, recorder: Recorder) -> None:
         self._provider = provider
         self._rule = rule
-        self._trace = trace
+        self._recorder = recorder
         self.num_envs = num_envs
         self.leases: dict[int, Attempt] = {}
         """The attempt that each leased slot serves."""
@@ -86,7 +86,7 @@ class EnvCluster:
             )
         self.leases[slot] = attempt
         try:
-            env = await self._start(slot, self._trace.desktops.tracks[slot])
+            env = await self._start(slot, self._recorder.desktops.tracks[slot])
         except BaseException as error:
             del self.leases[slot]
             if isinstance(error, EnvStartFailed):
@@ -98,7 +98,7 @@ class EnvCluster:
     async def close(self, slot: int, env: AsyncEnv) -> None:
         """Close the slot's desktop and take the slot back."""
         try:
-            await self._close(env, self._trace.desktops.tracks[slot])
+            await self._close(env, self._recorder.desktops.tracks[slot])
         finally:
             del self.leases[slot]
 
@@ -106,7 +106,7 @@ class EnvCluster:
         """Wait before the next attempt if no desktop came up for the last one; the longer, the more often it was so."""
         times = self._failed.get(slot, 0)
         if times:
-            self._trace.desktops.tracks[slot].enter(DesktopState.WAIT_START)
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_START)
             rule = self._rule
             await asyncio.sleep(min(rule.backoff_seconds * 2.0 ** min(rule.tries + times - 2, 60), rule.rest_seconds))
 
@@ -121,7 +121,7 @@ class EnvCluster:
                 last: EnvStartFailed = fault
             except TimeoutError:
                 last = EnvStartTimedOut(f"not ready after {self._rule.start_seconds:g} s")
-            count_failed_start(self._trace, last)
+            count_failed_start(self._recorder, last)
             logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._rule.tries, last)
             if number == self._rule.tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
@@ -136,10 +136,10 @@ class EnvCluster:
             async with asyncio.timeout(self._rule.close_seconds):
                 await env.close()
         except TimeoutError:
-            self._trace.counts["fault/close"] += 1
+            self._recorder.counts["fault/close"] += 1
 
 
-def count_failed_start(trace: Trace, fault: EnvStartFailed) -> None:
+def count_failed_start(recorder: Recorder, fault: EnvStartFailed) -> None:
     """Count one start that failed, and its cause."""
-    trace.counts["fault/start"] += 1
-    trace.counts[f"start_cause/{cause_of(fault)}"] += 1
+    recorder.counts["fault/start"] += 1
+    recorder.counts[f"start_cause/{cause_of(fault)}"] += 1

@@ -10,7 +10,7 @@ from typing import Protocol
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Reply, Request, Version, Weights
-from dartsim.observe import DesktopState, Trace, Track, WorkerState
+from dartsim.observe import DesktopState, Recorder, Track, WorkerState
 from dartsim.rollout.routers import Routed, Router
 from dartsim.rollout.slots import WorkerSlot
 from dartsim.rollout.sync import SyncPlan, WeightSync
@@ -64,8 +64,8 @@ class PoolSession:
             router = service.router
             worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
             assert isinstance(worker, WorkerSlot)
-            requests = service.trace.requests
-            asked = service.trace.clock() if requests is not None else 0.0
+            requests = service.recorder.requests
+            asked = service.recorder.clock() if requests is not None else 0.0
             service.begin(worker)
             try:
                 reply = await worker.engine.generate(request)
@@ -82,8 +82,8 @@ class PoolSession:
             self._last = worker
             if requests is not None:
                 desktop, attempt = self._track.index, request.attempt.id
-                requests.append((desktop, worker.index, attempt, request.turn, asked, service.trace.clock()))
-            hot = service.trace.hot
+                requests.append((desktop, worker.index, attempt, request.turn, asked, service.recorder.clock()))
+            hot = service.recorder.hot
             hot.generated_turns += 1
             hot.prompt_tokens += reply.prompt_tokens
             hot.response_tokens += reply.response_tokens
@@ -109,7 +109,7 @@ class RolloutService:
         weights: What they serve at first.
         router: Which worker answers a request.
         plan: How weights are changed.
-        trace: Where states and counts go.
+        recorder: Where states and counts go.
         max_tries: Workers a request is tried on before its attempt is given up.
     """
 
@@ -120,14 +120,14 @@ class RolloutService:
         weights: Weights,
         router: Router,
         plan: SyncPlan,
-        trace: Trace,
+        recorder: Recorder,
         max_tries: int = 10,
     ) -> None:
-        self.trace = trace
+        self.recorder = recorder
         self.router = router
         self.max_tries = max_tries
         self.workers = [
-            WorkerSlot(index, engine, trace.workers.tracks[index], weights.version)
+            WorkerSlot(index, engine, recorder.workers.tracks[index], weights.version)
             for index, engine in enumerate(engines)
         ]
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -166,13 +166,13 @@ class RolloutService:
     def count_fault(self, fault: WorkerFault) -> None:
         """Count a failed try of a request."""
         kind = "restarted" if isinstance(fault, WorkerRestarted) else "worker"
-        self.trace.counts[f"fault/request_{kind}"] += 1
+        self.recorder.counts[f"fault/request_{kind}"] += 1
 
     def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None:
         """Ask nothing more of a worker that is down, until it is back; other faults change nothing."""
         if fault.back is None or not worker.routable or self._returns is None:
             return
-        self.trace.counts["fault/worker_down"] += 1
+        self.recorder.counts["fault/worker_down"] += 1
         self.router.remove(worker)
         worker.track.enter(WorkerState.DOWN)
         worker.apart = True
@@ -230,7 +230,7 @@ class RolloutService:
             return
         if not any(w.routable or w.track.state == WorkerState.DRAINING for w in self.workers):
             self._stopped = True
-            self.trace.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
+            self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
 
     def bring_up(self, worker: WorkerSlot) -> None:
         """The worker serves again."""
@@ -238,7 +238,7 @@ class RolloutService:
         self.router.add(worker)
         if self._stopped:
             self._stopped = False
-            self.trace.desktops.swap(DesktopState.SYNC_WAIT, DesktopState.GENERATING)
+            self.recorder.desktops.swap(DesktopState.SYNC_WAIT, DesktopState.GENERATING)
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():

@@ -16,7 +16,7 @@ from typing import Protocol
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Version, Weights
-from dartsim.observe import Trace, WorkerState
+from dartsim.observe import Recorder, WorkerState
 from dartsim.rollout.slots import WorkerSlot
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Pool(Protocol):
     """What a synchronisation asks of the pool whose workers it changes."""
 
     workers: list[WorkerSlot]
-    trace: Trace
+    recorder: Recorder
 
     def take_down(self, worker: WorkerSlot) -> None:
         """Send the worker nothing more; its live requests go on."""
@@ -83,7 +83,7 @@ class WeightSync:
         self._service = service
         self._plan = plan
         self._target = weights
-        self.since = service.trace.clock()
+        self.since = service.recorder.clock()
         """When it began to wait, or to change weights; loop time."""
         self._published = asyncio.Event()
         self._settled = asyncio.Condition()
@@ -96,7 +96,7 @@ class WeightSync:
         if weights.version <= self._target.version:
             return
         self._target = weights
-        self.since = self._service.trace.clock()
+        self.since = self._service.recorder.clock()
         self._published.set()
 
     @property
@@ -132,13 +132,13 @@ class WeightSync:
             await self._synchronise(returns)
 
     async def _synchronise(self, returns: asyncio.TaskGroup) -> None:
-        counts = self._service.trace.counts
+        counts = self._service.recorder.counts
         while behind := [w for w in self._service.workers if w.version < self._target.version and not w.apart]:
             counts["syncs"] += 1
             size = self._plan.workers_at_a_time or len(behind)
             for start in range(0, len(behind), size):
                 await self._change(behind[start : start + size], returns)
-        self.since = self._service.trace.clock()
+        self.since = self._service.recorder.clock()
 
     async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
         """Bring one slice to the newest weights."""
@@ -207,7 +207,7 @@ class WeightSync:
         except (WorkerFault, TimeoutError) as error:
             fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._plan.load_seconds)
             logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
-            counts = self._service.trace.counts
+            counts = self._service.recorder.counts
             counts["fault/load"] += 1
             counts[f"load_cause/{cause_of(fault)}"] += 1
             worker.track.enter(WorkerState.DOWN)

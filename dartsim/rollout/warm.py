@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut
 from dartsim.core.ports import AsyncEnv, EnvProvider
-from dartsim.observe import DesktopState, Trace, Track
+from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import StartRule, count_failed_start
 
 logger = logging.getLogger(__name__)
@@ -51,18 +51,18 @@ class WarmProvider:
         num_envs: Slots that ask.
         tracks: One for each spare; their number is the number of spares.
         rule: How starts are tried, and how long a tear-down may take.
-        trace: Counts faults, and starts that were served by a spare (``warm/hits``) or were not (``warm/misses``).
+        recorder: Counts faults, and starts that were served by a spare (``warm/hits``) or were not (``warm/misses``).
     """
 
     def __init__(
-        self, inner: EnvProvider, *, num_envs: int, tracks: Sequence[Track], rule: StartRule, trace: Trace
+        self, inner: EnvProvider, *, num_envs: int, tracks: Sequence[Track], rule: StartRule, recorder: Recorder
     ) -> None:
         if not tracks:
             raise ValueError("a warm provider keeps at least 1 spare, got none")
         self._inner = inner
         self._tracks = tracks
         self._rule = rule
-        self._trace = trace
+        self._recorder = recorder
         self._free: deque[Place] = deque(range(num_envs + len(tracks)))
         self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
         self._slots: deque[asyncio.Future[Place | LentDesktop]] = deque()
@@ -79,9 +79,9 @@ class WarmProvider:
         """Return a booted spare, or boot a desktop if there is none."""
         found = await self._next()
         if isinstance(found, LentDesktop):
-            self._trace.counts["warm/hits"] += 1
+            self._recorder.counts["warm/hits"] += 1
             return found
-        self._trace.counts["warm/misses"] += 1
+        self._recorder.counts["warm/misses"] += 1
         return await self._boot(found)
 
     def take_back(self, desktop: LentDesktop) -> None:
@@ -155,7 +155,7 @@ class WarmProvider:
             try:
                 desktop = await self._boot(place)
             except EnvStartFailed as fault:
-                count_failed_start(self._trace, fault)
+                count_failed_start(self._recorder, fault)
                 logger.debug("a spare's start failed: %s", fault)
                 track.enter(DesktopState.WAIT_START)
                 await asyncio.sleep(wait_seconds)
@@ -204,6 +204,6 @@ class WarmProvider:
             async with asyncio.timeout(self._rule.close_seconds):
                 await desktop.env.close()
         except TimeoutError:
-            self._trace.counts["fault/close"] += 1
+            self._recorder.counts["fault/close"] += 1
         finally:
             self._free_place(desktop.place)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dartsim.config.schema import AlarmsConfig
 from dartsim.core.types import Trajectory
-from dartsim.observe import Trace, TrainerState, WorkerState
+from dartsim.observe import Recorder, TrainerState, WorkerState
 from dartsim.observe.alarm import Alarm, hours
 from dartsim.trainer.health import MISMATCH_ALARM
 
@@ -58,10 +58,10 @@ class Look(NamedTuple):
 
 
 class Alarms:
-    """The alarms of one run; raised ones are in ``trace.alarms``.
+    """The alarms of one run; raised ones are in ``recorder.alarms``.
 
     Args:
-        trace: What is measured.
+        recorder: What is measured.
         limits: When an alarm is raised.
         batch_attempts: Attempts that a smallest batch is made of.
         mismatch_bound: Of the difference of log-probabilities, nats, for the message; None: not looked at.
@@ -70,14 +70,14 @@ class Alarms:
 
     def __init__(
         self,
-        trace: Trace,
+        recorder: Recorder,
         limits: AlarmsConfig,
         *,
         batch_attempts: int,
         mismatch_bound: float | None = None,
         disk: Callable[[], DiskUse | None] | None = None,
     ) -> None:
-        self._trace = trace
+        self._recorder = recorder
         self._limits = limits
         self._batch_attempts = batch_attempts
         self._mismatch_bound = mismatch_bound
@@ -93,15 +93,15 @@ class Alarms:
             "desktops_failing": self._desktops_failing,
         }
         # What a run suffered from when it crashed is over, or goes on, once it is looked at again.
-        self._open = {alarm.name: alarm for alarm in trace.alarms if alarm.cleared is None}
-        self._now = trace.now
-        self._ended_at = trace.now
+        self._open = {alarm.name: alarm for alarm in recorder.alarms if alarm.cleared is None}
+        self._now = recorder.now
+        self._ended_at = recorder.now
         self._down_since: dict[int, float] = {}
-        self._mismatches = float(trace.counts[MISMATCH_ALARM])
-        self._leased = Look(trace.now, dict(trace.counts))
+        self._mismatches = float(recorder.counts[MISMATCH_ALARM])
+        self._leased = Look(recorder.now, dict(recorder.counts))
         """As of the last batch."""
         self._looks: deque[Look] = deque([self._leased])
-        trace.watchers.append(self._on_end)
+        recorder.watchers.append(self._on_end)
 
     def look(self, now: float | None = None) -> list[Alarm]:
         """Judge the run, and return the alarms that are new.
@@ -109,7 +109,7 @@ class Alarms:
         Args:
             now: Loop time until which everything stays as it is; by default the present.
         """
-        self._now = now = self._trace.now if now is None else now - self._trace.started
+        self._now = now = self._recorder.now if now is None else now - self._recorder.started
         self._remember()
         new: list[Alarm] = []
         for name, rule in self._rules.items():
@@ -120,9 +120,9 @@ class Alarms:
                     del self._open[name]
             elif known is not None:
                 known.found = found.text
-            elif len(self._trace.alarms) < MOST:
+            elif len(self._recorder.alarms) < MOST:
                 self._open[name] = alarm = Alarm(name=name, found=found.text, since=found.since, raised=now)
-                self._trace.alarms.append(alarm)
+                self._recorder.alarms.append(alarm)
                 new.append(alarm)
         return new
 
@@ -134,30 +134,30 @@ class Alarms:
     # -- what is remembered -----------------------------------------------------------------------
 
     def _on_end(self, trajectory: Trajectory) -> None:
-        self._ended_at = self._trace.now
+        self._ended_at = self._recorder.now
 
     def _remember(self) -> None:
-        trace, window = self._trace, self._limits.window_seconds
-        now, counts = self._now, trace.counts
+        recorder, window = self._recorder, self._limits.window_seconds
+        now, counts = self._now, recorder.counts
         if counts["admitted_turns"] != self._leased.counts.get("admitted_turns", 0):
             self._leased = Look(now, dict(counts))
         if now - self._looks[-1].time >= window / LOOKS_A_WINDOW:
             self._looks.append(Look(now, dict(counts)))
         while len(self._looks) > 1 and self._looks[1].time <= now - window:
             self._looks.popleft()
-        for track in trace.workers.tracks:
+        for track in recorder.workers.tracks:
             if track.state in (WorkerState.DOWN, WorkerState.LOADING):
-                self._down_since.setdefault(track.index, track.since - trace.started)
+                self._down_since.setdefault(track.index, track.since - recorder.started)
             else:
                 self._down_since.pop(track.index, None)
 
     def _recent(self, name: str) -> float:
         """Return how much of something was counted within the window."""
-        return self._trace.counts[name] - self._looks[0].counts.get(name, 0)
+        return self._recorder.counts[name] - self._looks[0].counts.get(name, 0)
 
     def _drops_since(self, look: Look) -> dict[str, int]:
         """Return the drop reasons since a look, the most frequent first."""
-        counts = self._trace.counts
+        counts = self._recorder.counts
         since = {
             name.removeprefix(DROPPED): int(number - look.counts.get(name, 0))
             for name, number in counts.items()
@@ -168,21 +168,21 @@ class Alarms:
     # -- the rules --------------------------------------------------------------------------------
 
     def _trainer_starved(self) -> Found | None:
-        trace, limits = self._trace, self._limits
-        track = trace.trainer.tracks[0]
+        recorder, limits = self._recorder, self._limits
+        track = recorder.trainer.tracks[0]
         if track.state != TrainerState.WAIT_DATA:
             return None
-        waited = self._now - (track.since - trace.started)
-        times = [record.time for record in list(trace.updates)[-INTERVALS:]]
+        waited = self._now - (track.since - recorder.started)
+        times = [record.time for record in list(recorder.updates)[-INTERVALS:]]
         usual = median(b - a for a, b in pairwise(times)) if len(times) > 2 else None
         bound = max(limits.starved_seconds, limits.starved_times * (usual or 0.0))
         if waited <= bound:
             return None
-        ended = int(trace.counts["trajectories"] - self._leased.counts.get("trajectories", 0))
+        ended = int(recorder.counts["trajectories"] - self._leased.counts.get("trajectories", 0))
         drops = ", ".join(f"{number} {reason}" for reason, number in self._drops_since(self._leased).items())
         expected = "no update was finished yet" if usual is None else f"the median between updates is {hours(usual)}"
         return Found(
-            track.since - trace.started,
+            track.since - recorder.started,
             f"the trainer has had no batch for {hours(waited)} (bound {hours(bound)}; {expected}); {ended} attempts "
             f"ended meanwhile, dropped: {drops or 'none'}; {self._detail('trainer', 0)}{self._refusals()}",
         )
@@ -191,7 +191,7 @@ class Alarms:
         quiet, bound = self._now - self._ended_at, self._limits.no_trajectory_seconds
         if quiet <= bound:
             return None
-        population = self._trace.desktops
+        population = self._recorder.desktops
         states = [population.states(track.state).name.lower() for track in population.tracks]
         doing = ", ".join(
             f"{states.count(name)} {name}" for name in sorted(set(states), key=states.count, reverse=True)
@@ -205,7 +205,7 @@ class Alarms:
             return None
         index = min(down, key=lambda one: down[one])
         more = f" and {len(down) - 1} more" if len(down) > 1 else ""
-        others = len(self._trace.workers) - len(down)
+        others = len(self._recorder.workers) - len(down)
         return Found(
             down[index],
             f"worker {index}{more} has not served for {hours(now - down[index])} (bound {hours(bound)}); "
@@ -228,7 +228,7 @@ class Alarms:
         drops = self._drops_since(self._leased)
         lost = sum(number for reason, number in drops.items() if reason not in ("stale", "unused", "replaced"))
         bound = self._limits.dropped_batches * self._batch_attempts
-        ended = self._trace.counts["trajectories"] - self._leased.counts.get("trajectories", 0)
+        ended = self._recorder.counts["trajectories"] - self._leased.counts.get("trajectories", 0)
         # Attempts of open groups have ended and are not dropped yet: that is no reason to say that it is over.
         if lost < bound or lost < self._eased("nothing_to_train", self._limits.dropped_share) * ended:
             return None
@@ -240,10 +240,10 @@ class Alarms:
         )
 
     def _mismatch(self) -> Found | None:
-        seen, self._mismatches = self._mismatches, self._trace.counts[MISMATCH_ALARM]
+        seen, self._mismatches = self._mismatches, self._recorder.counts[MISMATCH_ALARM]
         if self._mismatch_bound is None or self._mismatches <= seen:
             return None
-        last = self._trace.updates[-1] if self._trace.updates else None
+        last = self._recorder.updates[-1] if self._recorder.updates else None
         value = last.metrics.get("importance/mismatch_mean") if last else None
         said = "" if value is None else f", {value:.3g} nats in the last one"
         return Found(
@@ -277,7 +277,7 @@ class Alarms:
             return None
         causes = {
             name.partition("/")[2]: self._recent(name)
-            for name in sorted(self._trace.counts)
+            for name in sorted(self._recorder.counts)
             if name.startswith(("start_cause/", "cause/"))
         }
         said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
@@ -291,7 +291,7 @@ class Alarms:
         """Say how many loads of weights failed of late, and why; nothing if none did."""
         causes = {
             name.removeprefix(LOAD_CAUSE): self._recent(name)
-            for name in sorted(self._trace.counts)
+            for name in sorted(self._recorder.counts)
             if name.startswith(LOAD_CAUSE)
         }
         said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
@@ -301,5 +301,5 @@ class Alarms:
         return bound * (EASED if name in self._open else 1.0)
 
     def _detail(self, population: str, index: int) -> str:
-        tell = self._trace.details.get(population)
+        tell = self._recorder.details.get(population)
         return tell(index) if tell is not None else ""

@@ -15,7 +15,7 @@ from math import ceil, inf
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from dartsim.observe.trace import Snapshot
+from dartsim.observe.recorder import Snapshot
 from dartsim.run.models import Models, hosts
 from dartsim.run.supply import supply_bound
 from dartsim.sim import SimEnvironment

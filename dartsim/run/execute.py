@@ -17,7 +17,7 @@ from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Store
 from dartsim.core.types import Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
 from dartsim.observe.segments import SegmentLog
@@ -48,7 +48,7 @@ def execute(
     config: Config,
     path: Path,
     *,
-    on_start: Callable[[Trace], None] | None = None,
+    on_start: Callable[[Recorder], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
@@ -58,7 +58,7 @@ def execute(
     Args:
         config: What to run.
         path: The run's folder; it must not hold a run yet.
-        on_start: Given the trace before anything happens.
+        on_start: Given the recorder before anything happens.
         on_advance: Called with the virtual time now and then.
         on_step: Given the name, the steps done and the steps to do of what comes before the run.
         every_seconds: Virtual seconds between two such calls.
@@ -87,7 +87,7 @@ def begin(
     path: Path,
     trained: Learning | None,
     *,
-    on_start: Callable[[Trace], None] | None = None,
+    on_start: Callable[[Recorder], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
@@ -140,7 +140,7 @@ class Parts:
 def run_parts(
     parts: Parts,
     *,
-    on_start: Callable[[Trace], None] | None = None,
+    on_start: Callable[[Recorder], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
@@ -153,16 +153,16 @@ def run_parts(
         sinks = _sinks(stack, path, origin)
         watch = stack.enter_context(Watch(config, path, store=parts.store))
 
-        def start(trace: Trace) -> None:
-            trace.sinks.extend(sinks)
-            trace.on_snapshot.append(SnapshotLog(path / SNAPSHOTS, trace))
-            if config.trace.max_segments and isinstance(parts.store, SqlStore):
-                trace.on_state.append(SegmentLog(path / SEGMENTS, trace))
-            watch.start(trace)
+        def start(recorder: Recorder) -> None:
+            recorder.sinks.extend(sinks)
+            recorder.on_snapshot.append(SnapshotLog(path / SNAPSHOTS, recorder))
+            if config.recorder.max_segments and isinstance(parts.store, SqlStore):
+                recorder.on_state.append(SegmentLog(path / SEGMENTS, recorder))
+            watch.start(recorder)
             if samples is not None:
-                trace.watchers.append(samples)
+                recorder.watchers.append(samples)
             if on_start is not None:
-                on_start(trace)
+                on_start(recorder)
 
         def advance(now: float) -> None:
             watch.advance(now)
@@ -191,7 +191,7 @@ def write_results(parts: Parts, result: Finished, samples: Samples | None) -> Ru
         trained.save_successes(path / SUCCESSES)
         more = {
             **success_rates(parts.first, last),
-            "learning": learning_curve(result.trace.snapshots, list(result.trace.updates), parts.first, last),
+            "learning": learning_curve(result.recorder.snapshots, list(result.recorder.updates), parts.first, last),
             "samples": samples.write(path, trained.grammar),
             **trained.figures(),
         }
@@ -199,13 +199,13 @@ def write_results(parts: Parts, result: Finished, samples: Samples | None) -> Ru
         more["lives"] = [*origin.lives, origin.told()]
     run = write_run(
         path,
-        result.trace,
+        result.recorder,
         config=config.model_dump(mode="json"),
         config_toml=to_toml(config),
         summary={
             **result.figures,
             "bias": result.bias,
-            **bounds(found, result.figures, result.trace.snapshots),
+            **bounds(found, result.figures, result.recorder.snapshots),
             **more,
         },
         meta=meta(config, result),

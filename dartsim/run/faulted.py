@@ -7,7 +7,7 @@ from math import inf
 
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.rollout import Service
 from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
@@ -81,7 +81,7 @@ class Harmed(Unharmed):
         return pool if self.network.quiet else MessageService(pool, self.network, self._host_of)
 
 
-def faulted(found: Models, env: SimEnvironment, streams: Streams, trace: Trace) -> Unharmed:
+def faulted(found: Models, env: SimEnvironment, streams: Streams, recorder: Recorder) -> Unharmed:
     """Return what puts the configured faults around the modelled parts.
 
     Raises:
@@ -99,7 +99,7 @@ def faulted(found: Models, env: SimEnvironment, streams: Streams, trace: Trace) 
         active,
         env=env,
         streams=streams,
-        counts=trace.counts,
+        counts=recorder.counts,
         sizes=Sizes(desktops=config.rollout.num_desktops, hosts=len(machines), workers=config.rollout.num_workers),
         heal_at=inf if heal is None else heal * 3600.0,
     )

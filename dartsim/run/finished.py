@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
 from dartsim.observe.figures import summary
 from dartsim.observe.series import by_label
@@ -19,7 +19,7 @@ class Finished:
     """A run that has ended.
 
     Attributes:
-        trace: Its measurements, closed.
+        recorder: Its measurements, closed.
         figures: ``dartsim.observe.figures.summary`` of it.
         bias: Attempts offered and what became of them, by classes of their tasks.
         interrupted: Whether it was stopped before its time.
@@ -28,7 +28,7 @@ class Finished:
         alarm: Name of the alarm that ended it (``run.fail_on_alarm``); None if none did.
     """
 
-    trace: Trace
+    recorder: Recorder
     figures: dict[str, Any]
     bias: dict[str, dict[str, dict[str, float]]]
     interrupted: bool
@@ -39,36 +39,36 @@ class Finished:
     @property
     def domain_hash(self) -> str:
         """Hash of each attempt, turn, version, reward and time, in order (``dartsim.observe.domain_hash``)."""
-        return self.trace.domain_hash.digest
+        return self.recorder.domain_hash.digest
 
 
 def finished(
-    found: Models, trace: Trace, *, interrupted: bool, event_hash: str | None, num_events: int | None
+    found: Models, recorder: Recorder, *, interrupted: bool, event_hash: str | None, num_events: int | None
 ) -> Finished:
-    """Return a run's figures from its closed trace."""
+    """Return a run's figures from its closed recorder."""
     share = found.config.run.warmup_share
-    figures = summary(trace, warmup_share=share, peak_tokens_per_second=found.peak_tokens_per_second)
+    figures = summary(recorder, warmup_share=share, peak_tokens_per_second=found.peak_tokens_per_second)
     return Finished(
-        trace=trace,
+        recorder=recorder,
         figures=figures,
-        bias=bias(found, trace),
+        bias=bias(found, recorder),
         interrupted=interrupted,
         event_hash=event_hash,
         num_events=num_events,
     )
 
 
-def bias(found: Models, trace: Trace) -> dict[str, dict[str, dict[str, float]]]:
+def bias(found: Models, recorder: Recorder) -> dict[str, dict[str, dict[str, float]]]:
     """Count, by class of task, what was offered and what became of it (``dartsim.observe.bias``)."""
     counts: dict[str, Mapping[str, float]] = {
-        "offered": trace.offered,
-        "judged": trace.judged,
-        "kept": trace.kept,
-        "trained": trace.trained,
-        "trained_groups": trace.trained_groups,
+        "offered": recorder.offered,
+        "judged": recorder.judged,
+        "kept": recorder.kept,
+        "trained": recorder.trained,
+        "trained_groups": recorder.trained_groups,
     }
     if _rates_known(found) and not found.config.curation.pool.enabled:
-        counts["expected"] = _expected(found, trace.offered)
+        counts["expected"] = _expected(found, recorder.offered)
     return {name: by_label(counts, labels) for name, labels in classes(found).items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.observe.trace import HELD_OUT
+from dartsim.observe.recorder import HELD_OUT
 from dartsim.real.evaluate import Evaluation, evaluate
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.backend import desktop_maker

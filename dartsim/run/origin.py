@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from dartsim.core.types import Task
-from dartsim.curation.saved import SCHEDULER, TRACE, Restored
+from dartsim.curation.saved import RECORDER, SCHEDULER, Restored
 from dartsim.observe.metrics import read_snapshots, read_updates
+from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
 from dartsim.observe.segments import filled, read_segments
-from dartsim.observe.trace import Snapshot, Trace, UpdateRecord
 from dartsim.observe.tracks import Segment
 from dartsim.store.load import Torn, load_successes, load_trajectories
 from dartsim.store.memory import LIVE
@@ -44,7 +44,7 @@ class Origin:
         seconds: The run's time at the last transaction.
         recovered: What became of the store; ``undone`` also has what an earlier attempt to go on had undone.
         scheduler: What ``DataManager.documents`` said there.
-        trace: Likewise of the measurements.
+        recorder: Likewise of the measurements.
         restored: What the store gave back.
         snapshots: Of the lives before.
         updates: Likewise.
@@ -58,7 +58,7 @@ class Origin:
     seconds: float
     recovered: Recovered
     scheduler: Mapping[str, Any]
-    trace: Mapping[str, Any]
+    recorder: Mapping[str, Any]
     restored: Restored
     snapshots: Sequence[Snapshot]
     updates: Sequence[UpdateRecord]
@@ -67,18 +67,18 @@ class Origin:
     first: float | None = None
     longer: bool = False
 
-    def take_up(self, data: DataManager, trace: Trace, tasks: Sequence[Task]) -> None:
+    def take_up(self, data: DataManager, recorder: Recorder, tasks: Sequence[Task]) -> None:
         """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
-        trace.restore(self.trace, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
+        recorder.restore(self.recorder, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
         found, untrained = self.restored.trajectories, self.restored.untrained
         for update in self.recovered.undone:
             members = [number for number, of in untrained.items() if of == update]
             again = [found[number] for number in members if number in found]
-            trace.untrain(again, update - 1)
-            trace.counts["trained_trajectories"] -= len(members) - len(again)  # they are counted as lost
+            recorder.untrain(again, update - 1)
+            recorder.counts["trained_trajectories"] -= len(members) - len(again)  # they are counted as lost
         if self.scheduler["leased"]:
-            trace.counts["failed_updates"] += 1
-        trace.counts["admitted_turns"] -= sum(
+            recorder.counts["failed_updates"] += 1
+        recorder.counts["admitted_turns"] -= sum(
             len(found[number].turns)
             for group in self.scheduler["leased"]
             for number in group["attempts"]
@@ -129,29 +129,29 @@ def read_origin(store: SqlStore, folder: Path | None) -> Origin | None:
     documents = store.documents()
     if SCHEDULER not in documents:
         return None
-    trace = documents[TRACE]
+    recorder = documents[RECORDER]
     # Updates are undone at once, and counted in the documents when the run goes on, minutes later: it may be killed in
     # between. So what is to be taken back is what the documents have and the weights have not.
     done = documents[SCHEDULER].get("update", max(recovered.undone, default=recovered.update))
     recovered = replace(recovered, undone=tuple(range(recovered.update + 1, done + 1)))
     return Origin(
         life=len(documents.get(LIVES, ())) + 2,
-        seconds=trace["time"],
+        seconds=recorder["time"],
         recovered=recovered,
         scheduler=documents[SCHEDULER],
-        trace=trace,
+        recorder=recorder,
         restored=_restored(store, recovered, documents[SCHEDULER]),
-        snapshots=() if folder is None else read_snapshots(folder / SNAPSHOTS, until=trace["time"]),
+        snapshots=() if folder is None else read_snapshots(folder / SNAPSHOTS, until=recorder["time"]),
         updates=() if folder is None else read_updates(folder / METRICS, last=recovered.update),
-        segments=() if folder is None else _segments(folder, trace),
+        segments=() if folder is None else _segments(folder, recorder),
         lives=documents.get(LIVES, ()),
         first=documents.get(FIRST),
     )
 
 
-def _segments(folder: Path, trace: Mapping[str, Any]) -> list[list[Segment]]:
-    found = read_segments(folder / SEGMENTS, until=trace["time"])
-    return filled(found, trace["states"], trace["time"]) if found and "states" in trace else []
+def _segments(folder: Path, recorder: Mapping[str, Any]) -> list[list[Segment]]:
+    found = read_segments(folder / SEGMENTS, until=recorder["time"])
+    return filled(found, recorder["states"], recorder["time"]) if found and "states" in recorder else []
 
 
 def _restored(store: SqlStore, recovered: Recovered, scheduler: Mapping[str, Any]) -> Restored:

@@ -18,7 +18,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.real.idle import IdleSelector
 from dartsim.real.keeping import KeepingDesktops
 from dartsim.rollout import Service
@@ -74,7 +74,7 @@ def run_realtime(
     learning: Learning | None = None,
     origin: Origin | None = None,
     folder: Path | None = None,
-    on_start: Callable[[Trace], None] | None = None,
+    on_start: Callable[[Recorder], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 0.2,
@@ -87,12 +87,12 @@ def run_realtime(
         learning: The model that acts and learns; None for the surrogate policy.
         origin: Where the run goes on; None: it begins.
         folder: Where the run's timings are written; None writes none.
-        on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
+        on_start: Given the recorder before anything happens, so that sinks can be added and figures watched.
         on_advance: Called with the run's time now and then; for a progress bar.
         on_step: Given the name, the steps done and the steps to do of what comes before: engines take minutes to start.
         every_seconds: Seconds between two such calls.
     """
-    traces: list[Trace] = []
+    recorders: list[Recorder] = []
     interrupted = False
     start = 0.0 if origin is None else origin.seconds
 
@@ -108,11 +108,11 @@ def run_realtime(
                 stack.callback(watching.cancel)
             parts = RealParts(found, learning, stack, timings, origin, on_step)
             system = await parts.assemble(store or MemoryStore())
-            traces.append(system.trace)
+            recorders.append(system.recorder)
             if timings is not None:
-                system.trace.watchers.append(timings.attempt)
+                system.recorder.watchers.append(timings.attempt)
             if on_start is not None:
-                on_start(system.trace)
+                on_start(system.recorder)
             if on_advance is not None:
                 ticker = asyncio.create_task(_tick(on_advance, every_seconds), name="progress")
                 stack.callback(ticker.cancel)
@@ -126,9 +126,9 @@ def run_realtime(
             runner.run(main())
     except KeyboardInterrupt:  # a second one, or one that came where none is taken
         interrupted = True
-    if not traces:
+    if not recorders:
         raise KeyboardInterrupt  # before anything ran
-    return finished(found, traces[0], interrupted=interrupted, event_hash=None, num_events=None)
+    return finished(found, recorders[0], interrupted=interrupted, event_hash=None, num_events=None)
 
 
 async def _tick(on_advance: Callable[[float], None], every_seconds: float) -> None:
@@ -177,7 +177,7 @@ class RealParts:
             engines=workers,
             learner=self._learner(),
             store=store,
-            trace=self._trace(),  # engines may have taken a minute to start, which is nobody's idle time
+            recorder=self._recorder(),  # engines may have taken a minute to start, which is nobody's idle time
             streams=self._streams,
             way=self._way,
             successes=successes,
@@ -185,15 +185,15 @@ class RealParts:
             origin=self._origin,
         )
 
-    def _trace(self) -> Trace:
+    def _recorder(self) -> Recorder:
         config = self._config
-        return Trace(
+        return Recorder(
             asyncio.get_running_loop().time,
             num_envs=config.rollout.num_desktops,
             num_workers=config.rollout.num_workers,
-            max_segments=config.trace.max_segments,
-            max_snapshots=config.trace.max_snapshots,
-            max_requests=config.trace.max_requests,
+            max_segments=config.recorder.max_segments,
+            max_snapshots=config.recorder.max_snapshots,
+            max_requests=config.recorder.max_requests,
             first_spacing_seconds=min(5.0, 36.0 * config.run.hours),
         )
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.metrics import read_updates
+from dartsim.observe.recorder import HELD_OUT
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_text
-from dartsim.observe.trace import HELD_OUT
 from dartsim.run.execute import Parts, begin, closing_store, learned, run_parts, stored
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held
@@ -33,7 +33,7 @@ def resume(
     hours: float | None = None,
     updates: int | None = None,
     on_origin: Callable[[Config, Origin | None], None] | None = None,
-    on_start: Callable[[Trace], None] | None = None,
+    on_start: Callable[[Recorder], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
@@ -76,7 +76,7 @@ def _resume(
     hours: float | None,
     longer: bool,
     on_origin: Callable[[Config, Origin | None], None] | None,
-    on_start: Callable[[Trace], None] | None,
+    on_start: Callable[[Recorder], None] | None,
     on_advance: Callable[[float], None] | None,
     on_step: Callable[[str, int, int], None] | None,
     every_seconds: float,

@@ -17,7 +17,7 @@ KEPT = 8
 
 
 class Samples:
-    """Keeps the first and the last attempts that were scored: a watcher for ``Trace.watchers``."""
+    """Keeps the first and the last attempts that were scored: a watcher for ``Recorder.watchers``."""
 
     def __init__(self) -> None:
         self._first: list[Trajectory] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.waits import told
 from dartsim.run.backend import caches, control_loop, learner, provider, way, workers
 from dartsim.run.faulted import faulted
@@ -37,7 +37,7 @@ def run_simulation(
     store: Store | None = None,
     learning: Learning | None = None,
     origin: Origin | None = None,
-    on_start: Callable[[Trace], None] | None = None,
+    on_start: Callable[[Recorder], None] | None = None,
     on_advance: Callable[[float], None] | None = None,
     every_seconds: float = 60.0,
 ) -> Finished:
@@ -48,22 +48,22 @@ def run_simulation(
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
         origin: Where the run goes on; None: it begins.
-        on_start: Given the trace before anything happens, so that sinks can be added and figures watched.
+        on_start: Given the recorder before anything happens, so that sinks can be added and figures watched.
         on_advance: Called with the virtual time now and then; for a progress bar.
         every_seconds: Virtual seconds between two such calls.
     """
     config = found.config
     start = 0.0 if origin is None else origin.seconds
     reports: list[SimReport] = []
-    traces: list[Trace] = []
+    recorders: list[Recorder] = []
     interrupted = False
 
     async def main() -> None:
         nonlocal interrupted
         system = build(found, store or MemoryStore(), learning, origin)
-        traces.append(system.trace)
+        recorders.append(system.recorder)
         if on_start is not None:
-            on_start(system.trace)
+            on_start(system.recorder)
         try:
             await system.run(config.run.hours * 3600.0 - start)
         except asyncio.CancelledError:
@@ -84,11 +84,11 @@ def run_simulation(
         KeyboardInterrupt
     ):  # a second one, or one that came where none is taken: what ran so far is told all the same
         interrupted = True
-    if not traces or not reports:
+    if not recorders or not reports:
         raise KeyboardInterrupt  # before anything ran
     report = reports[0]
     return finished(
-        found, traces[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
+        found, recorders[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
     )
 
 
@@ -117,20 +117,20 @@ def build(found: Models, store: Store, learning: Learning | None = None, origin:
     assert isinstance(loop, SimLoop), "the cluster model needs the environment of a simulated loop"
     streams = Streams(config.run.seed, life=1 if origin is None else origin.life)
     version = 0 if origin is None else origin.recovered.version
-    trace = Trace(
+    recorder = Recorder(
         loop.time,
         num_envs=config.rollout.num_desktops,
         num_workers=config.rollout.num_workers,
-        max_segments=config.trace.max_segments,
-        max_snapshots=config.trace.max_snapshots,
-        max_requests=config.trace.max_requests,
+        max_segments=config.recorder.max_segments,
+        max_snapshots=config.recorder.max_snapshots,
+        max_requests=config.recorder.max_requests,
         first_spacing_seconds=min(60.0, 36.0 * config.run.hours),
     )
-    loop.explain = partial(told, trace)
+    loop.explain = partial(told, recorder)
     successes = success_pool(config)
     if successes is not None and learning is not None:
         learning.fill(successes, begun=origin is not None)
-    harm = faulted(found, loop.env, streams, trace)
+    harm = faulted(found, loop.env, streams, recorder)
     model, control = learning.model if learning else None, control_loop(config, loop.env)
     engines = workers(found, loop.env, streams, model, version=version, control=control)
     return System(
@@ -141,7 +141,7 @@ def build(found: Models, store: Store, learning: Learning | None = None, origin:
         caches=caches(found, engines),
         learner=harm.learner(learner(config, streams, learning.learner if learning else None, control)),
         store=harm.store(store),
-        trace=trace,
+        recorder=recorder,
         streams=streams,
         way=lambda pool: harm.way(way(config, loop.env, pool)),
         successes=successes,

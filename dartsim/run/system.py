@@ -37,8 +37,8 @@ from dartsim.curation import (
     TurnLimitRule,
     Units,
 )
-from dartsim.observe import Trace, TrainerState
-from dartsim.observe.trace import HELD_OUT, UpdateRecord
+from dartsim.observe import Recorder, TrainerState
+from dartsim.observe.recorder import HELD_OUT, UpdateRecord
 from dartsim.rollout import (
     EnvCluster,
     Limits,
@@ -65,7 +65,7 @@ class System:
         engines: The inference workers, at version 0.
         learner: Trains.
         store: Keeps states of trajectories.
-        trace: Measures.
+        recorder: Measures.
         streams: Random streams of the run's seed.
         way: Puts the way between desktops and inference pool in front of the latter.
         successes: Stored successes for groups in which all failed; None for none.
@@ -83,7 +83,7 @@ class System:
         engines: Sequence[PolicyWorker],
         learner: Learner,
         store: Store,
-        trace: Trace,
+        recorder: Recorder,
         streams: Streams,
         way: Callable[[Service], Service],
         successes: SuccessPool | None = None,
@@ -91,18 +91,18 @@ class System:
         origin: Origin | None = None,
         caches: Caches | None = None,
     ) -> None:
-        self.trace = trace
+        self.recorder = recorder
         self._num_updates = config.run.updates
         self._target_success = inf if config.run.target_success is None else config.run.target_success
         last = origin.updates[-1] if origin is not None and not origin.longer and origin.updates else None
         self._reached_before = last is not None and self._reaches(last)
-        self.data = _data_manager(config, tasks, store, trace, streams, successes, caches)
+        self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
         self.pool = RolloutService(
             engines,
             weights=weights or Weights(0),
             router=config.rollout.routing.build(),
             plan=_sync_plan(config),
-            trace=trace,
+            recorder=recorder,
             max_tries=config.rollout.request_tries,
         )
         service = way(self.pool)
@@ -117,16 +117,16 @@ class System:
         )
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
-            spares = trace.desktops.tracks[rollout.num_envs :]
-            self.warm = WarmProvider(provider, num_envs=rollout.num_envs, tracks=spares, rule=rule, trace=trace)
-        self.cluster = EnvCluster(self.warm or provider, num_envs=rollout.num_envs, rule=rule, trace=trace)
-        self.rollout = Rollout(self.cluster, service, self.data, limits=_limits(config), trace=trace)
+            spares = recorder.desktops.tracks[rollout.num_envs :]
+            self.warm = WarmProvider(provider, num_envs=rollout.num_envs, tracks=spares, rule=rule, recorder=recorder)
+        self.cluster = EnvCluster(self.warm or provider, num_envs=rollout.num_envs, rule=rule, recorder=recorder)
+        self.rollout = Rollout(self.cluster, service, self.data, limits=_limits(config), recorder=recorder)
         self.data.withdraw = self.rollout.withdraw
         self.trainer = Trainer(
             learner,
             source=self.data,
             publisher=self.pool,
-            trace=trace,
+            recorder=recorder,
             wait_for_sync=config.trainer.wait_for_sync,
             publish_every=config.trainer.publish_every,
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
@@ -138,9 +138,9 @@ class System:
                 max_failures=config.trainer.max_failures,
             ),
         )
-        SystemWords(trace, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store)
+        SystemWords(recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store)
         if origin is not None:
-            origin.take_up(self.data, trace, tasks)
+            origin.take_up(self.data, recorder, tasks)
 
     async def run(self, seconds: float) -> None:
         """Run for ``seconds`` of loop time, or until the configured updates are finished; then account for all.
@@ -155,7 +155,7 @@ class System:
             raise _only_error(group) from None
         finally:
             self.data.close()
-            self.trace.close()
+            self.recorder.close()
         if self.data.failure is not None:  # of a slot that was sent home while it gave its desktop back
             raise self.data.failure
         self.data.check()
@@ -194,8 +194,8 @@ class System:
             if record.update == self._num_updates or self._reaches(record):
                 enough.set()
 
-        self.trace.sinks.append(judge)
-        self.trace.end = enough.set
+        self.recorder.sinks.append(judge)
+        self.recorder.end = enough.set
         done = self._num_updates is not None and self.data.trainer_version >= self._num_updates
         if done or self._reached_before:
             enough.set()  # it crashed between its last update and its end
@@ -232,7 +232,7 @@ def _data_manager(
     config: Config,
     tasks: Sequence[Task],
     store: Store,
-    trace: Trace,
+    recorder: Recorder,
     streams: Streams,
     successes: SuccessPool | None,
     caches: Caches | None,
@@ -274,7 +274,7 @@ def _data_manager(
         further=FurtherRule(most=curation.attempts.further),
     )
     units = Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most)
-    return DataManager(rules, units=units, store=store, trace=trace, seed=streams.seed_of("curation/attempts"))
+    return DataManager(rules, units=units, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
 
 
 def _admission(config: Config) -> AdmissionRule:

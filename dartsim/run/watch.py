@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from dartsim.config.secrets import hidden
-from dartsim.observe import Trace, parts
+from dartsim.observe import Recorder, parts
 from dartsim.observe.rundir import write_text
 from dartsim.run.alarms import Alarms, DiskUse
 
@@ -56,7 +56,7 @@ class Watch:
         virtual = config.backend.virtual
         self._look_spacing = min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0)
         self._write_spacing = max(self._look_spacing, seconds / WRITES if virtual else 0.0)
-        self._trace: Trace | None = None
+        self._recorder: Recorder | None = None
         self._alarms: Alarms | None = None
         self._looked = self._written = float("-inf")
         self._lock: IO[bytes] | None = None
@@ -75,26 +75,26 @@ class Watch:
         self._write("starting")
         return self
 
-    def start(self, trace: Trace) -> None:
-        """Watch this trace from now on."""
+    def start(self, recorder: Recorder) -> None:
+        """Watch this recorder from now on."""
         config = self._config
         curation = config.curation
-        self._trace = trace
+        self._recorder = recorder
         self._alarms = Alarms(
-            trace,
+            recorder,
             config.alarms,
             batch_attempts=curation.batch.min_groups * curation.attempts.most,
             mismatch_bound=config.trainer.mismatch_bound,
             disk=self._disk,
         )
-        trace.on_snapshot.append(self.look)
+        recorder.on_snapshot.append(self.look)
         self.look()  # clears what lives before suffered from, and is over
         self._begun = True
 
     def advance(self, now: float) -> None:
         """Look, because time has passed, and nothing happens until ``now``; for ``on_advance``."""
-        if self._trace is not None:
-            self.look(now - self._trace.started)
+        if self._recorder is not None:
+            self.look(now - self._recorder.started)
 
     def look(self, now: float | None = None) -> None:
         """Judge the run and write its status, if that was not done just now.
@@ -102,23 +102,23 @@ class Watch:
         Args:
             now: Of the run's time, seconds; by default the present.
         """
-        trace, alarms = self._trace, self._alarms
-        if trace is None or alarms is None:
+        recorder, alarms = self._recorder, self._alarms
+        if recorder is None or alarms is None:
             return
-        now = trace.now if now is None else now
+        now = recorder.now if now is None else now
         if now - self._looked < self._look_spacing:
             return
         self._looked = now
-        new = alarms.look(now + trace.started)
+        new = alarms.look(now + recorder.started)
         for alarm in new:
             logger.warning("alarm: %s", alarm.text())
         if new or now - self._written >= self._write_spacing:
             self._written = now
-            self._parts = {"as_of_seconds": round(now, 3), "parts": [part.plain() for part in parts(trace)]}
+            self._parts = {"as_of_seconds": round(now, 3), "parts": [part.plain() for part in parts(recorder)]}
             self._write("running")
         if self._begun and self._config.run.fail_on_alarm and (standing := alarms.standing):
             self.ended_by = self.ended_by or standing[0].name
-            trace.end()
+            recorder.end()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -134,18 +134,18 @@ class Watch:
 
     def _write(self, state: str, error: BaseException | None = None) -> None:
         """Write the status; a disk that has no room for it is not the run's end."""
-        config, trace = self._config, self._trace
+        config, recorder = self._config, self._recorder
         found: dict[str, Any] = {
             "state": state,
             "preset": config.preset,
             "seed": config.run.seed,
             "clock": "virtual" if config.backend.virtual else "real",
-            "run_seconds": 0.0 if trace is None else round(max(trace.now, self._looked), 3),
+            "run_seconds": 0.0 if recorder is None else round(max(recorder.now, self._looked), 3),
             "of_seconds": config.run.hours * 3600.0,
             "error": None if error is None else hidden(f"{type(error).__name__}: {error}"),
             "ended_by_alarm": self.ended_by,
-            "alarms": [] if trace is None else [alarm.plain() for alarm in trace.alarms],
-            "counts": {} if trace is None else _counts(trace),
+            "alarms": [] if recorder is None else [alarm.plain() for alarm in recorder.alarms],
+            "counts": {} if recorder is None else _counts(recorder),
             **self._parts,
         }
         try:
@@ -176,9 +176,9 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def _counts(trace: Trace) -> dict[str, int]:
+def _counts(recorder: Recorder) -> dict[str, int]:
     shown = ("attempts", "trajectories", "updates", "trained_trajectories", "trained_turns")
-    counts = {name: int(trace.counts[name]) for name in shown}
+    counts = {name: int(recorder.counts[name]) for name in shown}
     return counts | {
-        name: int(n) for name, n in sorted(trace.counts.items()) if name.startswith(("dropped/", "fault/"))
+        name: int(n) for name, n in sorted(recorder.counts.items()) if name.startswith(("dropped/", "fault/"))
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from dartsim.core.ports import Store
 from dartsim.curation import DataManager
-from dartsim.observe import DesktopState, Part, Trace, TrainerState, WorkerState
+from dartsim.observe import DesktopState, Part, Recorder, TrainerState, WorkerState
 from dartsim.rollout import EnvCluster, RolloutService
 from dartsim.trainer import Trainer
 
@@ -28,10 +28,10 @@ LENT = frozenset(
 
 
 class SystemWords:
-    """Tells a system's trace what its parts wait for. It is asked when somebody looks, and changes nothing.
+    """Tells a system's recorder what its parts wait for. It is asked when somebody looks, and changes nothing.
 
     Args:
-        trace: Given the words.
+        recorder: Given the words.
         cluster: The desktops.
         pool: The workers.
         data: The data manager.
@@ -41,7 +41,7 @@ class SystemWords:
 
     def __init__(
         self,
-        trace: Trace,
+        recorder: Recorder,
         *,
         cluster: EnvCluster,
         pool: RolloutService,
@@ -49,20 +49,20 @@ class SystemWords:
         trainer: Trainer,
         store: Store,
     ) -> None:
-        self._trace = trace
+        self._recorder = recorder
         self._cluster = cluster
         self._pool = pool
         self._data = data
         self._trainer = trainer
         self._store = store
-        trace.details |= {"desktops": self.slot, "workers": self.worker, "trainer": self.trainer}
-        trace.tellers += [self.sync, self.data, self.store]
+        recorder.details |= {"desktops": self.slot, "workers": self.worker, "trainer": self.trainer}
+        recorder.tellers += [self.sync, self.data, self.store]
 
     def slot(self, index: int) -> str:
         """Say what a slot works on, or why it has no work."""
         if index >= self._cluster.num_envs:
             return "a spare"
-        state = self._trace.desktops.tracks[index].state
+        state = self._recorder.desktops.tracks[index].state
         if state == DesktopState.WAIT_ADMISSION:
             return self._data.waits().room()
         if state == DesktopState.WAIT_UNIT:
@@ -92,7 +92,7 @@ class SystemWords:
 
     def trainer(self, index: int) -> str:
         """Say what the trainer does, or what its next batch lacks."""
-        state = self._trace.trainer.tracks[0].state
+        state = self._recorder.trainer.tracks[0].state
         if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
             waits = self._data.waits()
             return waits.publication() if self._data.holds_publication else waits.batch()
@@ -116,7 +116,7 @@ class SystemWords:
         return Part(
             name="weight sync",
             state="changing" if behind else "settled",
-            since=sync.since - self._trace.started,
+            since=sync.since - self._recorder.started,
             waits_for="workers to load their weights" if behind else "new weights",
             woken_by="a worker that drained or loaded" if behind else "the trainer's next publication",
             detail=behind or f"every worker serves version {sync.target}",
@@ -129,7 +129,7 @@ class SystemWords:
         return Part(
             name="data manager",
             state="collecting" if short else "ready",
-            since=self._data.changed - self._trace.started,
+            since=self._data.changed - self._recorder.started,
             waits_for="attempts to end" if short else "the trainer to take a batch",
             woken_by="a slot that hands its attempt over" if short else "the trainer, when its update ends",
             detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.room()}",

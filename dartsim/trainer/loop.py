@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
 from dartsim.core.types import Batch, UpdateResult
-from dartsim.observe import Trace, TrainerState
+from dartsim.observe import Recorder, TrainerState
 from dartsim.trainer.health import MISMATCH_ALARM
 from dartsim.trainer.promoted import COUNTED
 
@@ -49,7 +49,7 @@ class Trainer:
         learner: Turns batches into weights.
         source: Where batches come from.
         publisher: Where weights go.
-        trace: Where states are counted.
+        recorder: Where states are counted.
         wait_for_sync: Whether the next batch is taken (and counted as published) only when every worker has
             the new weights: the coupled baseline. DART does not wait.
         retry: What is done about failures.
@@ -64,7 +64,7 @@ class Trainer:
         *,
         source: BatchSource,
         publisher: Publisher,
-        trace: Trace,
+        recorder: Recorder,
         wait_for_sync: bool = False,
         retry: RetryRule | None = None,
         publish_every: int = 1,
@@ -74,13 +74,13 @@ class Trainer:
         self._learner = learner
         self._source = source
         self._publisher = publisher
-        self._trace = trace
+        self._recorder = recorder
         self._wait_for_sync = wait_for_sync
         self._retry = retry or RetryRule()
         self._publish_every = publish_every
         self._before_publication = before_publication
         self._held = held
-        self._track = trace.trainer.tracks[0]
+        self._track = recorder.trainer.tracks[0]
         self.doing = ""
         """The update that it does, or did last."""
         self.failures = 0
@@ -113,9 +113,9 @@ class Trainer:
             raise
         for name in COUNTED.values():
             if name in result.metrics:
-                self._trace.counts[name] += int(result.metrics[name])
+                self._recorder.counts[name] += int(result.metrics[name])
         if result.metrics.get(MISMATCH_ALARM):
-            self._trace.counts[MISMATCH_ALARM] += 1
+            self._recorder.counts[MISMATCH_ALARM] += 1
         self._source.trained(batch, result)
         if result.weights.version % self._publish_every:
             return
@@ -140,7 +140,7 @@ class Trainer:
 
     async def _after_failure(self, fault: LearnerFault, failures: int) -> None:
         rule = self._retry
-        self._trace.counts["fault/update"] += 1
+        self._recorder.counts["fault/update"] += 1
         if rule.max_failures is not None and failures >= rule.max_failures:
             raise fault
         doublings = min(failures - 1, 60)  # more would overflow, in a trainer that failed for days

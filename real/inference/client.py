@@ -78,7 +78,7 @@ class EngineClient:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, recorder: TracebackType | None
     ) -> None:
         await self.close()
 

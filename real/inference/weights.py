@@ -283,7 +283,7 @@ class _Refusing:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, recorder: object) -> None:
         if isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, EngineBadReply):

@@ -41,7 +41,7 @@ def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     tuned, tuned_text = load(Path("study/best.toml")), Path("study/best.toml").read_text()
     assert tuned.rollout.num_envs == found["best"]["settings"]["rollout.num_envs"]
     assert tuned.rollout.sync.mode == found["best"]["settings"]["rollout.sync.mode"]
-    assert tuned.trace.max_segments == load(preset_name="dart-measured").trace.max_segments
+    assert tuned.recorder.max_segments == load(preset_name="dart-measured").recorder.max_segments
     assert "best.toml" in capsys.readouterr().out
     assert "Best settings" in Path("study/study.html").read_text()
     assert found["validation"]["seeds"] == [1, 2]
@@ -115,10 +115,10 @@ def test_explain_says_why_and_what_removing_it_brings(dartsim, capsys):
 
 
 def test_explain_needs_segments(dartsim, capsys):
-    settings = (*SMALL, "--set", "trace.max_segments=0", "--hours", "0.1", "--out", "run")
+    settings = (*SMALL, "--set", "recorder.max_segments=0", "--hours", "0.1", "--out", "run")
     assert dartsim("run", "--preset", "dart-measured", *settings) == 0
     assert dartsim("explain", "run") == 2
-    assert "trace.max_segments above 0" in " ".join(capsys.readouterr().err.split())
+    assert "recorder.max_segments above 0" in " ".join(capsys.readouterr().err.split())
 
 
 def test_plan_writes_a_file_that_run_loads(dartsim, capsys):
@@ -130,7 +130,7 @@ def test_plan_writes_a_file_that_run_loads(dartsim, capsys):
     assert made.rollout.num_envs == found["plan"]["num_envs"] <= 4
     assert made.rollout.num_workers + made.cluster.learner.gpus == 3
     own = load(preset_name="dart-measured")
-    assert (made.curation.store, made.trace.max_segments) == (own.curation.store, own.trace.max_segments)
+    assert (made.curation.store, made.recorder.max_segments) == (own.curation.store, own.recorder.max_segments)
     assert found["seeds"] == [1, 2, 3]
     assert {way["sync"] for way in found["syncs"]} >= {"keep, one worker at a time", "drain, one worker at a time"}
     assert "trained turns/min ± " in Path("planned/plan.toml").read_text()

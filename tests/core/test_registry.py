@@ -39,8 +39,8 @@ class Youngest(Router):
 def test_a_router_of_another_project_serves_a_simulated_run():
     overrides = ["run.hours=0.2", "rollout.num_envs=8", "rollout.num_workers=4", "rollout.routing.rule=youngest"]
     config = load(preset_name="dart", overrides=[*overrides, "rollout.routing.among=2"])
-    trace = run_simulation(models(config)).trace
-    assert {request[1] for request in trace.requests or ()} == {2, 3}
+    recorder = run_simulation(models(config)).recorder
+    assert {request[1] for request in recorder.requests or ()} == {2, 3}
 
 
 def test_names_of_a_kind_hold_built_in_components_and_others():

@@ -32,7 +32,7 @@ from dartsim.curation import (
     TaskOrder,
     Units,
 )
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 
 TASKS = [Task(f"task-{number}", "Do it.") for number in range(5)]
@@ -109,6 +109,6 @@ def make(
         rules,
         units=Units(unit, num_envs=num_envs, attempts_per_task=attempts),
         store=store or MemoryStore(),
-        trace=Trace(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),
+        recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),
         seed=seed,
     )

@@ -104,13 +104,13 @@ async def test_who_waits_longest_is_first(made):
 async def test_waiting_for_room_and_for_one_s_unit_are_told_apart(made):
     data = made.make(num_envs=2, unit="batch", max_ahead=2)
     attempts = await admitted(data, [0, 1])
-    data._trace.desktops.tracks[1].enter(DesktopState.ACTING)
+    data._recorder.desktops.tracks[1].enter(DesktopState.ACTING)
     first = start(data.admit(0))
     await asyncio.sleep(10.0)
     data.finish(made.ended(attempts[1]))
     second = start(data.admit(1))
     await asyncio.sleep(5.0)
-    spent = data._trace.desktops.seconds()
+    spent = data._recorder.desktops.seconds()
     assert (spent[DesktopState.WAIT_UNIT], spent[DesktopState.WAIT_ADMISSION]) == (10.0, 2 * 5.0)
     for task in (first, second):
         task.cancel()
@@ -327,8 +327,8 @@ async def test_a_released_batch_is_first_again(made):
     assert data.leased == 0
     again = await data.next_batch()
     assert again == batch
-    assert data._trace.counts["failed_updates"] == 1
-    assert data._trace.counts["admitted_turns"] == 4
+    assert data._recorder.counts["failed_updates"] == 1
+    assert data._recorder.counts["admitted_turns"] == 4
     data.trained(again, result_of(again))
     assert [group.id for group in (await data.next_batch()).groups] == [2, 3]
 

@@ -23,7 +23,7 @@ from dartsim.curation.held_out import FilteredOrder, TaskFilter
 from dartsim.curation.pool import SuccessPool
 from dartsim.curation.rules import Rules
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 from dartsim.store.successes import own, own_batch, pooled
 
@@ -40,7 +40,7 @@ def make(**options) -> DataManager:
     parts = {
         "units": Units("rollout", num_envs=2, attempts_per_task=2),
         "store": MemoryStore(),
-        "trace": Trace(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
+        "recorder": Recorder(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
     }
     parts |= {name: options.pop(name) for name in parts if name in options}
     rules = {

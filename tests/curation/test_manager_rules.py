@@ -163,7 +163,7 @@ async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, ca
     data.check()
     if cancel:
         assert data.dropped == 3
-        assert data._trace.counts[f"dropped/{Drop.STALE}"] == 1
+        assert data._recorder.counts[f"dropped/{Drop.STALE}"] == 1
         (new,), _ = await begin(data, [0])
         assert (new.group, new.version) == (2, 1)
 
@@ -199,8 +199,8 @@ async def test_an_attempt_that_ends_while_its_group_is_withdrawn_is_stale(made):
     attempts, _ = await begin(data, range(2))
     data.published(1)
     finish(made, data, attempts)
-    assert data._trace.counts[f"dropped/{Drop.STALE}"] == 2
-    assert data._trace.counts[f"dropped/{Drop.UNUSED}"] == 0
+    assert data._recorder.counts[f"dropped/{Drop.STALE}"] == 2
+    assert data._recorder.counts[f"dropped/{Drop.UNUSED}"] == 0
 
 
 async def test_crashes_use_up_none_of_the_second_tries(made):

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("docker", reason="needs the extra `real`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.observe import DesktopState, Trace
+from dartsim.observe import DesktopState, Recorder
 from experiments.desktop import SKIPPED, main
 from experiments.desktop_cluster import gaps, percentiles
 from experiments.desktop_kills import lost_records
@@ -13,7 +13,7 @@ from experiments.desktop_kills import lost_records
 
 def test_a_gap_is_from_a_score_to_the_next_set_up_of_the_same_slot():
     now = 0.0
-    trace = Trace(lambda: now, num_envs=3, num_workers=1, max_segments=100)
+    recorder = Recorder(lambda: now, num_envs=3, num_workers=1, max_segments=100)
     moves = [
         (1.0, 0, DesktopState.EVALUATING),
         (2.0, 0, DesktopState.CLOSING),
@@ -27,10 +27,10 @@ def test_a_gap_is_from_a_score_to_the_next_set_up_of_the_same_slot():
         (11.0, 1, DesktopState.OFF),
         (11.0, 0, DesktopState.OFF),
     ]
-    for now, slot, state in moves:  # noqa: B007 - the trace reads it
-        trace.desktops.tracks[slot].enter(state)
-    assert gaps(trace, num_envs=2) == [5.0, 0.0], "an attempt that was not scored has no gap after it"
-    assert gaps(trace, num_envs=1) == [5.0]
+    for now, slot, state in moves:  # noqa: B007 - the recorder reads it
+        recorder.desktops.tracks[slot].enter(state)
+    assert gaps(recorder, num_envs=2) == [5.0, 0.0], "an attempt that was not scored has no gap after it"
+    assert gaps(recorder, num_envs=1) == [5.0]
 
 
 def test_percentiles_are_of_the_nearest_rank():

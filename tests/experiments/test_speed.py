@@ -67,8 +67,8 @@ def test_the_bare_model_does_the_same_work():
     full = run_simulation(found)
     for timeouts in (False, True):
         bare = BareCluster(found, timeouts=timeouts)
-        assert bare.run() == pytest.approx(full.trace.hot.generated_turns, rel=0.1)
-        assert bare.num_attempts == pytest.approx(full.trace.counts["attempts"], rel=0.1)
+        assert bare.run() == pytest.approx(full.recorder.hot.generated_turns, rel=0.1)
+        assert bare.num_attempts == pytest.approx(full.recorder.counts["attempts"], rel=0.1)
 
 
 def test_the_bare_model_repeats_itself():

@@ -11,20 +11,20 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.observe import DesktopState, Trace, WorkerState
+from dartsim.observe import DesktopState, Recorder, WorkerState
 from experiments import common, pages, sync_cost
 from experiments.sync_cost import PLANS, figures_of, mode_cost, model_folder
 
 
 def test_seconds_are_shared_among_changes_and_desktops():
     now = [0.0]
-    trace = Trace(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_workers=sync_cost.ENGINES)
-    trace.workers.tracks[0].enter(WorkerState.LOADING)
-    trace.desktops.tracks[0].enter(DesktopState.SYNC_WAIT)
+    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_workers=sync_cost.ENGINES)
+    recorder.workers.tracks[0].enter(WorkerState.LOADING)
+    recorder.desktops.tracks[0].enter(DesktopState.SYNC_WAIT)
     now[0] = 8.0
-    trace.workers.tracks[0].enter(WorkerState.IDLE)
-    trace.desktops.tracks[0].enter(DesktopState.GENERATING)
-    found = figures_of(trace, [[1.0, None], [3.0]], [4.0])
+    recorder.workers.tracks[0].enter(WorkerState.IDLE)
+    recorder.desktops.tracks[0].enter(DesktopState.GENERATING)
+    found = figures_of(recorder, [[1.0, None], [3.0]], [4.0])
     assert found["away_seconds_per_change"] == 4.0  # 8 s, one publication, two engines
     assert found["stopped_seconds_per_publication"] == 1.0  # one of eight desktops, 8 s
     assert (found["turns"], found["lost_requests"], found["turn_seconds_longest"]) == (2, 1, 3.0)
@@ -36,9 +36,9 @@ def test_the_page_shows_each_engine_and_mode_once_there_is_a_record(monkeypatch,
     monkeypatch.setattr(common, "RECORDED", tmp_path)
     assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
     now = [0.0]
-    trace = Trace(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_workers=sync_cost.ENGINES)
+    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_workers=sync_cost.ENGINES)
     now[0] = 8.0
-    row = figures_of(trace, [[1.0, None], [3.0]], [4.0])
+    row = figures_of(recorder, [[1.0, None], [3.0]], [4.0])
     figures = {
         "engines": {"standin": dict.fromkeys(PLANS, row), "vllm": dict.fromkeys(PLANS, row)},
         "missing": [], "load_average": 1.25, "commit": {"id": "abcdef0123456789"},

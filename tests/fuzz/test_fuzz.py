@@ -137,7 +137,7 @@ def test_a_process_that_dies_goes_on_where_it_was():
     assert not outcome.failed, outcome.text
     assert (outcome.lives, outcome.struck) == (4, {"killed": 3})
     assert [event for _, event, _ in outcome.log].count("killed") == 3
-    assert outcome.trace.counts["cause/interrupted"] > 0
+    assert outcome.recorder.counts["cause/interrupted"] > 0
     assert outcome.event_hash == play_case(KILLED).event_hash
 
 
@@ -183,7 +183,7 @@ def test_slots_to_spare_add_attempts_to_groups_in_which_all_failed(admission):
     choices = {"admission": admission, "envs": 6, "attempts": 1, "further": 3, "success": 0.1, "filters": True}
     outcome = play_case(Case("drawn", 1, choices), keep=True)
     assert not outcome.failed, outcome.text
-    assert outcome.trace.counts["further"] > 0
+    assert outcome.recorder.counts["further"] > 0
 
 
 def test_a_share_of_the_hostile_cases_has_a_process_that_dies():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.observe import DesktopState, Trace, TrainerState, WorkerState
+from dartsim.observe import DesktopState, Recorder, TrainerState, WorkerState
 from dartsim.observe.figures import summary
 from dartsim.observe.report import render_report
 from dartsim.observe.rundir import RunDir, write_run
@@ -48,8 +48,8 @@ class Cluster:
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.clock = Clock(1000.0)
-        self.trace = Trace(self.clock, num_envs=num_envs, num_workers=num_workers, **options)
-        self.trace.sinks.extend(sinks)
+        self.recorder = Recorder(self.clock, num_envs=num_envs, num_workers=num_workers, **options)
+        self.recorder.sinks.extend(sinks)
         self.end = self.clock.now + hours * 3600.0
         self.coupled = coupled
         self.version = 0
@@ -60,10 +60,10 @@ class Cluster:
         self.queue: list[tuple[float, int, Iterator[float]]] = []
         self.order = count()
 
-    def run(self) -> Trace:
-        for worker in self.trace.workers.tracks:
+    def run(self) -> Recorder:
+        for worker in self.recorder.workers.tracks:
             worker.enter(WorkerState.IDLE)
-        for slot in range(len(self.trace.desktops)):
+        for slot in range(len(self.recorder.desktops)):
             self.go(self.clock.now, self.desktop(slot))
         self.go(self.clock.now, self.trainer())
         while self.queue and self.queue[0][0] < self.end:
@@ -72,21 +72,21 @@ class Cluster:
             if pause is not None:
                 self.go(self.clock.now + pause, part)
         self.clock.now = self.end
-        self.trace.close()
-        return self.trace
+        self.recorder.close()
+        return self.recorder
 
     def go(self, when: float, part: Iterator[float]) -> None:
         heapq.heappush(self.queue, (when, next(self.order), part))
 
     def desktop(self, slot: int) -> Iterator[float]:
-        track, rng, trace = self.trace.desktops.tracks[slot], self.rng, self.trace
+        track, rng, recorder = self.recorder.desktops.tracks[slot], self.rng, self.recorder
         while True:
             while self.coupled and len(self.groups) >= 12:
                 track.enter(DesktopState.WAIT_ADMISSION)
                 yield 5.0
             attempt = self.attempt()
             started = self.clock.now
-            trace.attempt_started()
+            recorder.attempt_started()
             track.enter(DesktopState.STARTING)
             yield rng.gamma(8.0, 2.0)
             track.enter(DesktopState.SETUP)
@@ -99,8 +99,8 @@ class Cluster:
                 yield from self.generate(worker, rng.gamma(3.0, 3.0 if self.coupled else 1.2))
                 reply = Reply("click", self.version, self.version, worker, 3000, 104)
                 turns.append(Turn(Observation(None, "do it"), reply))
-                trace.hot.generated_turns += 1
-                trace.hot.response_tokens += 104
+                recorder.hot.generated_turns += 1
+                recorder.hot.response_tokens += 104
                 if self.coupled:
                     track.enter(DesktopState.TURN_WAIT)
                     yield rng.gamma(4.0, 5.0)
@@ -115,7 +115,7 @@ class Cluster:
             yield rng.gamma(9.0, 1.0)
 
     def generate(self, worker: int, seconds: float) -> Iterator[float]:
-        track = self.trace.workers.tracks[worker]
+        track = self.recorder.workers.tracks[worker]
         self.live[worker] += 1
         if track.state == WorkerState.IDLE:
             track.enter(WorkerState.BUSY)
@@ -141,43 +141,43 @@ class Cluster:
             started,
             self.clock.now,
         )
-        self.trace.attempt_finished(trajectory)
+        self.recorder.attempt_finished(trajectory)
         if broken:
-            self.trace.dropped((trajectory,), Drop.MASKED)
+            self.recorder.dropped((trajectory,), Drop.MASKED)
         elif self.rng.random() < 0.5:
-            self.trace.dropped((trajectory,), self.rng.choice([Drop.ALL_FAILED, Drop.ALL_SOLVED, Drop.STALE]))
+            self.recorder.dropped((trajectory,), self.rng.choice([Drop.ALL_FAILED, Drop.ALL_SOLVED, Drop.STALE]))
         else:
             self.groups.append(Group(attempt.id, attempt.task, (trajectory,), self.clock.now))
 
     def trainer(self) -> Iterator[float]:
-        track, trace = self.trace.trainer.tracks[0], self.trace
+        track, recorder = self.recorder.trainer.tracks[0], self.recorder
         while True:
             track.enter(TrainerState.WAIT_DATA)
             while len(self.groups) < 12:
                 yield 10.0
             batch = Batch(self.version + 1, self.version, tuple(self.groups[:12]))
-            trace.batch_leased(batch)
+            recorder.batch_leased(batch)
             track.enter(TrainerState.TRAINING)
             yield self.rng.gamma(20.0, 15.0)
             self.version += 1
-            trace.update_finished(batch, {"loss": float(self.rng.normal()), "optim/grad_norm": 0.5})
+            recorder.update_finished(batch, {"loss": float(self.rng.normal()), "optim/grad_norm": 0.5})
             yield from self.sync()
             del self.groups[:12]
 
     def sync(self) -> Iterator[float]:
-        track = self.trace.trainer.tracks[0]
+        track = self.recorder.trainer.tracks[0]
         track.enter(TrainerState.WAIT_SYNC)
-        for index, worker in enumerate(self.trace.workers.tracks):
+        for index, worker in enumerate(self.recorder.workers.tracks):
             worker.enter(WorkerState.LOADING)
             if self.coupled:
-                self.trace.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
+                self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
             yield 45.0
             worker.enter(WorkerState.BUSY if self.live[index] else WorkerState.IDLE)
 
 
 @pytest.fixture(scope="session")
-def make_trace() -> Callable[..., Trace]:
-    """Return a function that makes the trace of a made-up run."""
+def make_recorder() -> Callable[..., Recorder]:
+    """Return a function that makes the recorder of a made-up run."""
 
     def make(
         *,
@@ -188,7 +188,7 @@ def make_trace() -> Callable[..., Trace]:
         coupled: bool = False,
         max_segments: int = 20_000,
         **options: Any,
-    ) -> Trace:
+    ) -> Recorder:
         return Cluster(
             seed=seed,
             num_envs=num_envs,
@@ -203,14 +203,14 @@ def make_trace() -> Callable[..., Trace]:
 
 
 @pytest.fixture(scope="session")
-def make_run(make_trace: Callable[..., Trace]) -> Callable[..., RunDir]:
+def make_run(make_recorder: Callable[..., Recorder]) -> Callable[..., RunDir]:
     """Return a function that writes a made-up run into a folder."""
 
     def make(path: Path, *, preset: str = "dart", seed: int = 0, surrogate: bool = True, **options: Any) -> RunDir:
-        trace = make_trace(seed=seed, coupled=preset == "coupled", **options)
-        num_envs = len(trace.desktops)
-        counts = {"offered": trace.offered, "trained": trace.trained}
-        figures = summary(trace, warmup_share=0.1) | {
+        recorder = make_recorder(seed=seed, coupled=preset == "coupled", **options)
+        num_envs = len(recorder.desktops)
+        counts = {"offered": recorder.offered, "trained": recorder.trained}
+        figures = summary(recorder, warmup_share=0.1) | {
             "bias": {
                 "by domain": by_label(counts, {task.id: task.domain for task in TASKS}),
                 "by task success decile": by_label(
@@ -221,7 +221,7 @@ def make_run(make_trace: Callable[..., Trace]) -> Callable[..., RunDir]:
         sampling = "batch" if preset == "coupled" else "rollout"
         run = write_run(
             path,
-            trace,
+            recorder,
             config={"rollout": {"num_envs": num_envs, "sampling": sampling}, "seed": seed},
             config_toml=f'seed = {seed}\n\n[rollout]\nnum_envs = {num_envs}\nsampling = "{sampling}" # <b>\n',
             summary=figures,

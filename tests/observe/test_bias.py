@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory
-from dartsim.observe import Trace, charts
+from dartsim.observe import Recorder, charts
 from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable, wilson
 from dartsim.observe.report import render_comparison, render_report
 from dartsim.observe.rundir import RunDir
@@ -99,19 +99,19 @@ def group(number, rewards):
 
 
 def test_the_trace_counts_what_was_judged_kept_and_trained():
-    trace = Trace(lambda: 0.0, num_envs=1, num_workers=1)
+    recorder = Recorder(lambda: 0.0, num_envs=1, num_workers=1)
     good, failed, small = group(0, (1.0, 0.0)), group(1, (0.0, 0.0)), group(2, (1.0,))
     for judged_group, reason in ((good, None), (failed, Drop.ALL_FAILED), (small, Drop.TOO_SMALL)):
-        trace.group_judged(judged_group.trajectories, reason)
-    trace.update_finished(Batch(1, 0, (good,)), {})
-    assert (trace.judged, +trace.kept) == ({"task-0": 2, "task-1": 2}, {"task-0": 2})
-    assert trace.trained_groups == {"task-0": 1}
-    again = Trace(lambda: 0.0, num_envs=1, num_workers=1)
-    again.restore(trace.state())
-    assert (again.judged, again.kept, again.trained_groups) == (trace.judged, trace.kept, trace.trained_groups)
+        recorder.group_judged(judged_group.trajectories, reason)
+    recorder.update_finished(Batch(1, 0, (good,)), {})
+    assert (recorder.judged, +recorder.kept) == ({"task-0": 2, "task-1": 2}, {"task-0": 2})
+    assert recorder.trained_groups == {"task-0": 1}
+    again = Recorder(lambda: 0.0, num_envs=1, num_workers=1)
+    again.restore(recorder.state())
+    assert (again.judged, again.kept, again.trained_groups) == (recorder.judged, recorder.kept, recorder.trained_groups)
     again.untrain(good.trajectories, 0)
     assert +again.trained_groups == {}
-    old = {key: value for key, value in trace.state().items() if key not in ("judged", "kept", "trained_groups")}
+    old = {key: value for key, value in recorder.state().items() if key not in ("judged", "kept", "trained_groups")}
     again.restore(old)
     assert (again.judged, again.trained_groups) == ({}, {})
 

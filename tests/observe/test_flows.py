@@ -103,7 +103,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def read(result) -> TraceFile:
-    return TraceFile(gzip.compress(json.dumps(perfetto(result.trace)).encode()))
+    return TraceFile(gzip.compress(json.dumps(perfetto(result.recorder)).encode()))
 
 
 def test_every_part_has_a_track_and_every_track_slices(read):
@@ -136,19 +136,19 @@ def test_a_wait_for_a_reply_says_whose_turn_it_is(read):
 
 def test_arrows_to_an_update_are_its_turns(result, read):
     by_update = Counter(points[3][1] for points in read.flows.values() if len(points) == 4)
-    turns = {f"update {record.update}": record.num_turns for record in result.trace.updates}
+    turns = {f"update {record.update}": record.num_turns for record in result.recorder.updates}
     # The newest requests are kept: all turns of a batch, or those of its newer attempts.
     assert all(by_update[name] <= turns[name] for name in turns)
     assert any(by_update[name] == turns[name] for name in turns)
 
 
 def test_without_requests_there_are_no_arrows(result):
-    trace = result.trace
-    kept, trace.requests = trace.requests, None
+    recorder = result.recorder
+    kept, recorder.requests = recorder.requests, None
     try:
-        events = perfetto(trace)["traceEvents"]
+        events = perfetto(recorder)["traceEvents"]
     finally:
-        trace.requests = kept
+        recorder.requests = kept
     assert {event["ph"] for event in events} == {"M", "X"}
 
 
@@ -158,5 +158,5 @@ def test_arrows_bind_under_every_sync_mode(mode):
         preset_name="dart",
         overrides=["run.hours=1.0", "rollout.num_envs=8", "rollout.num_workers=2", f"rollout.sync.mode={mode}"],
     )
-    found = TraceFile(gzip.compress(json.dumps(perfetto(run_simulation(models(config)).trace)).encode()))
+    found = TraceFile(gzip.compress(json.dumps(perfetto(run_simulation(models(config)).recorder)).encode()))
     assert any(len(points) == 4 for points in found.flows.values())

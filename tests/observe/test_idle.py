@@ -116,10 +116,10 @@ def test_every_cause_is_drawn():
     assert len(set(CAUSE_COLORS.values())) == len(CAUSES)
 
 
-def test_causes_of_a_run_agree_with_its_states(make_trace):
-    trace = make_trace(seed=2, hours=3.0, coupled=True)
-    found = idle(trace)
-    last = trace.snapshots[-1]
+def test_causes_of_a_run_agree_with_its_states(make_recorder):
+    recorder = make_recorder(seed=2, hours=3.0, coupled=True)
+    found = idle(recorder)
+    last = recorder.snapshots[-1]
     spent = seconds(found, "desktops")
     assert spent["boots"] == pytest.approx(last.desktops[D.STARTING], abs=0.01)
     assert spent["model"] == pytest.approx(last.desktops[D.GENERATING], abs=0.01)
@@ -128,5 +128,5 @@ def test_causes_of_a_run_agree_with_its_states(make_trace):
     assert seconds(found, "workers")["weight sync"] >= last.workers[W.LOADING] - 0.01
 
 
-def test_without_segments_there_is_nothing_to_attribute(make_trace):
-    assert idle(make_trace(hours=0.2, max_segments=0)) is None
+def test_without_segments_there_is_nothing_to_attribute(make_recorder):
+    assert idle(make_recorder(hours=0.2, max_segments=0)) is None

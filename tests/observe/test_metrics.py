@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from dartsim.observe.metrics import JsonlSink, TensorBoardSink
-from dartsim.observe.trace import UpdateRecord
+from dartsim.observe.recorder import UpdateRecord
 
 RECORDS = [
     UpdateRecord(1, 1272.5, 913, 64, 0.59, 14.25, 0.5, 2, {"loss": 0.25, "optim/grad_norm": 1.5}),
@@ -79,11 +79,11 @@ def test_the_same_run_writes_the_same_bytes(tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_trace_tells_its_sinks_every_update_in_order(make_trace, tmp_path):
+def test_a_trace_tells_its_sinks_every_update_in_order(make_recorder, tmp_path):
     path = tmp_path / "metrics.jsonl"
     with JsonlSink(path) as sink:
-        trace = make_trace(hours=1.0, sinks=[sink])
+        recorder = make_recorder(hours=1.0, sinks=[sink])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(lines) > 2
-    assert [line["update"] for line in lines] == list(range(1, trace.counts["updates"] + 1))
-    assert [line["time"] for line in lines] == [record.time for record in trace.updates]
+    assert [line["update"] for line in lines] == list(range(1, recorder.counts["updates"] + 1))
+    assert [line["time"] for line in lines] == [record.time for record in recorder.updates]

@@ -60,9 +60,9 @@ def test_useful_states_are_those_of_the_definitions():
     assert {state.name.lower() for state in SERVING} == USEFUL["workers"]
 
 
-def test_every_shown_figure_is_measured(make_trace):
-    trace = make_trace(hours=0.5)
-    measured = set(figures(trace.snapshots[0], trace.snapshots[-1])) | {"staleness_mean", "staleness_max"}
+def test_every_shown_figure_is_measured(make_recorder):
+    recorder = make_recorder(hours=0.5)
+    measured = set(figures(recorder.snapshots[0], recorder.snapshots[-1])) | {"staleness_mean", "staleness_max"}
     assert set(FIGURES) <= measured
 
 

@@ -76,17 +76,17 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_figure_that_is_not_a_number_is_refused(make_trace, tmp_path):
-    trace = make_trace(hours=0.2)
+def test_a_figure_that_is_not_a_number_is_refused(make_recorder, tmp_path):
+    recorder = make_recorder(hours=0.2)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_run(tmp_path, trace, config={}, config_toml="", summary={"env_utilization": math.nan}, meta={})
+        write_run(tmp_path, recorder, config={}, config_toml="", summary={"env_utilization": math.nan}, meta={})
     assert not (tmp_path / "summary.json").exists()
 
 
 @pytest.mark.parametrize("torn", ["series.json", "timeline.json", "idle.json", "trace.json.gz"])
-def test_a_run_whose_writing_broke_off_has_not_finished(make_trace, tmp_path, torn):
+def test_a_run_whose_writing_broke_off_has_not_finished(make_recorder, tmp_path, torn):
     """A run with a summary is refused by ``resume``: everything else must be there."""
     (tmp_path / torn).mkdir()  # nothing can be renamed onto a folder
     with pytest.raises(OSError, match="directory"):
-        write_run(tmp_path, make_trace(hours=0.2), config={}, config_toml="", summary={}, meta={})
+        write_run(tmp_path, make_recorder(hours=0.2), config={}, config_toml="", summary={}, meta={})
     assert not (tmp_path / "summary.json").exists()

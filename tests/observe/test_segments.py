@@ -1,38 +1,38 @@
 """The timeline as a file: what is written once, what a crash cuts off, what is kept."""
 
-from dartsim.observe import DesktopState, Trace
+from dartsim.observe import DesktopState, Recorder
 from dartsim.observe.segments import ROW, SegmentLog, filled, read_segments
 
 
 def made(**options):
     now = [0.0]
-    trace = Trace(lambda: now[0], num_envs=2, num_workers=1, **options)
-    return trace, now
+    recorder = Recorder(lambda: now[0], num_envs=2, num_workers=1, **options)
+    return recorder, now
 
 
-def acts(trace, now, part, state, until):
+def acts(recorder, now, part, state, until):
     now[0] = until
-    trace.desktops.tracks[part].enter(state)
+    recorder.desktops.tracks[part].enter(state)
 
 
 def test_each_segment_is_written_once_and_in_order(tmp_path):
-    trace, now = made(max_segments=100)
-    log = SegmentLog(tmp_path / "segments.bin", trace)
-    acts(trace, now, 0, DesktopState.ACTING, 1.0)
+    recorder, now = made(max_segments=100)
+    log = SegmentLog(tmp_path / "segments.bin", recorder)
+    acts(recorder, now, 0, DesktopState.ACTING, 1.0)
     log()
     log()
-    acts(trace, now, 0, DesktopState.SETUP, 2.0)
-    acts(trace, now, 1, DesktopState.ACTING, 2.0)
+    acts(recorder, now, 0, DesktopState.SETUP, 2.0)
+    acts(recorder, now, 1, DesktopState.ACTING, 2.0)
     log()
-    assert read_segments(tmp_path / "segments.bin", until=9.0)[0] == list(trace.desktops.segments)
+    assert read_segments(tmp_path / "segments.bin", until=9.0)[0] == list(recorder.desktops.segments)
 
 
 def test_a_row_that_was_cut_off_and_time_that_is_played_again_are_left_out(tmp_path):
-    trace, now = made(max_segments=100)
+    recorder, now = made(max_segments=100)
     path = tmp_path / "segments.bin"
-    log = SegmentLog(path, trace)
+    log = SegmentLog(path, recorder)
     for until in (1.0, 2.0, 3.0):
-        acts(trace, now, 0, DesktopState.ACTING if until == 2.0 else DesktopState.SETUP, until)
+        acts(recorder, now, 0, DesktopState.ACTING if until == 2.0 else DesktopState.SETUP, until)
     log()
     path.write_bytes(path.read_bytes()[:-1])
     assert [end for _, _, _, end in read_segments(path, until=9.0)[0]] == [1.0, 2.0]
@@ -41,23 +41,23 @@ def test_a_row_that_was_cut_off_and_time_that_is_played_again_are_left_out(tmp_p
 
 
 def test_the_file_keeps_the_newest_as_memory_does(tmp_path):
-    trace, now = made(max_segments=4)
+    recorder, now = made(max_segments=4)
     path = tmp_path / "segments.bin"
-    log = SegmentLog(path, trace)
+    log = SegmentLog(path, recorder)
     for index in range(200):
-        acts(trace, now, 0, DesktopState.ACTING if index % 2 else DesktopState.SETUP, index + 1.0)
+        acts(recorder, now, 0, DesktopState.ACTING if index % 2 else DesktopState.SETUP, index + 1.0)
         log()
         assert path.stat().st_size <= 2 * 3 * 4 * ROW.size
-    assert read_segments(path, until=500.0)[0][-4:] == list(trace.desktops.segments)
+    assert read_segments(path, until=500.0)[0][-4:] == list(recorder.desktops.segments)
 
 
 def test_a_trace_goes_on_without_gaps(tmp_path):
-    trace, now = made(max_segments=100)
+    recorder, now = made(max_segments=100)
     path = tmp_path / "segments.bin"
-    trace.on_state.append(SegmentLog(path, trace))
-    acts(trace, now, 0, DesktopState.ACTING, 3.0)
+    recorder.on_state.append(SegmentLog(path, recorder))
+    acts(recorder, now, 0, DesktopState.ACTING, 3.0)
     now[0] = 5.0
-    state = trace.state()
+    state = recorder.state()
     past = filled(read_segments(path, until=5.0), state["states"], 5.0)
     again, now = made(max_segments=100)
     now[0] = 5.0

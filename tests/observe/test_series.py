@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dartsim.observe.figures import figures
+from dartsim.observe.recorder import UpdateRecord
 from dartsim.observe.series import MAX_UPDATES, by_label, intervals, rolling, series, updates
-from dartsim.observe.trace import UpdateRecord
 
 
-def test_intervals_touch_and_cover_the_run(make_trace):
-    trace = make_trace(hours=2.0)
-    data = series(trace)
+def test_intervals_touch_and_cover_the_run(make_recorder):
+    recorder = make_recorder(hours=2.0)
+    data = series(recorder)
     assert data["from_hours"][0] == 0.0
     assert data["to_hours"][-1] == 2.0
     for end, start in zip(data["to_hours"], data["from_hours"][1:], strict=False):
@@ -24,10 +24,10 @@ def test_intervals_touch_and_cover_the_run(make_trace):
     assert {len(column) for column in columns} == {len(data["from_hours"])}
 
 
-def test_intervals_add_up_to_the_figure_of_the_whole(make_trace):
-    trace = make_trace(hours=2.0)
-    data = series(trace)
-    whole = figures(trace.snapshots[0], trace.snapshots[-1])
+def test_intervals_add_up_to_the_figure_of_the_whole(make_recorder):
+    recorder = make_recorder(hours=2.0)
+    data = series(recorder)
+    whole = figures(recorder.snapshots[0], recorder.snapshots[-1])
     hours = np.subtract(data["to_hours"], data["from_hours"])
     for name, column in data["rates"].items():
         assert np.average(column, weights=hours) == pytest.approx(whole[name], rel=1e-3)
@@ -35,16 +35,16 @@ def test_intervals_add_up_to_the_figure_of_the_whole(make_trace):
         assert np.average(column, weights=hours) == pytest.approx(whole[name], rel=1e-3)
 
 
-def test_shares_of_each_interval_add_up_to_one(make_trace):
-    data = series(make_trace(hours=1.0))
+def test_shares_of_each_interval_add_up_to_one(make_recorder):
+    data = series(make_recorder(hours=1.0))
     for states in data["shares"].values():
         for shares in zip(*states.values(), strict=True):
             assert sum(shares) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_moments_without_length_make_no_interval(make_trace):
-    trace = make_trace(hours=0.5)
-    assert intervals([trace.snapshots[-1], trace.snapshots[-1]])["from_hours"] == []
+def test_moments_without_length_make_no_interval(make_recorder):
+    recorder = make_recorder(hours=0.5)
+    assert intervals([recorder.snapshots[-1], recorder.snapshots[-1]])["from_hours"] == []
 
 
 def test_rolling_mean_of_a_constant_is_that_constant():

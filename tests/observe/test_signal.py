@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 
@@ -16,7 +16,7 @@ def run():
     """Runs a preset for half an hour of a laptop, and returns it."""
 
     def run(preset):
-        overrides = ["run.hours=0.5", "run.warmup_share=0.0", "trace.max_segments=0"]
+        overrides = ["run.hours=0.5", "run.warmup_share=0.0", "recorder.max_segments=0"]
         return run_simulation(models(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
 
     return run
@@ -35,12 +35,12 @@ def test_who_trains_on_every_group_trains_on_turns_without_signal_too(run):
 
 
 def test_an_update_that_is_undone_takes_its_signal_back():
-    trace = Trace(lambda: 0.0, num_envs=1, num_workers=1)
+    recorder = Recorder(lambda: 0.0, num_envs=1, num_workers=1)
     signal, none = group(0, (1.0, 0.0)), group(1, (1.0, 1.0))
-    trace.update_finished(Batch(1, 0, (signal, none)), {})
-    assert (trace.counts["trained_turns"], trace.counts["signal_turns"]) == (12, 6)
-    trace.untrain((*signal.trajectories, *none.trajectories), 0)
-    assert (trace.counts["trained_turns"], trace.counts["signal_turns"]) == (0, 0)
+    recorder.update_finished(Batch(1, 0, (signal, none)), {})
+    assert (recorder.counts["trained_turns"], recorder.counts["signal_turns"]) == (12, 6)
+    recorder.untrain((*signal.trajectories, *none.trajectories), 0)
+    assert (recorder.counts["trained_turns"], recorder.counts["signal_turns"]) == (0, 0)
 
 
 def group(number, rewards):

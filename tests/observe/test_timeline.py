@@ -7,29 +7,29 @@ from itertools import pairwise
 
 import pytest
 
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.perfetto import perfetto
 from dartsim.observe.styles import STATES
 from dartsim.observe.timeline import recorded_window, shown_parts, timeline
 
 
 @pytest.fixture(scope="module")
-def trace(make_trace) -> Trace:
-    return make_trace(seed=2, hours=3.0)
+def recorder(make_recorder) -> Recorder:
+    return make_recorder(seed=2, hours=3.0)
 
 
 @pytest.fixture(scope="module")
-def truncated(make_trace) -> Trace:
-    return make_trace(seed=2, hours=3.0, max_segments=600)
+def truncated(make_recorder) -> Recorder:
+    return make_recorder(seed=2, hours=3.0, max_segments=600)
 
 
-def test_a_run_that_fits_is_recorded_from_its_start(trace):
-    window = recorded_window(trace)
+def test_a_run_that_fits_is_recorded_from_its_start(recorder):
+    window = recorded_window(recorder)
     assert window is not None
     assert (window.start, window.end) == (0.0, 3.0 * 3600.0)
 
 
-@pytest.mark.parametrize("name", ["trace", "truncated"])
+@pytest.mark.parametrize("name", ["recorder", "truncated"])
 def test_in_the_window_no_part_has_a_gap(name, request):
     window = recorded_window(request.getfixturevalue(name))
     assert window is not None
@@ -48,8 +48,8 @@ def test_in_the_window_no_part_has_a_gap(name, request):
                 assert before.state != after.state
 
 
-def test_a_truncated_window_starts_where_everything_is_known(trace, truncated):
-    whole, newest = recorded_window(trace), recorded_window(truncated)
+def test_a_truncated_window_starts_where_everything_is_known(recorder, truncated):
+    whole, newest = recorded_window(recorder), recorded_window(truncated)
     assert whole is not None
     assert newest is not None
     assert 0.0 < newest.start < newest.end
@@ -57,34 +57,34 @@ def test_a_truncated_window_starts_where_everything_is_known(trace, truncated):
     assert newest == whole.clipped(newest.start)
 
 
-def test_durations_add_up_to_the_totals_of_the_window(trace):
-    window = recorded_window(trace)
+def test_durations_add_up_to_the_totals_of_the_window(recorder):
+    window = recorded_window(recorder)
     assert window is not None
-    last = trace.snapshots[-1]
+    last = recorder.snapshots[-1]
     for name, totals in (("desktops", last.desktops), ("workers", last.workers), ("trainer", last.trainer)):
         for state, total in enumerate(totals):
             stays = [stay for part in window.stays[name] for stay in part if stay.state == state]
             assert sum(stay.end - stay.start for stay in stays) == pytest.approx(total, abs=1e-6)
 
 
-def test_open_segments_belong_to_the_window(make_trace):
-    trace = make_trace(hours=0.5)
-    trace.clock.now += 600.0
-    window = recorded_window(trace)
+def test_open_segments_belong_to_the_window(make_recorder):
+    recorder = make_recorder(hours=0.5)
+    recorder.clock.now += 600.0
+    window = recorded_window(recorder)
     assert window is not None
     assert window.end == 0.5 * 3600.0 + 600.0
     assert all(part[-1].end == window.end for parts in window.stays.values() for part in parts)
 
 
-def test_without_segments_there_is_no_timeline(make_trace):
-    trace = make_trace(hours=0.2, max_segments=0)
-    assert recorded_window(trace) is None
-    assert timeline(trace) is None
-    assert perfetto(trace)["traceEvents"] == []
+def test_without_segments_there_is_no_timeline(make_recorder):
+    recorder = make_recorder(hours=0.2, max_segments=0)
+    assert recorded_window(recorder) is None
+    assert timeline(recorder) is None
+    assert perfetto(recorder)["traceEvents"] == []
 
 
-def test_timeline_is_compact_and_exact_to_the_millisecond(trace):
-    data = timeline(trace)
+def test_timeline_is_compact_and_exact_to_the_millisecond(recorder):
+    data = timeline(recorder)
     assert data is not None
     assert [population["name"] for population in data["populations"]] == ["trainer", "workers", "desktops"]
     for population in data["populations"]:
@@ -94,8 +94,8 @@ def test_timeline_is_compact_and_exact_to_the_millisecond(trace):
             assert min(track["durations_ms"]) >= 0
 
 
-def test_timeline_drops_the_oldest_and_spreads_the_parts(trace):
-    data = timeline(trace, max_segments=500, max_parts=4)
+def test_timeline_drops_the_oldest_and_spreads_the_parts(recorder):
+    data = timeline(recorder, max_segments=500, max_parts=4)
     assert data is not None
     tracks = [track for population in data["populations"] for track in population["tracks"]]
     assert 400 < sum(len(track["states"]) for track in tracks) <= 520
@@ -106,9 +106,9 @@ def test_timeline_drops_the_oldest_and_spreads_the_parts(trace):
     assert [track["index"] for track in desktops["tracks"]] == [0, 2, 4, 6]
 
 
-def test_timeline_stays_small(make_trace):
-    trace = make_trace(seed=4, num_envs=64, num_workers=8, hours=1.6, max_segments=100_000)
-    assert len(json.dumps(timeline(trace), separators=(",", ":"))) < 1_500_000
+def test_timeline_stays_small(make_recorder):
+    recorder = make_recorder(seed=4, num_envs=64, num_workers=8, hours=1.6, max_segments=100_000)
+    assert len(json.dumps(timeline(recorder), separators=(",", ":"))) < 1_500_000
 
 
 def test_shown_parts_are_distinct_and_in_order():
@@ -119,10 +119,10 @@ def test_shown_parts_are_distinct_and_in_order():
         assert all(0 <= index < size for index in parts)
 
 
-@pytest.mark.parametrize("name", ["trace", "truncated"])
+@pytest.mark.parametrize("name", ["recorder", "truncated"])
 def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
-    trace = request.getfixturevalue(name)
-    read = json.loads(json.dumps(perfetto(trace, meta={"seed": 2}), allow_nan=False))
+    recorder = request.getfixturevalue(name)
+    read = json.loads(json.dumps(perfetto(recorder, meta={"seed": 2}), allow_nan=False))
     assert read["otherData"] == {"seed": 2}
     by_track: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in read["traceEvents"]:
@@ -138,8 +138,8 @@ def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
             assert end == start
 
 
-def test_perfetto_names_every_process_and_thread(trace):
-    events = perfetto(trace)["traceEvents"]
+def test_perfetto_names_every_process_and_thread(recorder):
+    events = perfetto(recorder)["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] in ("process_name", "thread_name")}
     assert names[1, 0] == "Trainer"
     assert names[1, 1] == "trainer 0"
@@ -149,14 +149,14 @@ def test_perfetto_names_every_process_and_thread(trace):
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= set(names)
 
 
-def test_perfetto_states_add_up_to_the_totals_of_the_same_window(trace):
+def test_perfetto_states_add_up_to_the_totals_of_the_same_window(recorder):
     spent: dict[tuple[str, str], int] = {}
-    for event in perfetto(trace)["traceEvents"]:
+    for event in perfetto(recorder)["traceEvents"]:
         if event["ph"] == "X":
             key = event["cat"], event["name"]
             spent[key] = spent.get(key, 0) + event["dur"]
-    last = trace.snapshots[-1]
-    for population, totals in zip(trace.populations(), (last.desktops, last.workers, last.trainer), strict=True):
+    last = recorder.snapshots[-1]
+    for population, totals in zip(recorder.populations(), (last.desktops, last.workers, last.trainer), strict=True):
         for state, total in zip(population.states, totals, strict=True):
             label = STATES[population.name][state.name.lower()].label
             assert spent.get((population.name, label), 0) / 1e6 == pytest.approx(total, abs=0.01)

@@ -15,7 +15,7 @@ import pytest
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, StepResult, Task, Trajectory, Turn, Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 
 TASK = Task("task", "Do it.")
 SEEN = Observation(None, "Do it.")
@@ -34,8 +34,8 @@ def attempt(number=0, *, turn_limit=3):
     return Attempt(number, TASK, group=0, index=number, seed=number, turn_limit=turn_limit, version=0)
 
 
-def trace(num_envs=1, num_workers=1):
-    return Trace(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=num_workers, max_segments=1000)
+def recorder(num_envs=1, num_workers=1):
+    return Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=num_workers, max_segments=1000)
 
 
 def spent(population):

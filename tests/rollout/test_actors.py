@@ -15,10 +15,10 @@ from dartsim.sim import simulate
 
 
 def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, **rule):
-    trace = fakes.trace(num_envs)
-    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), trace=trace)
+    recorder = fakes.recorder(num_envs)
+    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), recorder=recorder)
     service = service or fakes.Sessions(actions=["click", "DONE"])
-    return Rollout(cluster, service, source, limits=limits or Limits(), trace=trace), cluster, trace
+    return Rollout(cluster, service, source, limits=limits or Limits(), recorder=recorder), cluster, recorder
 
 
 # One attempt: start 2, set-up 4, two turns of 3 + 1, score 2, tear-down 1.
@@ -27,13 +27,13 @@ ATTEMPT_SECONDS = 17.0
 
 async def test_slots_play_until_there_is_no_more_work(fakes):
     source, provider = fakes.Source(5), fakes.Provider()
-    rollout, cluster, trace = make(fakes, source, provider, num_envs=2)
+    rollout, cluster, recorder = make(fakes, source, provider, num_envs=2)
     await rollout.run()
     assert fakes.now() == 3 * ATTEMPT_SECONDS
     assert sorted(t.attempt.id for t in source.finished) == [0, 1, 2, 3, 4]
     assert {t.ending for t in source.finished} == {Ending.DONE}
     assert (provider.live, cluster.leases, len(provider.desktops)) == (0, {}, 5)
-    assert fakes.spent(trace.desktops)["OFF"] == ATTEMPT_SECONDS
+    assert fakes.spent(recorder.desktops)["OFF"] == ATTEMPT_SECONDS
 
 
 async def test_an_attempt_starts_when_it_is_admitted_and_is_handed_over_before_its_desktop_is_torn_down(fakes):

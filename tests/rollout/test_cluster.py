@@ -14,14 +14,14 @@ FAILED = EnvStartFailed("no display")
 
 
 def make(fakes, provider, *, num_envs=1, **rule):
-    trace = fakes.trace(num_envs)
-    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), trace=trace)
-    return cluster, trace
+    recorder = fakes.recorder(num_envs)
+    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), recorder=recorder)
+    return cluster, recorder
 
 
 async def test_a_lease_lends_a_started_desktop_and_closes_it(fakes):
     provider = fakes.Provider()
-    cluster, trace = make(fakes, provider)
+    cluster, recorder = make(fakes, provider)
     attempt = fakes.attempt()
     async with cluster.lease(0, attempt) as desktop:
         assert fakes.now() == 2.0
@@ -31,7 +31,7 @@ async def test_a_lease_lends_a_started_desktop_and_closes_it(fakes):
     assert fakes.now() == 8.0
     assert desktop.closed_at == 8.0
     assert cluster.leases == {}
-    assert fakes.spent(trace.desktops) == {"STARTING": 7.0, "CLOSING": 1.0}
+    assert fakes.spent(recorder.desktops) == {"STARTING": 7.0, "CLOSING": 1.0}
 
 
 async def test_a_lease_is_exclusive(fakes):
@@ -59,21 +59,21 @@ async def test_every_attempt_has_a_fresh_desktop(fakes):
 
 async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
     provider = fakes.Provider([(2.0, FAILED), (3.0, FAILED), (4.0, None)])
-    cluster, trace = make(fakes, provider, tries=3, backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, tries=3, backoff_seconds=5.0)
     async with cluster.lease(0, fakes.attempt()):
         assert fakes.now() == 2.0 + 5.0 + 3.0 + 10.0 + 4.0
-        assert fakes.spent(trace.desktops) == {"STARTING": 9.0, "WAIT_START": 15.0}
-    assert trace.counts["fault/start"] == 2
+        assert fakes.spent(recorder.desktops) == {"STARTING": 9.0, "WAIT_START": 15.0}
+    assert recorder.counts["fault/start"] == 2
 
 
 async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(fakes):
     provider = fakes.Provider([(2.0, FAILED)] * 3)
-    cluster, trace = make(fakes, provider, tries=3, backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, tries=3, backoff_seconds=5.0)
     with pytest.raises(EnvStartFailed, match="slot 0: 3 starts failed, the last one: no display"):
         async with cluster.lease(0, fakes.attempt()):
             pytest.fail("there is no desktop to lend")
     assert fakes.now() == 2.0 + 5.0 + 2.0 + 10.0 + 2.0
-    assert (provider.num_starts, trace.counts["fault/start"]) == (3, 3)
+    assert (provider.num_starts, recorder.counts["fault/start"]) == (3, 3)
     assert cluster.leases == {}
     async with cluster.lease(0, fakes.attempt(1)) as desktop:
         assert desktop.closed_at is None
@@ -81,11 +81,11 @@ async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(f
 
 async def test_a_start_that_takes_too_long_is_abandoned(fakes):
     provider = fakes.Provider([(1e9, None), (2.0, None)])
-    cluster, trace = make(fakes, provider, start_seconds=600.0, backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, start_seconds=600.0, backoff_seconds=5.0)
     async with cluster.lease(0, fakes.attempt()):
         assert fakes.now() == 600.0 + 5.0 + 2.0
         assert provider.live == 1
-    assert trace.counts["fault/start"] == 1
+    assert recorder.counts["fault/start"] == 1
 
 
 async def test_the_last_start_that_takes_too_long_says_so(fakes):
@@ -101,32 +101,32 @@ async def test_failed_starts_are_counted_by_cause(fakes):
         cause = "refused"
 
     provider = fakes.Provider([(2.0, FAILED), (1.0, Refused("no")), (1e9, None), (1.0, Refused("no"))])
-    cluster, trace = make(fakes, provider, tries=5, start_seconds=600.0)
+    cluster, recorder = make(fakes, provider, tries=5, start_seconds=600.0)
     async with cluster.lease(0, fakes.attempt()):
         pass
-    causes = {name: number for name, number in trace.counts.items() if name.startswith("start_cause/")}
+    causes = {name: number for name, number in recorder.counts.items() if name.startswith("start_cause/")}
     assert causes == {"start_cause/EnvStartFailed": 1, "start_cause/refused": 2, "start_cause/start_timeout": 1}
-    assert trace.counts["fault/start"] == 4
+    assert recorder.counts["fault/start"] == 4
 
 
 async def test_a_tear_down_that_takes_too_long_is_counted_and_left(fakes):
-    cluster, trace = make(fakes, fakes.Provider(close=1e9), close_seconds=120.0)
+    cluster, recorder = make(fakes, fakes.Provider(close=1e9), close_seconds=120.0)
     async with cluster.lease(0, fakes.attempt()):
         pass
     assert fakes.now() == 2.0 + 120.0
-    assert trace.counts["fault/close"] == 1
+    assert recorder.counts["fault/close"] == 1
     assert cluster.leases == {}
 
 
 async def test_a_desktop_is_closed_when_its_attempt_raises(fakes):
     provider = fakes.Provider()
-    cluster, trace = make(fakes, provider)
+    cluster, recorder = make(fakes, provider)
     with pytest.raises(RuntimeError, match="boom"):
         async with cluster.lease(0, fakes.attempt()):
             raise RuntimeError("boom")
     assert provider.desktops[0].closed_at == 3.0
     assert cluster.leases == {}
-    assert "fault/close" not in trace.counts
+    assert "fault/close" not in recorder.counts
 
 
 # A start that fails until 2, a wait until 7, a start until 9, a body until 19, a tear-down until 20.

@@ -53,14 +53,14 @@ class Clients:
         self.fakes = fakes
         self.pool = Pool(fakes, seconds)
         self.service = LockStepService(self.pool)
-        self.trace = fakes.trace(count)
+        self.recorder = fakes.recorder(count)
         self.replies = {number: [] for number in range(count)}
 
     def session(self, number):
-        return self.service.session(self.fakes.attempt(number), self.trace.desktops.tracks[number])
+        return self.service.session(self.fakes.attempt(number), self.recorder.desktops.tracks[number])
 
     async def play(self, session, number, turns, acting=1.0):
-        track = self.trace.desktops.tracks[number]
+        track = self.recorder.desktops.tracks[number]
         try:
             for turn in range(turns):
                 await session.generate(Request(self.fakes.attempt(number), turn, self.fakes.SEEN, []))
@@ -80,7 +80,7 @@ async def test_all_wait_for_the_slowest_reply_and_for_the_slowest_desktop(fakes)
     clients = Clients(fakes, 3, lambda number, turn: [1.0, 5.0, 2.0][number])
     await asyncio.gather(*(clients.playing(number, 3, acting) for number, acting in enumerate([1.0, 2.0, 10.0])))
     assert list(clients.replies.values()) == [[5.0, 20.0, 35.0]] * 3
-    assert clients.trace.desktops.tracks[0].state == DesktopState.ACTING
+    assert clients.recorder.desktops.tracks[0].state == DesktopState.ACTING
 
 
 async def test_waiting_for_the_others_is_counted_apart(fakes):
@@ -88,7 +88,7 @@ async def test_waiting_for_the_others_is_counted_apart(fakes):
     await asyncio.gather(clients.playing(0, 2), clients.playing(1, 2, 3.0))
     # Each turn: 1 and 5 s of generating, 4 s of waiting for the other's reply; between them 2 s for its desktop.
     # The last action of the first is over 2 s before the end, which its track still counts.
-    assert fakes.spent(clients.trace.desktops) == {
+    assert fakes.spent(clients.recorder.desktops) == {
         "GENERATING": 2 * (1.0 + 5.0),
         "TURN_WAIT": 2 * 4.0 + 2.0,
         "ACTING": 2 * (1.0 + 3.0) + 2.0,

@@ -19,8 +19,8 @@ LIMITS = Limits(
 
 async def run(fakes, desktop, session, *, turn_limit=3, limits=LIMITS, started=0.0):
     """Play one attempt; return its trajectory and what its time was spent on."""
-    trace = fakes.trace()
-    track = trace.desktops.tracks[0]
+    recorder = fakes.recorder()
+    track = recorder.desktops.tracks[0]
     attempt = fakes.attempt(5, turn_limit=turn_limit)
     trajectory = await play(attempt, desktop, session, track, limits, started=started)
     assert trajectory.attempt is attempt
@@ -28,7 +28,7 @@ async def run(fakes, desktop, session, *, turn_limit=3, limits=LIMITS, started=0
     assert session.closed_at is not None
     assert not desktop.in_use
     assert (trajectory.reward is None) == (trajectory.ending in MASKED) == (trajectory.cause is not None)
-    return trajectory, fakes.spent(trace.desktops)
+    return trajectory, fakes.spent(recorder.desktops)
 
 
 async def test_an_attempt_is_set_up_plays_its_turns_and_is_scored(fakes):
@@ -156,8 +156,8 @@ async def test_a_bug_is_no_fault(fakes):
 def test_cancelling_comes_through_at_once_and_closes_the_session(fakes, moment):
     async def main():
         session = fakes.Session(["click", "DONE"])
-        trace = fakes.trace()
-        playing = play(fakes.attempt(), fakes.Desktop(), session, trace.desktops.tracks[0], LIMITS, started=0.0)
+        recorder = fakes.recorder()
+        playing = play(fakes.attempt(), fakes.Desktop(), session, recorder.desktops.tracks[0], LIMITS, started=0.0)
         task = asyncio.get_running_loop().create_task(playing)
         await asyncio.sleep(moment)
         task.cancel()

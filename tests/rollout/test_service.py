@@ -19,25 +19,26 @@ class Pool:
     def __init__(self, fakes, engines, *, clients=1, router=None, max_tries=10, **plan):
         self.fakes = fakes
         self.engines = engines
-        self.trace = fakes.trace(clients, len(engines))
+        self.recorder = fakes.recorder(clients, len(engines))
         self.service = RolloutService(
             engines,
             weights=Weights(0),
             router=router or LeastInFlight(),
             plan=SyncPlan(**plan),
-            trace=self.trace,
+            recorder=self.recorder,
             max_tries=max_tries,
         )
         self.sessions = [
-            self.service.session(fakes.attempt(number), self.trace.desktops.tracks[number]) for number in range(clients)
+            self.service.session(fakes.attempt(number), self.recorder.desktops.tracks[number])
+            for number in range(clients)
         ]
         self.sync = asyncio.get_running_loop().create_task(self.service.run())
 
     async def ask(self, client=0, turn=0):
-        self.trace.desktops.tracks[client].enter(DesktopState.GENERATING)
+        self.recorder.desktops.tracks[client].enter(DesktopState.GENERATING)
         request = Request(self.fakes.attempt(client), turn, self.fakes.SEEN, [])
         reply = await self.sessions[client].generate(request)
-        self.trace.desktops.tracks[client].enter(DesktopState.ACTING)
+        self.recorder.desktops.tracks[client].enter(DesktopState.ACTING)
         return reply, self.fakes.now()
 
     def asking(self, client=0):
@@ -48,7 +49,7 @@ async def test_a_request_is_answered_and_counted(fakes):
     pool = Pool(fakes, fakes.engines(1))
     reply, when = await pool.ask()
     assert (reply.action, reply.version, reply.worker, when) == ("act", 0, 0, 3.0)
-    hot = pool.trace.hot
+    hot = pool.recorder.hot
     assert (hot.generated_turns, hot.prompt_tokens, hot.response_tokens) == (1, 100, 10)
     assert (hot.cached_tokens, hot.looked_up_tokens) == (0, 0), "this engine does not say what it found in a cache"
     assert pool.service.workers[0].in_flight == 0
@@ -75,7 +76,7 @@ async def test_a_worker_is_busy_while_it_has_a_request(fakes):
     await pool.ask(1)
     await asyncio.sleep(2.0)
     await first
-    assert fakes.spent(pool.trace.workers) == {"BUSY": 4.0, "IDLE": 2.0}
+    assert fakes.spent(pool.recorder.workers) == {"BUSY": 4.0, "IDLE": 2.0}
 
 
 @pytest.mark.parametrize("router", [LeastInFlight, SessionAffine])
@@ -86,8 +87,8 @@ async def test_a_fault_of_a_worker_is_retried_on_another_one(fakes, router):
     for _ in range(3):
         replies = await asyncio.gather(*(pool.ask(client) for client in range(3)))
         assert {reply.worker for reply, _ in replies} <= {1, 2}
-    assert pool.trace.counts["fault/request_worker"] > 0
-    assert pool.trace.hot.generated_turns == 9
+    assert pool.recorder.counts["fault/request_worker"] > 0
+    assert pool.recorder.hot.generated_turns == 9
 
 
 async def test_a_worker_that_fails_at_once_does_not_draw_all_retries(fakes):
@@ -106,8 +107,8 @@ async def test_after_the_last_try_the_fault_is_the_caller_s(fakes):
     pool = Pool(fakes, engines, max_tries=5)
     with pytest.raises(WorkerFault):
         await pool.ask()
-    assert pool.trace.counts["fault/request_worker"] == 5
-    assert pool.trace.hot.generated_turns == 0
+    assert pool.recorder.counts["fault/request_worker"] == 5
+    assert pool.recorder.hot.generated_turns == 0
     assert [worker.in_flight for worker in pool.service.workers] == [0, 0]
 
 
@@ -120,7 +121,7 @@ async def test_a_cancelled_request_leaves_its_worker(fakes):
     await asyncio.wait([asking])
     assert (engines[0].live, pool.service.workers[0].in_flight) == ({}, 0)
     await asyncio.sleep(1.0)
-    assert fakes.spent(pool.trace.workers) == {"BUSY": 1.0, "IDLE": 1.0}
+    assert fakes.spent(pool.recorder.workers) == {"BUSY": 1.0, "IDLE": 1.0}
 
 
 async def test_drained_requests_finish_and_later_ones_wait(fakes):
@@ -135,8 +136,8 @@ async def test_drained_requests_finish_and_later_ones_wait(fakes):
     assert (reply_a.version, when_a) == (0, 3.0)
     assert (reply_b.version, reply_b.oldest_version, when_b) == (1, 1, 16.0)
     assert pool.engines[0].loads == [(3.0, 13.0, 1)]
-    assert fakes.spent(pool.trace.workers) == {"BUSY": 1.0 + 3.0, "DRAINING": 2.0, "LOADING": 10.0}
-    assert not [name for name in pool.trace.counts if name.startswith("fault")]
+    assert fakes.spent(pool.recorder.workers) == {"BUSY": 1.0 + 3.0, "DRAINING": 2.0, "LOADING": 10.0}
+    assert not [name for name in pool.recorder.counts if name.startswith("fault")]
 
 
 async def test_kept_requests_go_on_under_the_new_weights(fakes):
@@ -147,8 +148,8 @@ async def test_kept_requests_go_on_under_the_new_weights(fakes):
     reply, when = await asking
     assert (reply.oldest_version, reply.version, when) == (0, 1, 13.0)
     assert pool.engines[0].loads == [(1.0, 11.0, 1)]
-    assert fakes.spent(pool.trace.workers) == {"BUSY": 3.0, "LOADING": 10.0}
-    assert not [name for name in pool.trace.counts if name.startswith("fault")]
+    assert fakes.spent(pool.recorder.workers) == {"BUSY": 3.0, "LOADING": 10.0}
+    assert not [name for name in pool.recorder.counts if name.startswith("fault")]
 
 
 async def test_requests_killed_by_a_restart_are_asked_again_and_counted(fakes):
@@ -161,7 +162,7 @@ async def test_requests_killed_by_a_restart_are_asked_again_and_counted(fakes):
     # Worker 0 restarts at 1 and its request goes to worker 1; worker 1 restarts at 11, when both are gone.
     assert (reply_a.worker, reply_a.version, when_a) == (1, 0, 4.0)
     assert (reply_b.worker, reply_b.version, when_b) == (1, 0, 3.0)
-    assert pool.trace.counts["fault/request_restarted"] == 1 == engines[0].killed
+    assert pool.recorder.counts["fault/request_restarted"] == 1 == engines[0].killed
     await pool.service.settled(1)
     assert fakes.now() == 21.0
 
@@ -174,8 +175,8 @@ async def test_a_restart_of_all_workers_at_once_lets_requests_wait(fakes):
     pool.service.publish(Weights(1))
     replies = [await each for each in asking]
     assert [(reply.version, when) for reply, when in replies] == [(1, 14.0), (1, 14.0)]
-    assert pool.trace.counts["fault/request_restarted"] == 2
-    assert fakes.spent(pool.trace.desktops) == {"GENERATING": 2 * (1.0 + 3.0), "SYNC_WAIT": 2 * 10.0}
+    assert pool.recorder.counts["fault/request_restarted"] == 2
+    assert fakes.spent(pool.recorder.desktops) == {"GENERATING": 2 * (1.0 + 3.0), "SYNC_WAIT": 2 * 10.0}
 
 
 async def test_waiting_for_a_pool_that_is_stopped_is_counted_apart(fakes):
@@ -188,7 +189,7 @@ async def test_waiting_for_a_pool_that_is_stopped_is_counted_apart(fakes):
     asking.append(pool.asking(2))
     assert [when for _, when in [await each for each in asking]] == [13.0, 13.0, 14.0]
     # Client 2 begins at 5; clients 0 and 1 are done at 13 and act from then on.
-    spent = fakes.spent(pool.trace.desktops)
+    spent = fakes.spent(pool.recorder.desktops)
     assert spent == {"GENERATING": 2 * 3.0 + 3.0, "SYNC_WAIT": 2 * 10.0 + 6.0, "ACTING": 2 * 1.0, "OFF": 5.0}
 
 
@@ -198,7 +199,7 @@ async def test_while_one_worker_serves_the_pool_is_not_stopped(fakes):
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))
     assert [when for _, when in [await each for each in asking]] == [13.0, 3.0]
-    assert "SYNC_WAIT" not in fakes.spent(pool.trace.desktops)
+    assert "SYNC_WAIT" not in fakes.spent(pool.recorder.desktops)
 
 
 async def test_a_request_that_waits_for_the_pool_can_be_cancelled(fakes):

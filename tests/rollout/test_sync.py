@@ -30,9 +30,9 @@ class Watched(LeastInFlight):
 
 
 def service_of(fakes, engines, *, clients=0, **plan):
-    trace = fakes.trace(max(clients, 1), len(engines))
+    recorder = fakes.recorder(max(clients, 1), len(engines))
     service = RolloutService(
-        engines, weights=Weights(0), router=Watched(), plan=SyncPlan(**plan), trace=trace, max_tries=1000
+        engines, weights=Weights(0), router=Watched(), plan=SyncPlan(**plan), recorder=recorder, max_tries=1000
     )
     syncing = asyncio.get_running_loop().create_task(service.run())
     return service, syncing
@@ -52,7 +52,7 @@ async def test_a_rolling_change_visits_slices_in_turn(fakes):
     assert loads(engines) == [[first], [first], [second], [second], [third]]
     assert min(service.router.numbers) == 3
     assert [worker.version for worker in service.workers] == [1] * 5
-    assert service.trace.counts["syncs"] == 1
+    assert service.recorder.counts["syncs"] == 1
 
 
 async def test_all_workers_can_change_at_once(fakes):
@@ -62,7 +62,7 @@ async def test_all_workers_can_change_at_once(fakes):
     await service.settled(1)
     assert fakes.now() == 10.0
     assert loads(engines) == [[(0.0, 10.0, 1)]] * 3
-    assert fakes.spent(service.trace.workers) == {"LOADING": 30.0}
+    assert fakes.spent(service.recorder.workers) == {"LOADING": 30.0}
 
 
 async def test_a_newer_publication_supersedes_a_change_under_way(fakes):
@@ -97,7 +97,7 @@ async def test_a_later_publication_is_served_after_the_first(fakes):
     service.publish(Weights(2))
     await service.settled(2)
     assert fakes.now() == 120.0
-    assert service.trace.counts["syncs"] == 2
+    assert service.recorder.counts["syncs"] == 2
 
 
 async def test_settled_returns_at_once_if_all_serve_the_version(fakes):
@@ -129,8 +129,8 @@ async def test_a_load_that_fails_is_tried_again_and_its_worker_is_down_meanwhile
     await service.settled(1)
     assert engines[0].loads == [(0.0, 10.0, 1), (15.0, 25.0, 1), (35.0, 45.0, 1)]
     assert engines[1].loads == [(45.0, 55.0, 1)]
-    assert service.trace.counts["fault/load"] == 2
-    assert fakes.spent(service.trace.workers) == {"LOADING": 40.0, "DOWN": 15.0, "IDLE": 45.0 + 10.0}
+    assert service.recorder.counts["fault/load"] == 2
+    assert fakes.spent(service.recorder.workers) == {"LOADING": 40.0, "DOWN": 15.0, "IDLE": 45.0 + 10.0}
 
 
 async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
@@ -146,7 +146,7 @@ async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
     service.publish(Weights(1))
     await service.settled(1)
     assert fakes.now() == 60.0 + 5.0 + 10.0 + 10.0
-    assert (service.trace.counts["fault/load"], service.trace.counts["load_cause/load_timeout"]) == (1, 1)
+    assert (service.recorder.counts["fault/load"], service.recorder.counts["load_cause/load_timeout"]) == (1, 1)
 
 
 async def test_the_wait_after_a_failed_load_stops_growing(fakes):
@@ -173,7 +173,7 @@ async def test_a_drained_worker_waits_for_its_last_request(fakes):
     engines = fakes.engines(1, seconds=25.0)
     service, _ = service_of(fakes, engines, clients=1)
     request = Request(fakes.attempt(), 0, fakes.SEEN, [])
-    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
     asking = asyncio.get_running_loop().create_task(session.generate(request))
     await asyncio.sleep(1.0)
     service.publish(Weights(1))
@@ -186,7 +186,7 @@ async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(f
     engines = fakes.engines(1, seconds=25.0)
     service, _ = service_of(fakes, engines, clients=1)
     request = Request(fakes.attempt(), 0, fakes.SEEN, [])
-    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
     asking = asyncio.get_running_loop().create_task(session.generate(request))
     await asyncio.sleep(1.0)
     service.publish(Weights(1))
@@ -200,7 +200,7 @@ async def test_a_request_may_end_after_the_change_that_waited_for_it_was_given_u
     engines = fakes.engines(1, seconds=25.0)
     service, syncing = service_of(fakes, engines, clients=1)
     request = Request(fakes.attempt(), 0, fakes.SEEN, [])
-    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
     asking = asyncio.get_running_loop().create_task(session.generate(request))
     service.publish(Weights(1))
     await asyncio.sleep(1.0)
@@ -231,7 +231,7 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
         published, replies = [0], []
 
         async def client(number):
-            track = service.trace.desktops.tracks[number]
+            track = service.recorder.desktops.tracks[number]
             session = service.session(fakes.attempt(number), track)
             while True:
                 track.enter(DesktopState.GENERATING)
@@ -257,7 +257,7 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
         assert min(service.router.numbers, default=num_workers) >= num_workers - (size or num_workers)
         for engine in engines:  # one load at a time
             assert all(a[1] <= b[0] for a, b in pairwise(engine.loads))
-        counts = service.trace.counts
+        counts = service.recorder.counts
         assert counts["fault/request_restarted"] == sum(engine.killed for engine in engines)
         assert mode is SyncMode.RESTART or not counts["fault/request_restarted"]
         assert counts["fault/request_worker"] == 0
@@ -355,7 +355,7 @@ class Mortal:
 
 
 async def asking(fakes, service, client, until):
-    track = service.trace.desktops.tracks[client]
+    track = service.recorder.desktops.tracks[client]
     session = service.session(fakes.attempt(client), track)
     replies = []
     while fakes.now() < until:
@@ -378,8 +378,8 @@ async def test_a_worker_that_is_down_is_asked_nothing_until_it_is_back(fakes):
     assert {reply.worker for begun, reply in found if 12.0 < begun < 40.0} == {1}
     assert {reply.worker for begun, reply in found if begun > 70.0} == {0, 1}
     assert [worker.version for worker in service.workers] == [1, 1]
-    assert service.trace.counts["fault/worker_down"] == 1
-    assert service.trace.counts["fault/request_worker"] == 2
+    assert service.recorder.counts["fault/worker_down"] == 1
+    assert service.recorder.counts["fault/request_worker"] == 2
 
 
 async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
@@ -387,8 +387,8 @@ async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
     service, _ = service_of(fakes, [engine], clients=2)
     await asyncio.gather(*(asking(fakes, service, n, 60.0) for n in range(2)))
     assert engine.asked_while_down == 2
-    assert fakes.spent(service.trace.workers)["DOWN"] == 44.0
-    spent = fakes.spent(service.trace.desktops)
+    assert fakes.spent(service.recorder.workers)["DOWN"] == 44.0
+    spent = fakes.spent(service.recorder.desktops)
     assert "SYNC_WAIT" not in spent, "no weights were changed"
     assert spent["GENERATING"] > 2 * 44.0
 
@@ -454,7 +454,7 @@ async def test_requests_kept_in_a_worker_that_takes_no_weights_are_asked_elsewhe
     engines = fakes.engines(2, seconds=5.0)
     engines[0].load_faults = iter([True] * 100)
     service, _ = service_of(fakes, engines, clients=1, mode=SyncMode.KEEP, retry_seconds=5.0)
-    session = service.session(fakes.attempt(), service.trace.desktops.tracks[0])
+    session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
     asking = asyncio.get_running_loop().create_task(session.generate(Request(fakes.attempt(), 0, fakes.SEEN, [])))
     await asyncio.sleep(1.0)
     service.publish(Weights(1))
@@ -462,4 +462,4 @@ async def test_requests_kept_in_a_worker_that_takes_no_weights_are_asked_elsewhe
         reply = await asking
     assert (reply.worker, reply.version) == (1, 0)
     assert fakes.now() == 66.0 + 5.0
-    assert service.trace.counts["fault/request_restarted"] == 1
+    assert service.recorder.counts["fault/request_restarted"] == 1

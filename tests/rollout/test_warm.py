@@ -13,9 +13,9 @@ FAILED = EnvStartFailed("no display")
 
 
 def make(fakes, provider, *, num_envs=1, num_spares=1, **rule):
-    trace = fakes.trace(num_envs + num_spares)
-    tracks = trace.desktops.tracks[num_envs:]
-    return WarmProvider(provider, num_envs=num_envs, tracks=tracks, rule=StartRule(**rule), trace=trace), trace
+    recorder = fakes.recorder(num_envs + num_spares)
+    tracks = recorder.desktops.tracks[num_envs:]
+    return WarmProvider(provider, num_envs=num_envs, tracks=tracks, rule=StartRule(**rule), recorder=recorder), recorder
 
 
 async def stop(task):
@@ -25,7 +25,7 @@ async def stop(task):
 
 async def test_the_next_attempt_finds_a_booted_desktop(fakes):
     provider = fakes.Provider()  # boots in 2 s, closes in 1 s
-    warm, trace = make(fakes, provider)
+    warm, recorder = make(fakes, provider)
     running = asyncio.create_task(warm.run())
     await asyncio.sleep(0)
     first = await warm.start(0)
@@ -38,7 +38,7 @@ async def test_the_next_attempt_finds_a_booted_desktop(fakes):
     assert second.env is not first.env
     await asyncio.sleep(1.5)
     assert first.env.closed_at == 13.0
-    assert trace.counts["warm/hits"] == 1
+    assert recorder.counts["warm/hits"] == 1
     await second.close()
     await stop(running)
     assert provider.live == 0
@@ -84,14 +84,14 @@ async def test_a_slot_that_is_cancelled_gives_back_what_it_was_handed(fakes):
 
 async def test_a_spare_that_does_not_start_is_tried_again_and_counted(fakes):
     provider = fakes.Provider([(2.0, FAILED), (2.0, FAILED)])
-    warm, trace = make(fakes, provider, backoff_seconds=4.0)
+    warm, recorder = make(fakes, provider, backoff_seconds=4.0)
     running = asyncio.create_task(warm.run())
     await asyncio.sleep(60.0)
-    assert trace.counts["fault/start"] == 2
+    assert recorder.counts["fault/start"] == 2
     assert warm.num_ready == 1
     await stop(running)
     assert provider.live == 0
-    assert fakes.spent(trace.desktops)["WAIT_START"] == 12.0
+    assert fakes.spent(recorder.desktops)["WAIT_START"] == 12.0
 
 
 @given(

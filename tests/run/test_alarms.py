@@ -8,7 +8,7 @@ import pytest
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import EnvStartFailed, WorkerFault
 from dartsim.core.types import UpdateResult
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
 from dartsim.run.alarms import Alarms, DiskUse
 from dartsim.run.models import models
@@ -50,16 +50,16 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
     if success_rate is not None and found.difficulties:
         found = replace(found, difficulties={task.id: TaskDifficulty(success_rate) for task in found.tasks})
     watching = []
-    traces = []
+    recorders = []
 
     async def main():
         system = build(found, MemoryStore())
         if spoil is not None:
             spoil(system)
-        traces.append(system.trace)
+        recorders.append(system.recorder)
         watching.append(
             Alarms(
-                system.trace,
+                system.recorder,
                 config.alarms,
                 batch_attempts=config.curation.batch.min_groups * config.curation.attempts.most,
                 mismatch_bound=config.trainer.mismatch_bound,
@@ -73,7 +73,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
             alarms.look(now)
 
     simulate(main(), seed=config.run.seed, on_advance=look, every_seconds=EVERY_SECONDS, max_events=6_000_000)
-    return traces[0].alarms
+    return recorders[0].alarms
 
 
 def names(alarms):
@@ -137,7 +137,7 @@ class HungEnv:
 
 def test_hung_desktops_raise_no_trajectory_and_say_what_slots_do():
     def spoil(system):
-        system.cluster._provider = Hung(system.cluster._provider, system.trace.clock, 1800.0)
+        system.cluster._provider = Hung(system.cluster._provider, system.recorder.clock, 1800.0)
 
     limits = {"step_seconds": 14400.0, "lease_seconds": 14400.0}
     found = suffer(spoil, rollout={"limits": limits}, alarms={"starved_seconds": 7200.0})
@@ -195,7 +195,7 @@ def test_starvation_is_measured_by_the_usual_time_between_updates():
         next_batch = system.data.next_batch
 
         async def six_times():
-            if system.trace.counts["updates"] < 6:
+            if system.recorder.counts["updates"] < 6:
                 return await next_batch()
             return await asyncio.get_running_loop().create_future()
 
@@ -229,7 +229,7 @@ class NeverBack:
 def test_an_engine_that_ends_raises_worker_down_and_the_others_serve_on():
     def spoil(system):
         worker = system.pool.workers[0]
-        worker.engine = NeverBack(worker.engine, system.trace.clock, 1200.0)
+        worker.engine = NeverBack(worker.engine, system.recorder.clock, 1200.0)
 
     found = suffer(spoil)
     assert names(found) == ["worker_down"]
@@ -340,11 +340,11 @@ def test_every_alarm_has_its_own_exit_code_and_words():
 
 def test_what_was_counted_before_a_resume_is_no_alarm():
     config = from_tree(merge(merge(preset("dart"), SMALL), {"trainer": {"mismatch_bound": 0.1}}))
-    trace = Trace(lambda: 50_000.0, num_envs=1, num_workers=1)
-    trace.started = 0.0  # as of a run that goes on after 14 hours
+    recorder = Recorder(lambda: 50_000.0, num_envs=1, num_workers=1)
+    recorder.started = 0.0  # as of a run that goes on after 14 hours
     for name in ("dropped/stale", "dropped/all_failed", "fault/start", "ending/broken", "learner/mismatch_alarm"):
-        trace.counts[name] = 100_000
-    trace.counts["trajectories"] = 200_000
-    watching = Alarms(trace, config.alarms, batch_attempts=8, mismatch_bound=0.1, disk=lambda: DiskUse(free=2**40))
+        recorder.counts[name] = 100_000
+    recorder.counts["trajectories"] = 200_000
+    watching = Alarms(recorder, config.alarms, batch_attempts=8, mismatch_bound=0.1, disk=lambda: DiskUse(free=2**40))
     assert watching.look() == []
-    assert trace.alarms == []
+    assert recorder.alarms == []

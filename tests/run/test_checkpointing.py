@@ -8,7 +8,7 @@ import pytest
 
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.real.local import LocalLearner
 from dartsim.run.checkpointing import CheckpointedLearner
 from dartsim.trainer import Trainer
@@ -99,9 +99,9 @@ class Nowhere:
 
 async def test_the_trainer_keeps_the_batch_until_its_checkpoint_is_there():
     inner, disk, source = Counting(), Disk(FULL, FULL), Source()
-    trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
     learner = CheckpointedLearner(inner, disk.write, every_updates=1)
-    await Trainer(learner, source=source, publisher=Nowhere(), trace=trace).run()
+    await Trainer(learner, source=source, publisher=Nowhere(), recorder=recorder).run()
     assert source.told == [("trained", 1, "checkpoint 1"), ("trained", 2, "checkpoint 2")]
     assert inner.trained == disk.written == [1, 2]
-    assert trace.counts["fault/update"] == 2
+    assert recorder.counts["fault/update"] == 2

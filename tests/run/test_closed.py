@@ -13,7 +13,7 @@ FREE = "curation.admission.ready_batches=none"
 
 
 def found(workload, *overrides, preset="dartsim", hours=1.0):
-    own = [FREE, f"run.hours={hours}", "trace.max_segments=0", *overrides]
+    own = [FREE, f"run.hours={hours}", "recorder.max_segments=0", *overrides]
     return models(load(preset_name=preset, workload_name=workload, overrides=own))
 
 

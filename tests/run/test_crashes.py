@@ -28,14 +28,14 @@ SLOWLY = settings(
 def test_nothing_is_lost_or_doubled_wherever_a_run_crashes(tmp_path_factory, way, seed, instants):
     config = configured(way, seed)
     ledger = Ledger(config.curation.staleness.bound)
-    trace = crashing_run(config, tmp_path_factory.mktemp("run"), sorted(instants), ledger)
+    recorder = crashing_run(config, tmp_path_factory.mktemp("run"), sorted(instants), ledger)
     assert ledger.violations == {}
-    counts = trace.counts
+    counts = recorder.counts
     assert counts["attempts"] == counts["trajectories"]
     dropped = sum(number for name, number in counts.items() if name.startswith("dropped/"))
     assert counts["trained_trajectories"] + dropped == counts["attempts"]
     assert counts["updates"] > 0
-    assert trace.now == pytest.approx(5400.0, rel=0.01)
+    assert recorder.now == pytest.approx(5400.0, rel=0.01)
 
 
 @SLOWLY

@@ -32,7 +32,7 @@ from dartsim.run.learning import learning  # noqa: E402
 from dartsim.run.model_plan import vlm_config  # noqa: E402
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
-PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "trace.max_segments=0")
+PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "recorder.max_segments=0")
 SMALL = ("run.hours=0.02", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
 BATCHES = ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "curation.groups.drop_all_failed=false")
 EQUAL = ("curation.groups.drop_equal=false", "curation.groups.drop_solved=false")
@@ -81,8 +81,8 @@ def version_of(url):
 def at_update(number, act):
     """Return what does something once, after so many updates of a run."""
 
-    def watch(trace):
-        trace.sinks.append(lambda record: act() if record.update == number else None)
+    def watch(recorder):
+        recorder.sinks.append(lambda record: act() if record.update == number else None)
 
     return watch
 
@@ -97,8 +97,8 @@ def quoted(urls):
     return "[" + ",".join(f'"{url}"' for url in urls) + "]"
 
 
-def faults(trace):
-    return {name: number for name, number in trace.counts.items() if name.startswith("fault/") and number}
+def faults(recorder):
+    return {name: number for name, number in recorder.counts.items() if name.startswith("fault/") and number}
 
 
 def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
@@ -108,11 +108,11 @@ def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
         config = configured("run.updates=5", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
         result, trained = play(config, on_step=lambda *step: steps.append(step))
         versions = [version_of(url) for url in urls]
-    assert result.trace.counts["updates"] >= 5
-    assert faults(result.trace) == {}
+    assert result.recorder.counts["updates"] >= 5
+    assert faults(result.recorder) == {}
     assert all(1 <= version <= trained.newest.version for version in versions)
     assert max(versions) >= 3
-    assert result.trace.counts["trained_turns"] > 0
+    assert result.recorder.counts["trained_turns"] > 0
     assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
 
 
@@ -126,9 +126,9 @@ def test_engines_serve_modelled_desktops_in_real_time(folder):
             "rollout.num_envs=100", "cluster.hosts.count=4", f"vllm.addresses={quoted([url])}", *quick,
         )  # fmt: skip
         result, _ = play(config)
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert counts["attempts"] > 100
-    assert faults(result.trace) == {}
+    assert faults(result.recorder) == {}
 
 
 def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
@@ -137,7 +137,7 @@ def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
         config = configured("run.updates=12", "rollout.num_workers=2", f"vllm.addresses={addresses}", "run.hours=0.03")
         result, _ = play(config, on_start=at_update(2, first.kill))
         version = version_of(second_url)
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert counts["updates"] >= 12  # with weights as new as the staleness bound wants
     assert version >= 10
     assert counts["fault/load"] + counts["fault/request_worker"] + counts["fault/request_restarted"] > 0
@@ -162,7 +162,7 @@ def test_an_engine_of_the_run_s_own_is_started_again_when_it_is_killed(interpret
 
     config = configured("run.updates=12", "rollout.num_workers=1", f'vllm.python="{script}"', "run.hours=0.03")
     result, _ = play(config, on_start=at_update(3, kill))
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert counts["updates"] >= 12
     assert counts["ending/worker_fault"] == 0
     assert len(pids.read_text().split()) == 2
@@ -210,6 +210,6 @@ def test_a_real_engine_serves_a_run():
         pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")
     config = configured("run.updates=3", "rollout.num_workers=1", "vllm.max_model_len=512", "run.hours=0.08")
     result, trained = play(config)
-    assert result.trace.counts["updates"] >= 3
-    assert faults(result.trace) == {}
+    assert result.recorder.counts["updates"] >= 3
+    assert faults(result.recorder) == {}
     assert trained.newest.version >= 3

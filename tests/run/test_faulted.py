@@ -102,7 +102,7 @@ def live(config, *, seed=None):
 
 
 def check(system, store):
-    data, counts = system.data, system.trace.counts
+    data, counts = system.data, system.recorder.counts
     assert set(store.rewards) <= {1.0, None}, "a fault became a reward"
     assert set(store.seen.values()) | set(store.trained_ids.values()) <= {1}
     assert data.trained_count + data.dropped == data.admitted == sum(store.seen.values()) == counts["attempts"]
@@ -136,7 +136,7 @@ def goes_on(store, name=""):
 @pytest.mark.parametrize("name", [name for name in KINDS if name != ENDING_A_RUN])
 def test_each_kind_strikes_is_counted_and_passes(name):
     system, store, _ = live(struck(name))
-    assert system.trace.counts[f"fault/{name}"] >= 1
+    assert system.recorder.counts[f"fault/{name}"] >= 1
     goes_on(store, name)
 
 
@@ -155,7 +155,7 @@ def test_what_struck_is_told_by_the_causes_of_attempts_and_starts_and_never_by_a
     for name, counts in seen.items():
         system, _, _ = live(struck(name))
         for count in counts:
-            assert system.trace.counts[count] > 0, (name, count)
+            assert system.recorder.counts[count] > 0, (name, count)
 
 
 def test_an_update_that_nobody_heard_of_is_trained_once():
@@ -164,7 +164,7 @@ def test_an_update_that_nobody_heard_of_is_trained_once():
         "kinds": {"trainer_crash_after_commit": {"share": 0.9, "lasts_seconds": 30.0}},
     }
     system, store, _ = live(small(cluster={"faults": faults}))
-    counts = system.trace.counts
+    counts = system.recorder.counts
     assert counts["fault/trainer_crash_after_commit"] >= 5
     assert counts["failed_updates"] <= 1, "a batch was given back, although it was trained"  # one: at the end
     assert counts["updates"] == len(store.updates)
@@ -187,22 +187,22 @@ def test_a_full_disk_of_the_store_ends_the_run_with_what_to_do_about_it():
 def test_a_host_that_is_gone_does_not_take_attempt_after_attempt():
     schedule = [{"kind": "host_lost", "at_seconds": 60.0, "lasts_seconds": 3600.0}]
     system, _, _ = live(small(cluster={"faults": {"schedule": schedule}}))
-    lost = system.trace.counts["cause/EnvStartFailed"]
+    lost = system.recorder.counts["cause/EnvStartFailed"]
     assert 3 <= lost <= 3 * 20, f"three slots of a host that is away for an hour cost {lost} attempts"
-    assert system.trace.counts["fault/host_lost"] == 1
+    assert system.recorder.counts["fault/host_lost"] == 1
 
 
 def test_a_load_that_hangs_is_given_up():
     schedule = [{"kind": "load_hung", "at_seconds": 0.0}]
     system, _, _ = live(small(cluster={"faults": {"schedule": schedule}}))
-    assert system.trace.counts["load_cause/load_timeout"] == 1
+    assert system.recorder.counts["load_cause/load_timeout"] == 1
     assert {worker.version for worker in system.pool.workers} >= {system.data.version}
 
 
 @pytest.mark.parametrize("name", ["dart", "coupled"])
 def test_no_faults_change_nothing(name, monkeypatch):
     """Without faults a run is the one of a cluster that knows of none, to the last event."""
-    plain = ["run.hours=1.0", 'curation.store="memory"', "trace.max_segments=0"]
+    plain = ["run.hours=1.0", 'curation.store="memory"', "recorder.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.5"]
     found = [run_simulation(models(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
     monkeypatch.setattr("dartsim.run.simulation.faulted", lambda *_: Unharmed())
@@ -217,7 +217,7 @@ def test_one_more_kind_of_fault_shifts_no_draw_of_the_others():
     two = small(cluster={"faults": {"kinds": {"store_stall": some, "container_leaked": {"share": 1e-9}}}})
     found = [run_simulation(models(config)) for config in (one, two)]
     assert found[0].event_hash == found[1].event_hash
-    assert found[0].trace.counts["fault/store_stall"] > 5
+    assert found[0].recorder.counts["fault/store_stall"] > 5
 
 
 def test_faults_strike_modelled_clusters_only():
@@ -285,7 +285,7 @@ def test_the_same_for_long(config):
 @pytest.mark.soak
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_makes_progress_in_a_hostile_world(name):
-    changes = ["cluster.faults.profile=hostile", "run.hours=8.0", 'curation.store="memory"', "trace.max_segments=0"]
+    changes = ["cluster.faults.profile=hostile", "run.hours=8.0", 'curation.store="memory"', "recorder.max_segments=0"]
     try:
         config = load(preset_name=name, overrides=changes)
     except ConfigError as refused:
@@ -293,7 +293,7 @@ def test_every_preset_makes_progress_in_a_hostile_world(name):
     if config.policy.kind != "surrogate":
         pytest.skip("needs a model")
     result = run_simulation(models(config))
-    times = [record.time / 3600.0 for record in result.trace.updates]
+    times = [record.time / 3600.0 for record in result.recorder.updates]
     assert len(times) >= 2
-    struck_kinds = [kind for kind in KINDS if result.trace.counts[f"fault/{kind}"]]
+    struck_kinds = [kind for kind in KINDS if result.recorder.counts[f"fault/{kind}"]]
     assert len(struck_kinds) > 25

@@ -16,7 +16,7 @@ from dartsim.sim.difficulty import TaskDifficulty
 
 
 def lab(preset, hours, *changes):
-    overrides = [f"run.hours={hours}", "trace.max_segments=0", 'curation.store="memory"', *changes]
+    overrides = [f"run.hours={hours}", "recorder.max_segments=0", 'curation.store="memory"', *changes]
     return models(load(preset_name=preset, workload_name="long-tail", overrides=overrides))
 
 

@@ -13,7 +13,7 @@ from dartsim.config import load
 from dartsim.core.errors import UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
-from dartsim.observe.trace import HELD_OUT
+from dartsim.observe.recorder import HELD_OUT
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.model_plan import learner_config
@@ -22,7 +22,7 @@ from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns
 from dartsim.trainer.objective_config import DART_PAPER
 
-SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0")
+SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0")
 
 
 def built(*changes: str):
@@ -71,7 +71,7 @@ def test_a_sentence_grammar_runs_many_turns():
     result = run_simulation(found, learning=learned)
     assert result.figures["total_updates"] == 1
     assert result.figures["turns_per_trajectory"] > 1
-    assert "learner/loss" in result.trace.updates[0].metrics
+    assert "learner/loss" in result.recorder.updates[0].metrics
 
 
 def test_two_versions_are_served_during_a_rolling_sync():
@@ -79,8 +79,8 @@ def test_two_versions_are_served_during_a_rolling_sync():
     found, learned = built("cluster.engine.reload_seconds=30.0", "run.updates=4")
     seen: set[tuple[int, int]] = set()
 
-    def watch(trace) -> None:
-        trace.watchers.append(lambda t: seen.update((u.reply.oldest_version, u.reply.version) for u in t.turns))
+    def watch(recorder) -> None:
+        recorder.watchers.append(lambda t: seen.update((u.reply.oldest_version, u.reply.version) for u in t.turns))
 
     run_simulation(found, learning=learned, on_start=watch)
     assert {version for _, version in seen} >= {0, 1}

@@ -255,4 +255,4 @@ def test_figures_stand_beside_each_other():
 def test_the_defaults_of_the_batch_model_make_an_engine():
     config = load(preset_name="dart", overrides=['cluster.engine.model="batch"', "run.hours=0.5", "rollout.num_envs=4"])
     assert isinstance(config, Config)
-    assert run_simulation(models(config)).trace.hot.generated_turns > 0
+    assert run_simulation(models(config)).recorder.hot.generated_turns > 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.figures import figures
 from dartsim.rollout import RolloutService, SyncPlan
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
@@ -31,9 +31,9 @@ class Silent:
 
 
 def made(prompts, num_workers=1):
-    """A service over simulated engines without a reload time, and its trace."""
+    """A service over simulated engines without a reload time, and its recorder."""
     loop = asyncio.get_running_loop()
-    trace = Trace(loop.time, num_envs=1, num_workers=num_workers)
+    recorder = Recorder(loop.time, num_envs=1, num_workers=num_workers)
     engines = [
         SimWorker(
             index,
@@ -47,8 +47,8 @@ def made(prompts, num_workers=1):
         )
         for index in range(num_workers)
     ]
-    service = RolloutService(engines, weights=Weights(0), router=LeastInFlight(), plan=SyncPlan(), trace=trace)
-    return service, trace, engines
+    service = RolloutService(engines, weights=Weights(0), router=LeastInFlight(), plan=SyncPlan(), recorder=recorder)
+    return service, recorder, engines
 
 
 def request(turn, session=0):
@@ -67,13 +67,13 @@ def request(turn, session=0):
     ],
 )
 async def test_dropping_in_blocks_keeps_the_prefix_that_a_sliding_window_breaks(window, found, of):
-    service, trace, _ = made(PromptModel(window=window, images_after_cut=1, **SIZES))
-    session = service.session(request(0).attempt, trace.desktops.tracks[0])
-    first = trace.snapshots[0]
+    service, recorder, _ = made(PromptModel(window=window, images_after_cut=1, **SIZES))
+    session = service.session(request(0).attempt, recorder.desktops.tracks[0])
+    first = recorder.snapshots[0]
     replies = [await session.generate(request(turn)) for turn in (0, 1)]
-    full = trace.snapshot()
+    full = recorder.snapshot()
     replies += [await session.generate(request(turn)) for turn in (2, 3)]
-    last = trace.snapshot()
+    last = recorder.snapshot()
     assert [reply.cached_tokens for reply in replies] == found
     assert [reply.prompt_tokens for reply in replies] == of
     assert figures(first, last)["prefix_hit_share"] == sum(found) / sum(of)
@@ -104,7 +104,7 @@ STEPS = st.lists(
 @given(prompts=PROMPTS, steps=STEPS)
 def test_hits_are_whole_blocks_of_prompts_that_were_looked_up(prompts, steps):
     async def main():
-        service, trace, engines = made(prompts, num_workers=2)
+        service, recorder, engines = made(prompts, num_workers=2)
         version = 0
         for step in steps:
             if isinstance(step, SyncMode):
@@ -112,13 +112,15 @@ def test_hits_are_whole_blocks_of_prompts_that_were_looked_up(prompts, steps):
                 await engines[0].load(Weights(version), step)
                 continue
             session, turn = step
-            reply = await service.session(request(0).attempt, trace.desktops.tracks[0]).generate(request(turn, session))
+            reply = await service.session(request(0).attempt, recorder.desktops.tracks[0]).generate(
+                request(turn, session)
+            )
             assert 0 <= reply.cached_tokens < reply.prompt_tokens
             assert reply.cached_tokens % BLOCK_TOKENS == 0
             assert reply.cached_tokens in (0, prompts.prompt(turn, warm=True).cached_tokens)
-        hot = trace.hot
+        hot = recorder.hot
         assert 0 <= hot.cached_tokens <= hot.looked_up_tokens == hot.prompt_tokens
-        share = figures(trace.snapshots[0], trace.snapshot())["prefix_hit_share"]
+        share = figures(recorder.snapshots[0], recorder.snapshot())["prefix_hit_share"]
         assert share is None if not hot.looked_up_tokens else 0.0 <= share < 1.0
 
     simulate(main())

@@ -36,7 +36,7 @@ CLUSTER = {
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
         "store": "memory",
     },
-    "trace": {"max_segments": 0},
+    "recorder": {"max_segments": 0},
     "cluster": {
         "env": {"latency": NO_TIME},
         "hosts": {"count": 1, "cores": 64.0, "memory_gib": 64.0, "concurrent_starts": 64},
@@ -188,7 +188,7 @@ def test_prime_rl_cancels_what_began_too_long_ago():
     assert "withdrawn" in causes
     assert any(reason == "stale" for _, reason in store.dropped)
     assert max(batch.version - t.attempt.version for batch in store.batches for t in batch.trajectories) <= 8
-    assert system.trace.counts["cause/withdrawn"] >= 1
+    assert system.recorder.counts["cause/withdrawn"] >= 1
 
 
 def test_prime_rl_lets_so_many_run_as_the_engines_caches_hold():
@@ -206,7 +206,7 @@ def test_prime_rl_lets_so_many_run_as_the_engines_caches_hold():
         concurrency = {"concurrency": {"rule": rule}, "admission": {"ready_batches": "none"}}
         system, store = run("prime-rl", **merge({"curation": concurrency}, tables))
         assert len(store.batches) > 10
-        generating = system.trace.snapshots[-1].desktops[DesktopState.GENERATING]
+        generating = system.recorder.snapshots[-1].desktops[DesktopState.GENERATING]
         most[rule] = generating / (6.0 * 3600.0)
     assert 8.0 < most["cache_use"] < 16.0  # below nine tenths of two caches, on average
     assert most["none"] > 28.0  # nearly all desktops wait for engines that have room for 16
@@ -240,7 +240,8 @@ def test_buffers_in_order_of_dispatch_give_out_what_was_begun_first():
 def test_batch_wise_desktops_wait_for_the_last_of_all():
     spread = {"cluster": {"env": {"latency": {"step": {"kind": "gamma", "mean_seconds": 20.0, "k": 1.0}}}}}
     turns = {
-        name: run(name, **spread)[0].trace.hot.generated_turns for name in ("batch-wise", "task-wise", "dart-measured")
+        name: run(name, **spread)[0].recorder.hot.generated_turns
+        for name in ("batch-wise", "task-wise", "dart-measured")
     }
     assert turns["batch-wise"] < turns["task-wise"] < turns["dart-measured"]
 
@@ -252,14 +253,14 @@ def test_ours_makes_little_that_is_not_trained_and_never_stops_the_pool():
     assert max(lags(store)) == 3
     assert not any(reason == "stale" for _, reason in store.dropped)
     assert system.data.admitted < 1.2 * system.data.trained_count
-    assert system.trace.snapshots[-1].desktops[3] == 0.0  # SYNC_WAIT
+    assert system.recorder.snapshots[-1].desktops[3] == 0.0  # SYNC_WAIT
 
 
 def test_ours_passes_over_tasks_that_taught_nothing():
     """One task of four always succeeds: once its last 8 attempts did, it is offered every fifth time only."""
     sure = "generated-0000"
-    chosen = run("dartsim", sure=(sure,))[0].trace.offered
+    chosen = run("dartsim", sure=(sure,))[0].recorder.offered
     assert 8 <= chosen[sure] < 0.7 * min(count for task, count in chosen.items() if task != sure)
     plain = {"curation": {"task_filter": {"max_mean": 1.0, "min_mean": 0.0}}}
-    alike = run("dartsim", sure=(sure,), **plain)[0].trace.offered
+    alike = run("dartsim", sure=(sure,), **plain)[0].recorder.offered
     assert min(alike.values()) > 0.8 * max(alike.values())

@@ -21,7 +21,7 @@ from dartsim.run.simulation import run_simulation
 from dartsim.trainer.promotion import Evaluation
 
 SMALL = (
-    "tasks.count=16", "tasks.held_out=32", "rollout.num_envs=8", "run.updates=2", "trace.max_segments=0",
+    "tasks.count=16", "tasks.held_out=32", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0",
     "curation.batch.min_groups=4", "curation.batch.max_groups=4", "trainer.promotion.enabled=true",
     "trainer.promotion.every_updates=1", "trainer.evaluation.every_updates=none", "run.target_success=none",
 )  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_collapse_is_rolled_back_under_a_new_version():
     learned.promoted._evaluate = judge
     first = learned.trainer.weights()
     result = run_simulation(found, learning=learned)
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert counts["promotion/rolled_back"] == 2
     assert learned.newest.version == 2
     assert learned.promoted.incumbent.version == 0
@@ -67,7 +67,7 @@ def test_promoted_weights_are_kept_in_the_run_s_folder(tmp_path):
     run, result = execute(config, tmp_path / "run")
     assert run.summary["promotion"]["promoted"] == 2
     assert run.summary["promotion"]["best_version"] == 2
-    assert result.trace.counts["promotion/promoted"] == 2
+    assert result.recorder.counts["promotion/promoted"] == 2
     assert "Promotion" in run.report.read_text()
     best = learning(models(config), resume=tmp_path / "run" / BEST)
     last = learning(models(config), resume=tmp_path / "run")
@@ -83,7 +83,7 @@ def test_it_is_judged_in_real_time_too():
     learned = learning(found)
     result = run_realtime(found, learning=learned)
     judged = learned.figures()["promotion"]
-    assert result.trace.counts["promotion/promoted"] >= 2
+    assert result.recorder.counts["promotion/promoted"] >= 2
     assert judged["promoted"] >= 2
     assert judged["best_version"] >= 2
 

@@ -68,7 +68,7 @@ def test_a_host_is_told_its_share_of_the_desktops():
 
 
 def train(*overrides, kill=None):
-    """Run a configuration on Ray; ``kill`` is told the trace once, the pids of all actors are at hand."""
+    """Run a configuration on Ray; ``kill`` is told the recorder once, the pids of all actors are at hand."""
     pytest.importorskip("torch")
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra `ray`")
@@ -86,7 +86,7 @@ def train(*overrides, kill=None):
 @pytest.mark.soak
 def test_a_model_learns_with_every_part_on_ray():
     trained, result = train()
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert counts["updates"] >= 2
     assert trained.newest.version == trained.trainer.updates >= 2
     assert counts["trained_turns"] > 0
@@ -117,7 +117,7 @@ def kills(monkeypatch):
             if record.update == 2:
                 done.append(asyncio.ensure_future(kill()))
 
-        return lambda trace: trace.sinks.append(at_second_update), done, parts
+        return lambda recorder: recorder.sinks.append(at_second_update), done, parts
 
     return watch_for
 
@@ -135,7 +135,7 @@ def test_a_run_goes_on_when_an_actor_is_killed(victim, counted, kills):
     watch, done, parts = kills(victim)
     more = ["run.updates=12", "rollout.num_workers=2", "ray.desktops.hosts=2", "trainer.retry_seconds=0.1"]
     trained, result = train(*more, kill=watch)
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert len(done) == 2
     assert counts["updates"] >= 12
     assert trained.newest.version >= 12
@@ -166,7 +166,7 @@ def test_a_run_goes_on_when_the_actor_of_a_server_is_killed(kills, tmp_path):
     watch, done, _ = kills("engine-0")
     more = ["run.updates=30", "rollout.num_workers=2", f'vllm.python="{script}"', "trainer.retry_seconds=0.1"]
     trained, result = train(*SERVED, *more, kill=watch)
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert len(done) == 2
     assert counts["updates"] >= 30
     assert trained.newest.version >= 30
@@ -180,5 +180,5 @@ def test_a_real_engine_on_ray_serves_a_run():
     if not os.environ.get(VARIABLE):
         pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")
     _, result = train(*SERVED, "run.updates=3", "rollout.num_workers=1", "vllm.max_model_len=512")
-    assert result.trace.counts["updates"] >= 3
-    assert not [name for name in result.trace.counts if name.startswith("fault/")]
+    assert result.recorder.counts["updates"] >= 3
+    assert not [name for name in result.recorder.counts if name.startswith("fault/")]

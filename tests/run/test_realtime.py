@@ -52,9 +52,9 @@ def test_a_modelled_cluster_keeps_pace_with_the_clock():
     result = run_realtime(found, on_advance=seen.append, every_seconds=0.5)
     assert not result.interrupted
     assert result.event_hash is None
-    assert result.trace.now >= 2.88
+    assert result.recorder.now >= 2.88
     assert len(seen) >= 2
-    assert result.trace.hot.generated_turns > 0
+    assert result.recorder.hot.generated_turns > 0
 
 
 def test_a_run_that_was_torn_down_has_not_finished():
@@ -65,7 +65,7 @@ def test_a_run_that_was_torn_down_has_not_finished():
     found = models(load(preset_name="dart", overrides=FAST))
     result = run_realtime(found, on_advance=tear_down, every_seconds=0.05)
     assert result.interrupted
-    assert result.trace.now < 2.88
+    assert result.recorder.now < 2.88
 
 
 def test_a_real_worker_needs_a_model():
@@ -95,9 +95,9 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
     found = models(load(preset_name="tiny", overrides=[*parts, *small]))
     trained = learning(found)
     result = run_realtime(found, learning=trained)
-    assert result.trace.counts["updates"] >= 2
+    assert result.recorder.counts["updates"] >= 2
     assert trained.newest.version >= 2
-    assert result.trace.counts["trained_turns"] > 0
+    assert result.recorder.counts["trained_turns"] > 0
 
 
 @pytest.mark.parametrize(("desktops", "kept"), [("desktop", True), ("osworld", True), ("mock", False)])

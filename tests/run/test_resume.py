@@ -193,7 +193,7 @@ def stays(run, until):
 
 @pytest.mark.parametrize("durability", ["batched", "each"])
 def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, durability):
-    everything = {"trace": {"max_segments": 60_000}, "alarms": {"disk_free_gib": 1e9}}
+    everything = {"recorder": {"max_segments": 60_000}, "alarms": {"disk_free_gib": 1e9}}
     config = small(storage={"durability": durability}, **everything)
     execute(config, tmp_path / "run", on_advance=interrupting(700.0), every_seconds=1.0)
     before = stays(tmp_path / "run", 690.0)
@@ -271,7 +271,7 @@ def test_a_model_goes_on_from_its_checkpoint(stopped, tmp_path):
     learner = json.loads((run.path / "checkpoints" / "update-00000004" / "checkpoint" / "learner.json").read_text())
     assert learner["updates"] == 4
     assert [decision["version"] for decision in run.summary["promotion"]["decisions"]] == [2, 4]
-    assert [record.update for record in result.trace.updates] == [1, 2, 3, 4]
+    assert [record.update for record in result.recorder.updates] == [1, 2, 3, 4]
 
 
 def test_a_run_that_had_reached_its_target_when_it_was_killed_only_writes_its_end(stopped, tmp_path):
@@ -321,7 +321,7 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
         unreadable = origin.restored.untrained.keys() - origin.restored.trajectories.keys()
         assert len(unreadable) < len(origin.restored.untrained)
     run, result = resume(folder)
-    counts = result.trace.counts
+    counts = result.recorder.counts
     assert returned[0] == returned[1] == run.summary["lives"][0]["returned"] > 0
     assert run.summary["lives"][0]["undone_updates"] == counts["undone_updates"] == 1
     assert counts["dropped/lost"] == len(unreadable)

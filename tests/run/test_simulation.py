@@ -34,23 +34,23 @@ def test_a_run_returns_its_trace_its_figures_and_its_hash():
     assert result.figures == again.figures
     assert not result.interrupted
     figures = result.figures
-    assert figures["total_updates"] == result.trace.counts["updates"] > 0
+    assert figures["total_updates"] == result.recorder.counts["updates"] > 0
     for shares in ("desktop_shares", "worker_shares", "trainer_shares"):
         assert sum(figures[shares].values()) == pytest.approx(1.0)
     assert 0.0 < figures["env_utilization"] < 1.0
     offered = [sum(row["offered"] for row in table.values()) for table in result.bias.values()]
     trained = [sum(row["trained"] for row in table.values()) for table in result.bias.values()]
-    assert set(offered) == {result.trace.counts["trajectories"]}
-    assert set(trained) == {result.trace.counts["trained_trajectories"]}
+    assert set(offered) == {result.recorder.counts["trajectories"]}
+    assert set(trained) == {result.recorder.counts["trained_trajectories"]}
 
 
 def test_the_trace_can_be_watched_and_the_store_chosen():
-    store, traces, times = MemoryStore(), [], []
+    store, recorders, times = MemoryStore(), [], []
     result = run_simulation(
-        models(small()), store=store, on_start=traces.append, on_advance=times.append, every_seconds=600.0
+        models(small()), store=store, on_start=recorders.append, on_advance=times.append, every_seconds=600.0
     )
-    assert traces == [result.trace]
-    assert sum(store.counts.values()) == result.trace.counts["attempts"]
+    assert recorders == [result.recorder]
+    assert sum(store.counts.values()) == result.recorder.counts["attempts"]
     assert times == sorted(times)
     assert 2 <= len(times) <= 4
 
@@ -63,9 +63,9 @@ def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
     store = MemoryStore()
     result = run_simulation(models(small()), store=store, on_advance=interrupt, every_seconds=600.0)
     assert result.interrupted
-    assert 900.0 < result.trace.now < 1800.0
-    assert result.figures["simulated_hours"] == pytest.approx(result.trace.snapshots[-1].time / 3600.0)
-    assert result.trace.counts["trajectories"] == result.trace.counts["attempts"] > 0
+    assert 900.0 < result.recorder.now < 1800.0
+    assert result.figures["simulated_hours"] == pytest.approx(result.recorder.snapshots[-1].time / 3600.0)
+    assert result.recorder.counts["trajectories"] == result.recorder.counts["attempts"] > 0
     assert sum(result.figures["endings"].values()) == result.figures["attempts"]
     assert store._live == {}
 
@@ -84,7 +84,7 @@ def twice(now):
 def test_a_run_that_was_torn_down_has_not_finished(stopped_by):
     result = run_simulation(models(small()), every_seconds=600.0, **stopped_by)
     assert result.interrupted
-    assert result.trace.now < 1800.0
+    assert result.recorder.now < 1800.0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import load
-from dartsim.observe.trace import Snapshot
+from dartsim.observe.recorder import Snapshot
 from dartsim.run.bounds import bounds
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
@@ -82,7 +82,7 @@ def test_it_is_never_above_the_trainer_and_grows_with_every_part(steps, trainer,
 def test_no_simulated_run_trains_more(workload, hours):
     found = models(load(preset_name="dartsim", workload_name=workload, overrides=[f"run.hours={hours}"]))
     result = run_simulation(found)
-    closed = bounds(found, result.figures, result.trace.snapshots)
+    closed = bounds(found, result.figures, result.recorder.snapshots)
     bound = closed["bound_trained_turns_per_minute"]
     update = result.figures["trained_turns_per_minute"] / result.figures["num_updates"]
     assert 0.0 < result.figures["trained_turns_per_minute"] <= bound + update, "the window may cut one update"

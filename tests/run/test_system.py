@@ -123,7 +123,7 @@ def check_drained(system):
 
 def check_accounts(system, store):
     """Every attempt has ended exactly once, and every count says so."""
-    data, counts = system.data, system.trace.counts
+    data, counts = system.data, system.recorder.counts
     data.check()
     assert (data.running, data.leased) == (0, 0)
     assert data.trained_count + data.dropped == data.admitted == sum(store.seen.values()) == counts["attempts"]
@@ -141,7 +141,7 @@ def check_accounts(system, store):
 
 def check_time(system, config, seconds):
     """The states of every part add up to all of the time, and nothing was busy for longer."""
-    last = system.trace.snapshots[-1]
+    last = system.recorder.snapshots[-1]
     assert last.time == seconds >= config.run.hours * 3600.0
     sizes = {"desktops": config.rollout.num_envs, "workers": config.rollout.num_workers, "trainer": 1, "phase": 1}
     for population, size in sizes.items():
@@ -155,13 +155,13 @@ def check_time(system, config, seconds):
 
 
 def check_weights(system, store):
-    """No worker has weights that were not published, and the trace's staleness is that of the rule."""
+    """No worker has weights that were not published, and the recorder's staleness is that of the rule."""
     for worker in system.pool.workers:
         assert {worker.version, worker.engine.version} <= store.published
     rule = store.config.curation.staleness
     if rule.bound is not None and rule.measured_by == "oldest":
-        assert system.trace.staleness_max <= rule.bound
-    assert sum(system.trace.staleness.values()) == system.trace.counts["trained_turns"]
+        assert system.recorder.staleness_max <= rule.bound
+    assert sum(system.recorder.staleness.values()) == system.recorder.counts["trained_turns"]
     assert system.data.version == max(store.published) or store.config.trainer.wait_for_sync
 
 
@@ -294,7 +294,7 @@ def test_another_seed_gives_another_run():
 
 def test_a_quiet_cluster_trains_and_ends_without_a_fault():
     system, _, _ = check_all(small())
-    counts = system.trace.counts
+    counts = system.recorder.counts
     assert counts["updates"] >= 5
     assert not [name for name in counts if name.startswith("fault") and name != "fault/request_restarted"]
     assert {name for name in counts if name.startswith("cause/")} <= {"cause/run ended"}
@@ -310,7 +310,7 @@ def test_a_quiet_cluster_trains_and_ends_without_a_fault():
 )
 def test_a_fault_that_always_strikes_masks_every_attempt(fault, ending, cause):
     system, store, _ = check_all(small(cluster={"faults": {fault: 1.0}}))
-    counts = system.trace.counts
+    counts = system.recorder.counts
     assert counts[f"ending/{ending}"] == counts[f"cause/{cause}"] > 10
     assert set(store.rewards) == {None}
     assert counts["updates"] == 0
@@ -323,14 +323,14 @@ def test_loads_that_always_fail_stop_a_rolling_change_at_its_first_slice():
     system, _, _ = check_all(small(cluster=faults, rollout=sync))
     assert [worker.version for worker in system.pool.workers] == [0, 0]
     assert [worker.routable for worker in system.pool.workers] == [False, True]
-    assert system.trace.counts["fault/load"] > 3
+    assert system.recorder.counts["fault/load"] > 3
 
 
 def test_updates_that_always_fail_train_nothing_and_lose_nothing():
     system, store, _ = check_all(small(cluster={"faults": {"update_failure_share": 1.0}}))
-    assert system.trace.counts["fault/update"] == system.trace.counts["failed_updates"] >= 2
+    assert system.recorder.counts["fault/update"] == system.recorder.counts["failed_updates"] >= 2
     assert (system.data.trained_count, store.published) == (0, {0})
-    assert system.trace.counts["admitted_turns"] == 0
+    assert system.recorder.counts["admitted_turns"] == 0
 
 
 def test_updates_that_fail_too_often_end_the_run_with_the_fault():
@@ -343,15 +343,15 @@ def test_a_run_can_end_after_so_many_updates():
     system, store, report = run(small(run={"updates": 2}))
     check_drained(system)
     check_accounts(system, store)
-    assert system.trace.counts["updates"] == 2
+    assert system.recorder.counts["updates"] == 2
     assert report.virtual_seconds < HOURS * 3600.0 / 2
 
 
 def test_a_coupled_cluster_never_trains_on_old_weights():
     coupled = {"curation": {"max_ahead": 4, "batch": {"min_groups": 2, "max_groups": 2}}}
     system, _, _ = check_all(small("coupled", **coupled))
-    assert system.trace.counts["updates"] >= 2
-    assert set(system.trace.staleness) == {(0, 0)}
+    assert system.recorder.counts["updates"] >= 2
+    assert set(system.recorder.staleness) == {(0, 0)}
 
 
 def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
@@ -398,7 +398,7 @@ def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
 def test_the_presets_run(name):
     config = load(preset_name=name, overrides=["run.hours=1", "curation.store=memory"])
     system, store, _ = check_all(config)
-    assert system.trace.counts["updates"] >= 1
+    assert system.recorder.counts["updates"] >= 1
     assert 0.4 < sum(r for r in store.rewards if r is not None) / len(store.rewards) < 0.8
 
 

@@ -79,9 +79,9 @@ def test_looking_changes_nothing_of_the_run(tmp_path):
     config = small()
     watched = []
 
-    def start(trace):
-        watch.start(trace)
-        watched.append(trace)
+    def start(recorder):
+        watch.start(recorder)
+        watched.append(recorder)
 
     with Watch(config, tmp_path) as watch:
         first = run_simulation(models(config), on_start=start, on_advance=watch.advance, every_seconds=5.0)
@@ -100,7 +100,7 @@ def test_specifics_name_groups_versions_and_bounds():
         await system.run(3600.0)
 
     def look(now):
-        for part in parts(systems[0].trace) if systems else ():
+        for part in parts(systems[0].recorder) if systems else ():
             texts.setdefault((part.name.split()[0], part.state), part.detail)
 
     simulate(main(), on_advance=look, every_seconds=5.0)
@@ -161,7 +161,7 @@ def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path):
     run, result = execute(config, tmp_path)
     assert [alarm["name"] for alarm in run.summary["alarms"]] == ["trainer_starved"]
     assert run.summary["alarms"][0]["exit_code"] == 10
-    assert result.trace.snapshots[-1].time < 1800.0, "it ended early"
+    assert result.recorder.snapshots[-1].time < 1800.0, "it ended early"
     assert read(tmp_path)["alarms"] == run.summary["alarms"]
     page = run.report.read_text()
     assert "trainer_starved" in page
@@ -172,7 +172,7 @@ def test_without_strictness_an_alarm_ends_nothing(tmp_path):
     tables = {"curation": {"batch": {"min_groups": 500, "max_groups": 500}}, "alarms": {"starved_seconds": 300.0}}
     run, result = execute(small(**tables), tmp_path)
     assert run.summary["alarms"]
-    assert result.trace.snapshots[-1].time >= 1800.0
+    assert result.recorder.snapshots[-1].time >= 1800.0
 
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path):

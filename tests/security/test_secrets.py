@@ -1,4 +1,4 @@
-"""Secrets of the environment reach no log, configuration, report, dry run, status or trace."""
+"""Secrets of the environment reach no log, configuration, report, dry run, status or recorder."""
 
 from __future__ import annotations
 

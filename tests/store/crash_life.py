@@ -160,7 +160,7 @@ def killed_at_a_line(most, rng):
     left = int(rng.integers(1, most))
     files = (str(Path("dartsim") / "curation"), Path(__file__).name)
 
-    def trace(frame, event, _argument):
+    def recorder(frame, event, _argument):
         nonlocal left
         if not any(part in frame.f_code.co_filename for part in files):
             return None
@@ -168,9 +168,9 @@ def killed_at_a_line(most, rng):
             left -= 1
             if left <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return trace
+        return recorder
 
-    sys.settrace(trace)
+    sys.settrace(recorder)
 
 
 # ---- the check

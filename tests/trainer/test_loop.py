@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.observe import Trace, TrainerState
+from dartsim.observe import Recorder, TrainerState
 from dartsim.sim import simulate
 from dartsim.trainer import RetryRule, Trainer
 
@@ -37,8 +37,8 @@ class World:
         self.settle_seconds = settle_seconds
         self.error = error or LearnerFault("out of memory")
         self.published_at = {}
-        self.trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
-        self.trainer = Trainer(self, source=self, publisher=self, trace=self.trace, **options)
+        self.recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+        self.trainer = Trainer(self, source=self, publisher=self, recorder=self.recorder, **options)
 
     def note(self, what, number):
         self.events.append((now(), what, number))
@@ -77,8 +77,8 @@ class World:
         await asyncio.sleep(self.published_at[version] + self.settle_seconds - now())
 
     def spent(self):
-        seconds = self.trace.trainer.seconds()
-        return {state.name: seconds[state] for state in self.trace.trainer.states if seconds[state]}
+        seconds = self.recorder.trainer.seconds()
+        return {state.name: seconds[state] for state in self.recorder.trainer.states if seconds[state]}
 
 
 async def test_batches_are_trained_published_and_counted_on_in_this_order():
@@ -147,7 +147,7 @@ async def test_a_failed_update_returns_its_batch_at_once_and_is_tried_again_afte
         (330.0, "publish", 1),
         (330.0, "published", 1),
     ]
-    assert world.trace.counts["fault/update"] == 2
+    assert world.recorder.counts["fault/update"] == 2
     assert world.spent() == {"TRAINING": 300.0, "DOWN": 30.0}
 
 
@@ -160,7 +160,7 @@ async def test_a_batch_whose_answer_was_lost_is_kept_and_asked_for_again():
         (330.0, "publish", 1),
         (330.0, "published", 1),
     ]
-    assert world.trace.counts["fault/update"] == 2
+    assert world.recorder.counts["fault/update"] == 2
     assert world.spent() == {"TRAINING": 300.0, "DOWN": 30.0}
 
 
@@ -170,7 +170,7 @@ async def test_a_batch_that_nobody_ever_hears_of_is_given_back_when_the_trainer_
     with pytest.raises(UpdateUncertain):
         await world.trainer.run()
     assert world.events == [(0.0, "batch", 1), (210.0, "release", 1)]
-    assert (world.trace.counts["fault/update"], world.trainer.failures) == (2, 2)
+    assert (world.recorder.counts["fault/update"], world.trainer.failures) == (2, 2)
 
 
 async def test_a_success_makes_the_next_wait_short_again():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.sim import simulate
 from dartsim.trainer import Trainer
 from dartsim.trainer.promoted import PromotedLearner
@@ -226,11 +226,11 @@ class Side:
 
 async def test_the_loop_counts_and_never_publishes_what_collapsed():
     side = Side(5)
-    trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
     learner = promoted(Scripted(0.2, -0.6, None, 0.0, 0.2))
-    await Trainer(learner, source=side, publisher=side, trace=trace).run()
+    await Trainer(learner, source=side, publisher=side, recorder=recorder).run()
     assert [weights.version for weights in side.published_weights] == [1, 2, 3, 4, 5]
     assert min(weights.source[0] for weights in side.published_weights) >= 0.2
-    counts = {name: n for name, n in trace.counts.items() if name.startswith("promotion/")}
+    counts = {name: n for name, n in recorder.counts.items() if name.startswith("promotion/")}
     assert counts == {"promotion/promoted": 2, "promotion/kept": 2, "promotion/rolled_back": 1}
     assert [decision.verdict for decision in learner.decisions].count(Verdict.ROLL_BACK) == 1

@@ -43,7 +43,7 @@ class AlarmsConfig(Section):
     failing_least: Positive = Field(20, description="desktops_failing: fewest starts and attempts to judge by.")
 
 
-class TraceConfig(Section):
+class RecorderConfig(Section):
     """What is kept of the measurements."""
 
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")

@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config import load
 from dartsim.core.rng import Streams
 from dartsim.core.types import Reply, Trajectory, UpdateResult, Weights
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.real.containers import DesktopFleet, DockerHost, HostSettings
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
@@ -137,12 +137,12 @@ class Rig:
         config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))
         async with DesktopFleet([host], rest_seconds=1.0) as self.fleet:
             with contextlib.ExitStack() as stack:
-                trace = Trace(
+                recorder = Recorder(
                     asyncio.get_running_loop().time,
                     num_envs=config.rollout.num_desktops,
                     num_workers=config.rollout.num_workers,
                 )
-                trace.watchers.append(self._ended)
+                recorder.watchers.append(self._ended)
                 self.system = System(
                     config,
                     tasks=panel_tasks(16),
@@ -150,7 +150,7 @@ class Rig:
                     engines=[self] * config.rollout.num_workers,
                     learner=self,
                     store=plan.store or MemoryStore(),
-                    trace=trace,
+                    recorder=recorder,
                     streams=Streams(0),
                     way=lambda pool: pool,
                 )
@@ -159,7 +159,7 @@ class Rig:
             await plan.last()
         assert host.num_held == 0
         self._check()
-        return self.system.trace.counts
+        return self.system.recorder.counts
 
     def _usage(self, stack):
         folder = stack.enter_context(_folder())
@@ -174,7 +174,7 @@ class Rig:
         ended.cancel()
         if running.done():
             await running
-            raise TooLong(f"after {self.plan.seconds:g} s: {dict(self.system.trace.counts)}, struck {self.struck}")
+            raise TooLong(f"after {self.plan.seconds:g} s: {dict(self.system.recorder.counts)}, struck {self.struck}")
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
@@ -204,7 +204,7 @@ class Rig:
         ids = [t.attempt.id for t in self.trajectories]
         assert len(ids) == len(set(ids)) == self.system.data.admitted
         assert [t.attempt.id for t in self.trajectories if not t.masked and t.reward != worth(t.attempt)] == []
-        counts = self.system.trace.counts
+        counts = self.system.recorder.counts
         causes = {name for name in counts if name.startswith("cause/")}
         assert sum(counts[name] for name in causes) == sum(t.masked for t in self.trajectories)
 

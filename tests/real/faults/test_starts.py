@@ -29,7 +29,7 @@ def test_three_starts_of_ten_fail(rig, left, desktop_image):
         return await cluster.fleet.start(way(spec), slot=slot)
 
     def enough(cluster):
-        if cluster.system.trace.counts["fault/start"] < 5:
+        if cluster.system.recorder.counts["fault/start"] < 5:
             return False
         served.extend(cluster.slots[t.attempt.id] for t in cluster.trajectories[-1:] if not t.masked)
         return set(served) == {0, 1}

@@ -33,7 +33,7 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) 
     trained = learning(found)
     assert isinstance(trained.trainer, FsdpLearner)
     result = run_realtime(found, learning=trained)
-    updates = result.trace.updates
+    updates = result.recorder.updates
     assert len(updates) >= 2
     assert trained.trainer.updates >= 2
     assert not trained.trainer.group.running

@@ -179,14 +179,14 @@ def test_weights_that_come_back_are_served_again(standin: Any, models: Any, requ
 def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
     standin: Any, models: Any, request_of: Any, tmp_path: Path
 ) -> None:
-    from dartsim.observe import DesktopState, Trace
+    from dartsim.observe import DesktopState, Recorder
     from dartsim.rollout import RolloutService, SyncPlan
     from dartsim.rollout.routers.session_affine import SessionAffine
 
     async def test(engine: Process, worker: VllmWorker) -> None:
-        trace = Trace(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+        recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
         plan = SyncPlan(mode=SyncMode.DRAIN, retry_seconds=0.01)
-        service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), plan=plan, trace=trace)
+        service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
         running = asyncio.create_task(service.run())
         old = shutil.copytree(models.folders[1], tmp_path / "version-000001")
         service.publish(Weights(1, str(old)))
@@ -195,7 +195,7 @@ def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
         engine.faults = [OSError(28, "No space left on device")] * 3
         await engine.die()
         await until(lambda: worker.state is State.DOWN)
-        track = trace.desktops.tracks[0]
+        track = recorder.desktops.tracks[0]
         track.enter(DesktopState.GENERATING)
         asking = asyncio.create_task(service.session(request_of().attempt, track).generate(request_of()))
         await until(lambda: service.workers[0].apart)

@@ -246,7 +246,7 @@ def test_weights_in_memory_are_written_once_for_all_workers(
 def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
     standin: Any, models: Any, request_of: Any
 ) -> None:
-    from dartsim.observe import DesktopState, Trace
+    from dartsim.observe import DesktopState, Recorder
     from dartsim.observe.figures import figures
     from dartsim.rollout import RolloutService, SyncPlan
     from dartsim.rollout.routers.session_affine import SessionAffine
@@ -258,15 +258,15 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             worker_at(one, models) as first,
             worker_at(two, models) as second,
         ):
-            trace = Trace(asyncio.get_running_loop().time, num_envs=8, num_workers=2)
+            recorder = Recorder(asyncio.get_running_loop().time, num_envs=8, num_workers=2)
             plan = SyncPlan(mode=SyncMode.KEEP, workers_at_a_time=1, retry_seconds=0.05)
             service = RolloutService(
-                [first, second], weights=Weights(0), router=SessionAffine(), plan=plan, trace=trace
+                [first, second], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder
             )
             running = asyncio.create_task(service.run())
 
             async def attempt(number: int) -> list[int]:
-                track = trace.desktops.tracks[number]
+                track = recorder.desktops.tracks[number]
                 track.enter(DesktopState.GENERATING)
                 session = service.session(request_of(number).attempt, track)
                 return [(await session.generate(request_of(number, turn=turn))).version for turn in range(6)]
@@ -280,13 +280,13 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             running.cancel()
             await asyncio.wait([running])
             assert len(versions) == 8
-            assert not [name for name in trace.counts if name.startswith("fault/request")]
-            assert trace.counts["fault/load"] == 1
+            assert not [name for name in recorder.counts if name.startswith("fault/request")]
+            assert recorder.counts["fault/load"] == 1
             assert (first.version, second.version) == (3, 3)
             counts = first.counts + second.counts
-            assert trace.hot.looked_up_tokens == counts["prompt_tokens"]
-            assert trace.hot.cached_tokens == counts["cached_tokens"] > 0
-            share = figures(trace.snapshots[0], trace.snapshot())["prefix_hit_share"]
+            assert recorder.hot.looked_up_tokens == counts["prompt_tokens"]
+            assert recorder.hot.cached_tokens == counts["cached_tokens"] > 0
+            share = figures(recorder.snapshots[0], recorder.snapshot())["prefix_hit_share"]
             assert share == counts["cached_tokens"] / counts["prompt_tokens"]
 
     asyncio.run(main())

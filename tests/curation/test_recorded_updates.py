@@ -1,13 +1,13 @@
 """What the measurements say of updates, after a crash and when weights were lost."""
 
 from dartsim.core.types import Batch, Group
-from dartsim.observe import Trace
+from dartsim.observe import Recorder
 from dartsim.observe.figures import staleness as turns
 from dartsim.observe.figures import staleness_definitions
 
 
-def trace():
-    return Trace(lambda: 0.0, num_envs=1, num_workers=1)
+def recorder():
+    return Recorder(lambda: 0.0, num_envs=1, num_workers=1)
 
 
 def batch(made, update, *versions):
@@ -20,7 +20,7 @@ def staleness(of):
 
 
 def test_staleness_by_every_definition_goes_on_after_a_crash(made):
-    whole, before, after = trace(), trace(), trace()
+    whole, before, after = recorder(), recorder(), recorder()
     for each in (whole, before):
         each.update_finished(batch(made, 1, 1, 3), {})
     after.restore(before.state())
@@ -31,7 +31,7 @@ def test_staleness_by_every_definition_goes_on_after_a_crash(made):
 
 
 def test_an_update_whose_weights_are_lost_was_never_there(made):
-    one, both = trace(), trace()
+    one, both = recorder(), recorder()
     for each in (one, both):
         each.update_finished(batch(made, 1, 2, 3), {})
     lost = batch(made, 2, 0, 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.observe import DesktopState, Population, Trace, TrainerState, WorkerState
+from dartsim.observe import DesktopState, Population, Recorder, TrainerState, WorkerState
 from dartsim.observe.figures import figures, summary
 
 
@@ -31,26 +31,26 @@ STEPS = st.lists(
 )
 
 
-def play(steps, **options) -> Trace:
+def play(steps, **options) -> Recorder:
     clock = Clock()
-    trace = Trace(clock, num_envs=4, num_workers=2, **options)
+    recorder = Recorder(clock, num_envs=4, num_workers=2, **options)
     for pause, desktop, state, num_turns in steps:
         clock.now += pause
-        trace.desktops.tracks[desktop].enter(state)
-        trace.workers.tracks[desktop % 2].enter(WorkerState(num_turns % len(WorkerState)))
-        trace.trainer.tracks[0].enter(TrainerState(num_turns % len(TrainerState)))
-        trace.hot.generated_turns += num_turns
-        trace.counts["trained_turns"] += num_turns // 2
-        trace.tick()
+        recorder.desktops.tracks[desktop].enter(state)
+        recorder.workers.tracks[desktop % 2].enter(WorkerState(num_turns % len(WorkerState)))
+        recorder.trainer.tracks[0].enter(TrainerState(num_turns % len(TrainerState)))
+        recorder.hot.generated_turns += num_turns
+        recorder.counts["trained_turns"] += num_turns // 2
+        recorder.tick()
     clock.now += 1.0
-    trace.close()
-    return trace
+    recorder.close()
+    return recorder
 
 
 @given(steps=STEPS)
 def test_shares_add_up_to_one_and_utilization_stays_below(steps):
-    trace = play(steps)
-    found = figures(trace.snapshots[0], trace.snapshots[-1])
+    recorder = play(steps)
+    found = figures(recorder.snapshots[0], recorder.snapshots[-1])
     for shares in ("desktop_shares", "worker_shares", "trainer_shares"):
         assert sum(found[shares].values()) == pytest.approx(1.0, abs=1e-9)
     for name in ("env_utilization", "gpu_utilization", "rollout_share"):
@@ -58,35 +58,35 @@ def test_shares_add_up_to_one_and_utilization_stays_below(steps):
 
 
 def test_prefix_hits_are_of_the_prompts_that_were_looked_up_in_the_window():
-    trace = Trace(Clock(), num_envs=1, num_workers=1)
-    hot, shares = trace.hot, []
-    snapshots = [trace.snapshot()]
+    recorder = Recorder(Clock(), num_envs=1, num_workers=1)
+    hot, shares = recorder.hot, []
+    snapshots = [recorder.snapshot()]
     for prompt, looked_up, cached in ((500, 0, 0), (1_000, 1_000, 0), (3_000, 2_000, 1_500)):
         hot.prompt_tokens += prompt
         hot.looked_up_tokens += looked_up
         hot.cached_tokens += cached
-        snapshots.append(trace.snapshot())
+        snapshots.append(recorder.snapshot())
         shares.append(figures(snapshots[0], snapshots[-1])["prefix_hit_share"])
     assert shares == [None, 0.0, 0.5]
     assert figures(snapshots[2], snapshots[3])["prefix_hit_share"] == 0.75
 
 
 def test_a_trace_that_was_kept_before_prefix_hits_were_counted_goes_on():
-    old, new = (Trace(Clock(), num_envs=1, num_workers=1) for _ in range(2))
+    old, new = (Recorder(Clock(), num_envs=1, num_workers=1) for _ in range(2))
     old.hot.prompt_tokens = 700
     state = old.state()
     new.restore({**state, "hot": list(state["hot"])[:3]})
     assert (new.hot.prompt_tokens, new.hot.cached_tokens, new.hot.looked_up_tokens) == (700, 0, 0)
     new.hot.cached_tokens, new.hot.looked_up_tokens = 3, 4
-    again = Trace(Clock(), num_envs=1, num_workers=1)
+    again = Recorder(Clock(), num_envs=1, num_workers=1)
     again.restore(new.state())
     assert again.hot == new.hot
 
 
 @given(steps=STEPS)
 def test_every_second_of_every_part_is_counted(steps):
-    trace = play(steps)
-    for snapshot in trace.snapshots:
+    recorder = play(steps)
+    for snapshot in recorder.snapshots:
         assert sum(snapshot.desktops) == pytest.approx(4 * snapshot.time)
         assert sum(snapshot.workers) == pytest.approx(2 * snapshot.time)
         assert sum(snapshot.trainer) == pytest.approx(snapshot.time)
@@ -110,22 +110,22 @@ def test_thinning_keeps_the_first_the_last_the_order_and_every_figure(steps, lim
 @pytest.mark.parametrize("limit", [2, 3, 7, 10])
 def test_memory_does_not_grow_with_the_length_of_the_run(limit):
     clock = Clock()
-    trace = Trace(clock, num_envs=2, num_workers=1, max_segments=limit, max_snapshots=limit)
+    recorder = Recorder(clock, num_envs=2, num_workers=1, max_segments=limit, max_snapshots=limit)
     for number in range(3000):
         clock.now += 40.0
-        trace.desktops.tracks[number % 2].enter(DesktopState.ACTING if number % 3 else DesktopState.GENERATING)
-        trace.tick()
-        assert len(trace.snapshots) <= limit
-        assert len(trace.desktops.segments or ()) <= limit
-    trace.close()
-    assert len(trace.snapshots) <= limit
-    assert trace.snapshots[0].time == 0.0
-    assert trace.snapshots[-1].time == 3000 * 40.0
+        recorder.desktops.tracks[number % 2].enter(DesktopState.ACTING if number % 3 else DesktopState.GENERATING)
+        recorder.tick()
+        assert len(recorder.snapshots) <= limit
+        assert len(recorder.desktops.segments or ()) <= limit
+    recorder.close()
+    assert len(recorder.snapshots) <= limit
+    assert recorder.snapshots[0].time == 0.0
+    assert recorder.snapshots[-1].time == 3000 * 40.0
 
 
 def test_a_limit_that_could_not_keep_both_ends_is_refused():
     with pytest.raises(ValueError, match="max_snapshots must be at least 2, got 1"):
-        Trace(Clock(), num_envs=1, num_workers=1, max_snapshots=1)
+        Recorder(Clock(), num_envs=1, num_workers=1, max_snapshots=1)
 
 
 @given(states=st.lists(st.sampled_from(list(DesktopState)), min_size=1, max_size=12))
@@ -147,11 +147,11 @@ def test_swap_moves_all_that_are_in_a_state_and_no_other(states):
     assert seconds[DesktopState.SYNC_WAIT] == 3.0 * moved + 13.0 * waiting
 
 
-def test_a_made_up_run_measures_what_was_played(make_trace):
-    trace = make_trace(seed=1, hours=2.0)
-    found = summary(trace, warmup_share=0.1)
+def test_a_made_up_run_measures_what_was_played(make_recorder):
+    recorder = make_recorder(seed=1, hours=2.0)
+    found = summary(recorder, warmup_share=0.1)
     assert found["simulated_hours"] == 2.0
     assert found["desktop_shares"]["acting"] > 0.3
     assert found["generated_turns_per_minute"] > found["trained_turns_per_minute"] > 0
-    assert sum(found["endings"].values()) == trace.counts["trajectories"]
+    assert sum(found["endings"].values()) == recorder.counts["trajectories"]
     assert found["staleness_max"] >= found["staleness_mean"] > 0

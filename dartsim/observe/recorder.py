@@ -1,4 +1,4 @@
-"""``Trace``: everything a run measures, streaming.
+"""``Recorder``: everything a run measures, streaming.
 
 The control plane tells it what happens (state changes, counts); figures are computed from two of its
 snapshots by ``dartsim.observe.figures``. Nothing here reads a wall clock or wakes the loop: snapshots are
@@ -108,7 +108,7 @@ class Counts:
     looked_up_tokens: int = 0
 
 
-class Trace:
+class Recorder:
     """The measurements of one run.
 
     Args:
@@ -447,4 +447,4 @@ def _has_signal(group: Sequence[Trajectory]) -> bool:
 
 
 def _go_on() -> None:
-    """Nothing to end: the trace belongs to no system."""
+    """Nothing to end: the recorder belongs to no system."""
