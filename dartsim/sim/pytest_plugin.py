@@ -1,46 +1,65 @@
-"""pytest: ``async def`` tests run in virtual time.
+"""pytest: ``async def`` tests run in virtual time where they ask for it.
 
-``@pytest.mark.sim(seed=3, until=60)`` hands options to ``simulate``. Tests that are marked for another
-asynchronous plugin are left alone.
+A test marked ``@pytest.mark.sim`` runs in virtual time. Options of the marker go to ``simulate``, for example
+``@pytest.mark.sim(seed=3, until=60)``. With ``virtual_time = true`` in pytest's settings, every ``async def`` test runs
+in virtual time, except those marked for another asynchronous plugin. All other tests are left alone.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
-
-from dartsim.sim.simulate import simulate
 
 OTHER_PLUGINS = ("asyncio", "anyio", "trio", "curio", "tornasync")
 """Markers of plugins that run ``async def`` tests in their own way."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the setting."""
+    parser.addini("virtual_time", "run every `async def` test in dartsim's virtual time", type="bool", default=False)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
-    config.addinivalue_line("markers", "sim(**options): options of simulate() for an `async def` test")
+    config.addinivalue_line(
+        "markers", "sim(**options): run an `async def` test in virtual time, with these options of simulate()"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an ``async def`` test with ``simulate``; let pytest run all others."""
-    if any(pyfuncitem.get_closest_marker(name) for name in OTHER_PLUGINS):
-        return None
-    test = pyfuncitem.obj
-    options = _options(pyfuncitem)
-    hypothesis = getattr(test, "hypothesis", None)
-    if hypothesis is not None and inspect.iscoroutinefunction(hypothesis.inner_test):
-        # @given has made a plain function of it, which calls the inner test once an example.
-        hypothesis.inner_test = _in_virtual_time(hypothesis.inner_test, options)
-        return None
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Take away the backends that anyio, in its mode `auto`, gives to each ``async def`` test."""
+    if "anyio_backend" in metafunc.fixturenames and _is_ours(metafunc.definition):
+        metafunc.parametrize("anyio_backend", [None], ids=[getattr(pytest, "HIDDEN_PARAM", "sim")])  # of pytest 8.4
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """While a test of ours is called, put a plain function in the place of its coroutine function."""
+    if not _is_ours(pyfuncitem):
+        return (yield)
+    # @given has made a plain function of it, which calls the inner test once an example.
+    hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
+    holder, name = (pyfuncitem, "obj") if hypothesis is None else (hypothesis, "inner_test")
+    test = getattr(holder, name)
+    if type(pyfuncitem) is not pytest.Function:  # pytest-asyncio's own, which has wrapped the coroutine function
+        test = inspect.unwrap(test, stop=inspect.iscoroutinefunction)
     if not inspect.iscoroutinefunction(test):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    _in_virtual_time(test, options)(**arguments)
-    return True
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holder, name, _in_virtual_time(test, _options(pyfuncitem)))
+        return (yield)
+
+
+def _is_ours(item: pytest.Function) -> bool:
+    """Return whether a test, if it is an ``async def``, runs in virtual time."""
+    if item.get_closest_marker("sim"):
+        return True
+    return bool(item.config.getini("virtual_time")) and not any(map(item.get_closest_marker, OTHER_PLUGINS))
 
 
 def _options(item: pytest.Item) -> dict[str, Any]:
@@ -54,6 +73,8 @@ def _options(item: pytest.Item) -> dict[str, Any]:
 
 
 def _in_virtual_time(test: Callable[..., Any], options: dict[str, Any]) -> Callable[..., None]:
+    from dartsim.sim.simulate import simulate  # here: every pytest where dartsim is installed loads this module
+
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         simulate(test(*args, **kwargs), **options)
