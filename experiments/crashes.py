@@ -28,6 +28,7 @@ from rich.table import Table
 from sqlalchemy import create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
+from dartsim.core.ports import Store
 from dartsim.observe import Recorder
 from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
@@ -35,7 +36,6 @@ from dartsim.run.models import models
 from dartsim.run.origin import LIVES, read_origin
 from dartsim.run.resume import resume
 from dartsim.run.simulation import run_simulation
-from dartsim.store.sql import SqlStore
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 from experiments.common import Figures, Options, run_experiment
 
@@ -152,13 +152,12 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         store = stored(config, folder)
-        assert isinstance(store, SqlStore)
         origin = read_origin(store, folder)
         if origin is not None:
             store.save({LIVES: [*origin.lives, origin.told()]})
         due = instants.pop(0) if instants else float("inf")
 
-        def strike(now: float, store: SqlStore = store, due: float = due) -> None:
+        def strike(now: float, store: Store = store, due: float = due) -> None:
             if now >= due:
                 store.suspend()
                 raise Crashed
@@ -169,7 +168,7 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
             ledger.look(folder / "run.db")
             continue
         finally:
-            store.engine.dispose()
+            store.close()
         ledger.end(folder / "run.db", int(result.recorder.counts["attempts"]))
         return result.recorder
 

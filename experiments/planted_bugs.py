@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from dartsim.core.errors import StoreFault
-from dartsim.core.types import Ending, Trajectory, UpdateResult, Weights
+from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
 from dartsim.curation.books import Books
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.manager import DataManager
@@ -27,7 +27,6 @@ from dartsim.rollout.lockstep import LockStepSession
 from dartsim.rollout.service import PoolSession, RolloutService
 from dartsim.rollout.sync import WeightSync
 from dartsim.run import origin
-from dartsim.store.memory import TrajectoryState
 from dartsim.store.sql import SqlStore
 from dartsim.store.transactions import Writer
 from dartsim.trainer import Trainer

@@ -74,8 +74,7 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
         started = time.process_time()
         result = run_simulation(found, store=keep)
         seconds = time.process_time() - started
-        if isinstance(keep, SqlStore):
-            keep.dispose()
+        keep.close()
     return _costs(
         seconds,
         result.recorder.hot.generated_turns,

@@ -8,10 +8,13 @@ virtual, and no test framework.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
 
 from dartsim.core.errors import InvariantViolated, WorkerRestarted
-from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Store, SyncMode
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Resumable, Store, SyncMode
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -21,8 +24,10 @@ from dartsim.core.types import (
     Observation,
     Reply,
     Request,
+    StoredSuccess,
     Task,
     Trajectory,
+    TrajectoryState,
     Turn,
     UpdateResult,
     Version,
@@ -55,11 +60,27 @@ def sample_batch(trajectories: Sequence[Trajectory], update: int = 1) -> Batch:
     return Batch(update, update - 1, (Group(0, TASK, tuple(trajectories), ready=60.0),))
 
 
+class Settling(Resumable):
+    """The state of a scheduler, for checks of stores."""
+
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+
+    @override
+    def documents(self) -> Mapping[str, Any]:
+        return self._documents
+
+    @override
+    def successes(self) -> Iterable[StoredSuccess]:
+        return ()
+
+
 def check_store(make_store: Callable[[], Store]) -> None:
-    """Check that a store follows the life of a trajectory, refuses every other step, and survives refusing.
+    """Check that a store follows the life of a trajectory, refuses every other step, and resumes where it was.
 
     Args:
-        make_store: Makes an empty store; called once.
+        make_store: Opens the store: an empty one at the first call, and later what the calls before left in it, if the
+            store is resumable.
     """
     store = make_store()
     first, second, third, masked = (sample_trajectory(n, reward=None if n == 3 else 1.0) for n in range(4))
@@ -67,6 +88,7 @@ def check_store(make_store: Callable[[], Store]) -> None:
     _refuses("lease a trajectory that was never recorded", lambda: store.lease(batch))
     for trajectory in (first, second, third, masked):
         store.record(trajectory)
+    _require_states(store, dict.fromkeys(range(4), TrajectoryState.RECORDED))
     _refuses("record a trajectory twice", lambda: store.record(first))
     _refuses("train an unleased batch", lambda: store.trained(batch, 1))
     _refuses("release an unleased batch", lambda: store.release(batch))
@@ -74,19 +96,64 @@ def check_store(make_store: Callable[[], Store]) -> None:
     store.drop((masked,), Drop.MASKED)
     _refuses("drop a trajectory twice", lambda: store.drop((masked,), Drop.STALE))
     _refuses("lease a dropped trajectory", lambda: store.lease(sample_batch((third, masked))))
+    store.eligible(Group(2, TASK, (third,), ready=60.0))
+    _refuses("mark a trajectory as eligible twice", lambda: store.eligible(Group(2, TASK, (third,), ready=60.0)))
     store.lease(batch)
     _refuses("lease a batch twice", lambda: store.lease(batch))
     _refuses("drop a leased trajectory", lambda: store.drop((first,), Drop.STALE))
     store.release(batch)
-    store.drop((second,), Drop.STALE)
+    store.give_up([1], Drop.LOST)
     retried = sample_batch((first, third))
+    store.lease(retried)
+    store.release(retried)
+    _require_states(store, {0: TrajectoryState.RECORDED, 2: TrajectoryState.ELIGIBLE})
     store.lease(retried)
     store.trained(retried, 1)
     _refuses("train a batch twice", lambda: store.trained(retried, 1))
     _refuses("release a trained batch", lambda: store.release(retried))
     _refuses("lease a trained trajectory", lambda: store.lease(sample_batch((first,), update=2)))
     _refuses("drop a trained trajectory", lambda: store.drop((first,), Drop.UNUSED))
+    _require_states(store, {}, trained=2, dropped=2)
+    _check_resuming(make_store, store)
+
+
+def _check_resuming(make_store: Callable[[], Store], store: Store) -> None:
+    """Check that a store that has finished update 1 keeps documents, and gives back what is leased."""
+    store.save({"kept": [1, 2.5, None], "replaced": "old"})
+    store.save({"replaced": "new"})
+    _require(
+        store.documents() == {"kept": [1, 2.5, None], "replaced": "new"}, "a store's documents are not those saved"
+    )
+    left = sample_trajectory(4)
+    store.record(left)
+    store.lease(sample_batch((left,), update=2))
+    store.settle(Settling({"replaced": "settled"}), now=True)
+    store.suspend()
+    if store.resumable:
+        store.record(sample_trajectory(5))
+        store.close()
+        store = make_store()
+        _require(store.documents()["replaced"] == "settled", "a store does not have the documents of the last settling")
+    recovered = store.recover()
+    found = (recovered.update, recovered.version, recovered.returned)
+    _require(found == (1, 1, (4,)), f"a store recovered update, version, returned attempts {found}, wanted 1, 1, (4,)")
+    _require_states(store, {4: TrajectoryState.RECORDED})
+    restored = store.restore(recovered, known=())
+    _require(restored.live == {4}, f"a store restored the live attempts {set(restored.live)}, wanted {{4}}")
+    store.clear()
+    _require_states(store, {})
+    _require(not store.documents(), "a store that was cleared still has documents")
     store.close()
+    store.close()
+
+
+def _require_states(
+    store: Store, live: Mapping[int, TrajectoryState], *, trained: int | None = None, dropped: int | None = None
+) -> None:
+    _require(dict(store.live) == live, f"the live trajectories are {dict(store.live)}, wanted {live}")
+    for state, wanted in ((TrajectoryState.TRAINED, trained), (TrajectoryState.DROPPED, dropped)):
+        found = store.counts.get(state, 0)
+        _require(wanted is None or found == wanted, f"{found} trajectories are {state}, wanted {wanted}")
 
 
 async def check_env(env: AsyncEnv, task: Task = TASK) -> None:

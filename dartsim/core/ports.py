@@ -1,11 +1,11 @@
-"""The doors of the control plane: what a backend must provide, simulated or real.
+"""The interfaces of the control plane: what a backend must provide, simulated or real.
 
 Conformance checks for each port are plain functions in ``dartsim.core.checks``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -15,11 +15,15 @@ from dartsim.core.types import (
     Drop,
     Group,
     Observation,
+    Recovered,
     Reply,
     Request,
+    Restored,
     StepResult,
+    StoredSuccess,
     Task,
     Trajectory,
+    TrajectoryState,
     UpdateResult,
     Version,
     Weights,
@@ -125,19 +129,56 @@ class Resumable(Protocol):
         """Return the state of the scheduler and of the measurements by name, as JSON can say it."""
         ...
 
-    def successes(self) -> Iterable[Any]:
-        """Return the stored successes (``dartsim.curation.pool.Stored``), if there are any."""
+    def successes(self) -> Iterable[StoredSuccess]:
+        """Return the stored successes, if there are any."""
         ...
 
 
 class Store(Protocol):
-    """Keeps what happened to every trajectory.
+    """Keeps what happened to every trajectory, and what a run needs to be resumed.
 
-    What is told between two calls of ``settle`` belongs together: after a crash all of it is there, or nothing.
+    What is told between two calls of ``settle`` belongs together: after a crash all of it is there, or nothing. Whoever
+    opened a store closes it.
+
+    Raises:
+        InvariantViolated: On a transition that ``TrajectoryState`` does not have, such as training twice; then nothing
+            has changed.
+        StoreFault: If the store's disk or database failed; every call may raise it.
     """
+
+    # -- what is in it
+
+    @property
+    def resumable(self) -> bool:
+        """Whether another process can resume the run from it."""
+        ...
+
+    @property
+    def live(self) -> Mapping[int, TrajectoryState]:
+        """States of the trajectories that may still change, by attempt."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[TrajectoryState, int]:
+        """Number of trajectories in each state, of those that were live since the store was opened."""
+        ...
+
+    @property
+    def prepare_files(self) -> Callable[[Any, str | None], None] | None:
+        """Writes the files of a screenshot and an accessibility tree before ``record`` does, from any thread.
+
+        None if the store keeps no screenshots.
+        """
+        ...
+
+    # -- a trajectory's life
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt, in state ``recorded``."""
+        ...
+
+    def eligible(self, group: Group) -> None:
+        """Mark a group's own trajectories as eligible."""
         ...
 
     def lease(self, batch: Batch) -> None:
@@ -145,11 +186,11 @@ class Store(Protocol):
         ...
 
     def release(self, batch: Batch) -> None:
-        """Return a batch whose update failed: its trajectories are ``eligible`` again, as they were before."""
+        """Return a batch whose update failed: its trajectories have the states from before the lease."""
         ...
 
     def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
-        """Mark the batch's trajectories as trained, and the version they made.
+        """Mark the batch's trajectories as trained, and keep the update and the version it made.
 
         ``checkpoint`` is what ``UpdateResult`` has of that name.
         """
@@ -163,9 +204,7 @@ class Store(Protocol):
         """Mark as dropped what is known by number only, because it cannot be read back."""
         ...
 
-    def eligible(self, group: Group) -> None:
-        """Mark a group's own trajectories as eligible."""
-        ...
+    # -- transactions
 
     def settle(self, source: Resumable, *, now: bool = False) -> None:
         """Say that what was told is whole; ``source`` has the state that goes with it.
@@ -175,11 +214,41 @@ class Store(Protocol):
         ...
 
     def suspend(self) -> None:
-        """Keep what was told so far, and nothing of what comes: the run will be resumed from here."""
+        """Keep what was told so far, and nothing of what comes: the run will be resumed from here.
+
+        A store that is not resumable goes on as before.
+        """
         ...
 
     def close(self) -> None:
-        """Write out what is pending and let go."""
+        """Write what is pending and release the database. May be called twice."""
+        ...
+
+    # -- resuming
+
+    def save(self, documents: Mapping[str, Any]) -> None:
+        """Keep JSON-serializable documents by name, replacing those of the same names."""
+        ...
+
+    def documents(self) -> Mapping[str, Any]:
+        """Return the documents of the last ``save`` and ``settle``, by name."""
+        ...
+
+    def recover(self) -> Recovered:
+        """Bring the store to a state from which a run can resume: nothing is leased, no update lacks its weights."""
+        ...
+
+    def restore(self, recovered: Recovered, known: Collection[int]) -> Restored:
+        """Return the trajectories with which a run resumes.
+
+        Args:
+            recovered: What ``recover`` returned; ``undone`` may name more updates, of an earlier recovery.
+            known: Attempts in groups that the scheduler's document has; the others of an undone update are untrained.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Forget everything, of a run in which nothing happened."""
         ...
 
 

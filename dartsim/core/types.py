@@ -7,9 +7,10 @@ slotted dataclasses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Version = int
@@ -236,6 +237,16 @@ class Group:
         return sum(len(trajectory.turns) for trajectory in self.trajectories)
 
     @property
+    def own(self) -> tuple[Trajectory, ...]:
+        """Those of the attempts that the run admitted for this group."""
+        return tuple(t for t in self.trajectories if t.attempt.group == self.id)
+
+    @property
+    def pooled(self) -> tuple[Trajectory, ...]:
+        """Those from the success pool, whose attempts belong to another group."""
+        return tuple(t for t in self.trajectories if t.attempt.group != self.id)
+
+    @property
     def mean_reward(self) -> float:
         """Mean of the trajectories' rewards."""
         rewards = [t.reward for t in self.trajectories if t.reward is not None]
@@ -266,6 +277,13 @@ class Batch:
         """Turns in all of its trajectories."""
         return sum(group.num_turns for group in self.groups)
 
+    @property
+    def own(self) -> Batch:
+        """The batch without what came from the success pool."""
+        if not any(group.pooled for group in self.groups):
+            return self
+        return replace(self, groups=tuple(replace(group, trajectories=group.own) for group in self.groups))
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -293,3 +311,95 @@ class UpdateResult:
     weights: Weights
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: Any = None
+
+
+class TrajectoryState(StrEnum):
+    """Where a stored trajectory is."""
+
+    RECORDED = "recorded"
+    """It ended; its group is open."""
+    ELIGIBLE = "eligible"
+    """Its group is complete and may be trained on."""
+    LEASED = "leased"
+    """It is in the batch of an update that has not finished."""
+    TRAINED = "trained"
+    """It is part of a finished update."""
+    DROPPED = "dropped"
+    """It is not trained on, for a reason."""
+
+
+WAITING = (TrajectoryState.RECORDED, TrajectoryState.ELIGIBLE)
+"""States of what no update has taken."""
+LIVE = (*WAITING, TrajectoryState.LEASED)
+"""States that are not the last one."""
+
+
+class SuccessSource(StrEnum):
+    """Where a stored success comes from."""
+
+    COLLECTED = "collected"
+    """From before the run: an oracle, another model, a recorded run (``curation.pool.file``)."""
+    ONLINE = "online"
+    """From an attempt of this run."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredSuccess:
+    """One stored success.
+
+    Attributes:
+        trajectory: It, with the log-probabilities of the policy that made it.
+        origin: Where it comes from.
+        stored: Loop time at which it was stored, seconds.
+        uses: Groups it was put into.
+    """
+
+    trajectory: Trajectory
+    origin: SuccessSource
+    stored: float
+    uses: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """Where a store that was interrupted stands once it has recovered.
+
+    Attributes:
+        update: Finished updates.
+        version: What the last of them made; 0 if there is none.
+        checkpoint: Folder of the checkpoint that contains exactly these updates; None: the learner starts anew, or has
+            none.
+        returned: Attempts whose lease ended.
+        undone: Updates that no checkpoint contains.
+        torn: Why checkpoints that had a transaction could not be used, newest first; each is lost work.
+        removed: Checkpoint folders that were removed.
+        orphans: Screenshots without a row that were removed.
+    """
+
+    update: int
+    version: Version
+    checkpoint: Path | None = None
+    returned: tuple[int, ...] = ()
+    undone: tuple[int, ...] = ()
+    torn: tuple[str, ...] = ()
+    removed: tuple[Path, ...] = ()
+    orphans: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a store returns of an interrupted run, beside its documents.
+
+    Attributes:
+        version: The newest weights that are left.
+        trajectories: Those that may still be trained on, and those of the success pool, by attempt.
+        live: Attempts of the store that are neither trained nor dropped.
+        untrained: Attempts of updates that no checkpoint contains, with the update; they may be trained again.
+        successes: The success pool, in the order in which it was filled.
+    """
+
+    version: Version
+    trajectories: Mapping[int, Trajectory] = field(default_factory=dict)
+    live: frozenset[int] = frozenset()
+    untrained: Mapping[int, int] = field(default_factory=dict)
+    successes: Sequence[StoredSuccess] = ()

@@ -8,7 +8,6 @@ from dartsim.core.errors import InvariantViolated
 from dartsim.core.ports import Store
 from dartsim.core.types import Attempt, Batch, Drop, Group, Trajectory, UpdateResult, Version
 from dartsim.observe import Recorder
-from dartsim.store.successes import own, own_batch
 
 
 class Books:
@@ -95,22 +94,22 @@ class Books:
 
     def judge(self, group: Group, reason: Drop | None) -> None:
         """A group had all its attempts; it may be trained on, or is dropped for a reason."""
-        self._recorder.group_judged(own(group), reason)
+        self._recorder.group_judged(group.own, reason)
         if reason is None:
             self._store.eligible(group)
         else:
-            self.drop(own(group), reason)
+            self.drop(group.own, reason)
 
     def lease(self, batch: Batch) -> None:
         """An update takes a batch."""
-        consumed = own_batch(batch)
+        consumed = batch.own
         self.leased += len(consumed.trajectories)
         self._store.lease(consumed)
         self._recorder.batch_leased(consumed)
 
     def train(self, batch: Batch, result: UpdateResult) -> None:
         """The update of a batch is finished."""
-        consumed = own_batch(batch)
+        consumed = batch.own
         num = len(consumed.trajectories)
         self.leased -= num
         self.trained += num
@@ -120,7 +119,7 @@ class Books:
 
     def release(self, batch: Batch) -> None:
         """The update of a batch failed: it is eligible again."""
-        consumed = own_batch(batch)
+        consumed = batch.own
         self.leased -= len(consumed.trajectories)
         self._store.release(consumed)
         self._recorder.batch_released(consumed)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dartsim.core.types import Drop, Group, Trajectory, Version
+from dartsim.core.types import Drop, Group, StoredSuccess, Trajectory, Version
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.rules import Rules
-from dartsim.store.successes import Stored
 
 
 class Verdict(NamedTuple):
@@ -69,7 +68,7 @@ class Judge:
         if self._rules.pool is not None:
             self._rules.pool.trained(groups)
 
-    def successes(self) -> Sequence[Stored]:
+    def successes(self) -> Sequence[StoredSuccess]:
         """Return the stored successes."""
         return () if self._rules.pool is None else self._rules.pool.entries()
 
@@ -82,7 +81,7 @@ class Judge:
             "task_filter": None if self._rules.task_filter is None else self._rules.task_filter.state(),
         }
 
-    def restore(self, saved: Mapping[str, Any], successes: Sequence[Stored]) -> None:
+    def restore(self, saved: Mapping[str, Any], successes: Sequence[StoredSuccess]) -> None:
         """Take up what ``state`` returned, and the stored successes in the order in which they were stored."""
         self._rules.attempts.restore(saved["attempts"])
         self._rules.turn_limits.restore(saved["turn_limits"])

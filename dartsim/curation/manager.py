@@ -23,7 +23,18 @@ from typing import Any
 
 from dartsim.core.errors import StoreFault
 from dartsim.core.ports import Store
-from dartsim.core.types import Attempt, Batch, Drop, Ending, Task, Trajectory, UpdateResult, Version
+from dartsim.core.types import (
+    Attempt,
+    Batch,
+    Drop,
+    Ending,
+    Restored,
+    StoredSuccess,
+    Task,
+    Trajectory,
+    UpdateResult,
+    Version,
+)
 from dartsim.curation.batches import Begun
 from dartsim.curation.books import Books
 from dartsim.curation.groups import OpenGroup
@@ -34,11 +45,10 @@ from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.restoring import drop_lost, drop_undone, restore_counts, restore_groups
 from dartsim.curation.room import Room
 from dartsim.curation.rules import Rules
-from dartsim.curation.saved import RECORDER, SCHEDULER, Restored, read_attempt, save_attempt, save_group
+from dartsim.curation.saved import RECORDER, SCHEDULER, read_attempt, save_attempt, save_group
 from dartsim.curation.units import Units
 from dartsim.curation.waits import Waits
 from dartsim.observe import Recorder
-from dartsim.store.successes import Stored, own
 
 logger = logging.getLogger(__name__)
 
@@ -315,7 +325,7 @@ class DataManager:
         self._ready.release(batch, keep=not self._closed)
         if self._closed:
             for group in batch.groups:
-                self._books.drop(own(group), Drop.UNUSED)
+                self._books.drop(group.own, Drop.UNUSED)
         else:
             self._wake_trainer()
         self._settle()
@@ -380,7 +390,7 @@ class DataManager:
         }
         return {SCHEDULER: scheduler, RECORDER: self._recorder.state()}
 
-    def successes(self) -> Sequence[Stored]:
+    def successes(self) -> Sequence[StoredSuccess]:
         """Return the stored successes."""
         return self._judge.successes()
 
@@ -443,7 +453,6 @@ class DataManager:
         self._ready.drop_unused()
         self._wake_trainer()
         self._settle(now=True)
-        self._store.close()
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -455,7 +464,7 @@ class DataManager:
         """
         self._books.check(
             collected=sum(len(group.usable) for group in self._open.groups.values()),
-            eligible=sum(len(own(group)) for group in self._ready.groups),
+            eligible=sum(len(group.own) for group in self._ready.groups),
         )
         self._open.check(Counter(attempt.group for attempt in self._books.running.values()))
 

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dartsim.core.types import Group, Trajectory, Version
-from dartsim.store.successes import Origin, Stored, pooled
+from dartsim.core.types import Group, StoredSuccess, SuccessSource, Trajectory, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class PoolUse:
 
     attempt: int
     group: int
-    origin: Origin
+    origin: SuccessSource
     use: int
     age_seconds: float
     age_versions: int | None
@@ -89,7 +88,7 @@ class SuccessPool:
         self._max_per_task = max_per_task
         self._choice = choice
         self._success_reward = success_reward
-        self._stored: dict[str, list[Stored]] = {}
+        self._stored: dict[str, list[StoredSuccess]] = {}
         self._known: set[int] = set()
         """Numbers of the online attempts in the pool."""
         self._collected = 0
@@ -102,7 +101,7 @@ class SuccessPool:
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._stored.values())
 
-    def stored(self, task_id: str) -> Sequence[Stored]:
+    def stored(self, task_id: str) -> Sequence[StoredSuccess]:
         """Return the stored successes of a task, newest first."""
         return tuple(self._stored.get(task_id, ()))
 
@@ -110,7 +109,7 @@ class SuccessPool:
         """Return the newest successes of the run's own attempts, at most so many a task."""
         kept: list[Trajectory] = []
         for entries in self._stored.values():
-            own_ones = [entry.trajectory for entry in entries if entry.origin is Origin.ONLINE]
+            own_ones = [entry.trajectory for entry in entries if entry.origin is SuccessSource.ONLINE]
             kept.extend(own_ones[:per_task])
         return kept
 
@@ -124,7 +123,9 @@ class SuccessPool:
             return False
         self._collected += 1
         attempt = replace(trajectory.attempt, id=-self._collected, group=-1)
-        self._store(Stored(trajectory=replace(trajectory, attempt=attempt), origin=Origin.COLLECTED, stored=now))
+        self._store(
+            StoredSuccess(trajectory=replace(trajectory, attempt=attempt), origin=SuccessSource.COLLECTED, stored=now)
+        )
         return True
 
     def learn(self, trajectories: Sequence[Trajectory], *, now: float) -> None:
@@ -134,7 +135,7 @@ class SuccessPool:
         for trajectory in trajectories:
             if self._is_success(trajectory) and trajectory.attempt.id not in self._known:
                 self._known.add(trajectory.attempt.id)
-                self._store(Stored(trajectory=trajectory, origin=Origin.ONLINE, stored=now))
+                self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=now))
 
     def rescue(self, group: int, trajectories: Sequence[Trajectory], *, now: float, version: Version) -> Rescue | None:
         """Put one stored success in the place of the oldest failure of a group in which all failed.
@@ -165,7 +166,7 @@ class SuccessPool:
         rest = tuple(t for t in trajectories if t is not oldest)
         return Rescue(trajectories=(*rest, entry.trajectory), replaced=oldest, use=use)
 
-    def entries(self) -> list[Stored]:
+    def entries(self) -> list[StoredSuccess]:
         """Return all stored successes."""
         return [entry for entries in self._stored.values() for entry in entries]
 
@@ -173,25 +174,25 @@ class SuccessPool:
         """Return what was counted; the stored successes themselves are kept apart (``entries``)."""
         return dict(self.counts)
 
-    def restore(self, entries: Iterable[Stored], counts: Mapping[str, int]) -> None:
+    def restore(self, entries: Iterable[StoredSuccess], counts: Mapping[str, int]) -> None:
         """Take up stored successes, in the order in which they were stored, and what ``state`` returned."""
         self._stored = {}
         for entry in entries:
             self._stored.setdefault(entry.trajectory.attempt.task.id, []).insert(0, entry)
         kept = self.entries()
-        self._known = {entry.trajectory.attempt.id for entry in kept if entry.origin is Origin.ONLINE}
+        self._known = {entry.trajectory.attempt.id for entry in kept if entry.origin is SuccessSource.ONLINE}
         self._collected = max((0, *(-entry.trajectory.attempt.id for entry in kept)))
         self.counts = Counter(counts)
 
     def trained(self, groups: Sequence[Group]) -> None:
         """Count the pooled trajectories of a finished update."""
-        self.counts["trained"] += sum(len(pooled(group)) for group in groups)
+        self.counts["trained"] += sum(len(group.pooled) for group in groups)
 
     def _is_success(self, trajectory: Trajectory) -> bool:
         reward = trajectory.reward
         return reward is not None and reward >= self._success_reward and bool(trajectory.turns)
 
-    def _store(self, entry: Stored) -> None:
+    def _store(self, entry: StoredSuccess) -> None:
         entries = self._stored.setdefault(entry.trajectory.attempt.task.id, [])
         entries.insert(0, entry)
         self.counts[f"stored_{entry.origin}"] += 1
@@ -199,14 +200,14 @@ class SuccessPool:
             self._known.discard(entries.pop().trajectory.attempt.id)
             self.counts["displaced"] += 1
 
-    def _choose(self, task_id: str) -> Stored | None:
+    def _choose(self, task_id: str) -> StoredSuccess | None:
         entries = self._stored.get(task_id)
         if not entries:
             return None
         return entries[0] if self._choice == "newest" else min(entries, key=lambda entry: entry.uses)
 
 
-def _use(entry: Stored, group: int, *, now: float, version: Version) -> PoolUse:
+def _use(entry: StoredSuccess, group: int, *, now: float, version: Version) -> PoolUse:
     made = entry.trajectory.oldest_version
     return PoolUse(
         attempt=entry.trajectory.attempt.id,
@@ -214,7 +215,7 @@ def _use(entry: Stored, group: int, *, now: float, version: Version) -> PoolUse:
         origin=entry.origin,
         use=entry.uses,
         age_seconds=now - entry.stored,
-        age_versions=version - made if entry.origin is Origin.ONLINE else None,
+        age_versions=version - made if entry.origin is SuccessSource.ONLINE else None,
     )
 
 

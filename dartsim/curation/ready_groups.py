@@ -8,7 +8,6 @@ from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
 from dartsim.curation.batches import Begun
 from dartsim.curation.books import Books
 from dartsim.curation.rules import Rules
-from dartsim.store.successes import own, pooled
 
 
 class ReadyGroups:
@@ -84,18 +83,18 @@ class ReadyGroups:
         for group in unknown:
             fresh: list[Trajectory] = []
             stale: list[Trajectory] = []
-            for trajectory in own(group):
+            for trajectory in group.own:
                 is_fresh = self._rules.staleness.fresh(trajectory, self._books.trainer_version)
                 (fresh if is_fresh else stale).append(trajectory)
             if not stale:
                 kept.append(group)
                 continue
-            left = (*fresh, *pooled(group))
+            left = (*fresh, *group.pooled)
             if fresh and self._rules.group_rule.reason_to_drop(left) is None:
                 self._books.drop(stale, Drop.STALE)
                 kept.append(Group(group.id, group.task, left, group.ready))
             else:
-                self._books.drop(own(group), Drop.STALE)
+                self._books.drop(group.own, Drop.STALE)
                 tasks.append(group.task)
         self._num_fresh = len(kept)
         return tasks
@@ -103,7 +102,7 @@ class ReadyGroups:
     def drop_unused(self) -> None:
         """Drop all: the run ends."""
         for group in self.groups:
-            self._books.drop(own(group), Drop.UNUSED)
+            self._books.drop(group.own, Drop.UNUSED)
         self.groups = []
         self._num_fresh = 0
 
@@ -113,4 +112,4 @@ class ReadyGroups:
         return len(fresh) if self._rules.batch_rule.select(fresh, begun, self._books.trainer_version) else 0
 
     def _is_fresh(self, group: Group) -> bool:
-        return all(self._rules.staleness.fresh(trajectory, self._books.trainer_version) for trajectory in own(group))
+        return all(self._rules.staleness.fresh(trajectory, self._books.trainer_version) for trajectory in group.own)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dartsim.core.types import Drop, Group, Task
+from dartsim.core.types import Drop, Group, Restored, Task
 from dartsim.curation.books import Books
 from dartsim.curation.judge import Judge
 from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
-from dartsim.curation.saved import Restored, read_group, rebuilt
-from dartsim.store.successes import own
+from dartsim.curation.saved import read_group, rebuilt
 
 
 def restore_counts(books: Books, saved: Mapping[str, Any], found: Restored) -> None:
@@ -60,15 +59,15 @@ def drop_undone(books: Books, judge: Judge, open_groups: OpenGroups, ready: Read
     """Drop what was made by weights that are gone, and judge the groups again that lack something."""
     complete, ready.groups = ready.groups, []
     for group in complete:
-        undone = tuple(t for t in own(group) if t.newest_version > books.version)
+        undone = tuple(t for t in group.own if t.newest_version > books.version)
         books.drop(undone, Drop.UNDONE)
         left = tuple(t for t in group.trajectories if t not in undone)
-        reason = judge.reason_to_drop(left) if own(group) else Drop.LOST
+        reason = judge.reason_to_drop(left) if group.own else Drop.LOST
         kept = Group(group.id, group.task, left, group.ready)
-        if reason is None and own(kept):
+        if reason is None and kept.own:
             ready.groups.append(kept)
         else:
-            books.drop(own(kept), reason or Drop.UNDONE)
+            books.drop(kept.own, reason or Drop.UNDONE)
     for opened in open_groups.groups.values():
         gone = tuple(t for t in opened.usable if t.newest_version > books.version)
         books.drop(gone, Drop.UNDONE)

@@ -9,34 +9,13 @@ the same transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from dartsim.core.types import Attempt, Group, Task, Trajectory, Version
+from dartsim.core.types import Attempt, Group, Task, Trajectory
 from dartsim.curation.groups import OpenGroup
-from dartsim.store.successes import Stored
 
 SCHEDULER, RECORDER = "scheduler", "recorder"
 """Names of the documents of a run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What a store gives back of a run that ended anyhow, beside the documents.
-
-    Attributes:
-        version: The newest weights that are left.
-        trajectories: Those that may still be trained on, and those of the success pool, by attempt.
-        live: Attempts of the store that are neither trained nor dropped.
-        untrained: Attempts of updates that no checkpoint contains, with the update; they may be trained again.
-        successes: The success pool, in the order in which it was filled.
-    """
-
-    version: Version
-    trajectories: Mapping[int, Trajectory] = field(default_factory=dict)
-    live: frozenset[int] = frozenset()
-    untrained: Mapping[int, int] = field(default_factory=dict)
-    successes: Sequence[Stored] = ()
 
 
 def save_attempt(attempt: Attempt) -> list[Any]:

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from sqlalchemy import inspect, select
 from sqlalchemy.engine import Engine
 
-from dartsim.core.types import Version
+from dartsim.core.types import LIVE, WAITING, TrajectoryState, Version
 from dartsim.fuzz.watch import Violated
-from dartsim.store.memory import LIVE, WAITING, TrajectoryState
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
 RULE = "I3"

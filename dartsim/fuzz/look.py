@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
-from dartsim.core.types import Version
+from dartsim.core.types import TrajectoryState, Version
 from dartsim.fuzz.faults import FaultyWorker
 from dartsim.fuzz.stored import WatchedStore
 from dartsim.fuzz.watch import SLACK_SECONDS, Watch
@@ -17,7 +17,6 @@ from dartsim.observe import DesktopState, TrainerState, WorkerState
 from dartsim.run.system import System
 from dartsim.sim.host import Host
 from dartsim.sim.tasks import pending_tasks
-from dartsim.store.memory import TrajectoryState
 
 FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
 """States of a slot that serves nobody."""

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from dartsim.core.errors import ConfigError, StoreFault
+from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
 from dartsim.envs.timed import TimedProvider
@@ -164,7 +165,7 @@ class _Play:
             on_end=self.reports.append,
         )
 
-    def _opened(self) -> tuple[MemoryStore | SqlStore, Origin | None, Past]:
+    def _opened(self) -> tuple[Store, Origin | None, Past]:
         """Return the store, where the run goes on, and what it left there; as ``dartsim resume`` does it."""
         disk, ledger = self.disk, self.ledger
         if disk is None:
@@ -181,7 +182,7 @@ class _Play:
             store.save({LIVES: [*origin.lives, origin.told()]})
         return store, origin, past
 
-    async def _main(self, store: MemoryStore | SqlStore, origin: Origin | None, past: Past) -> None:
+    async def _main(self, store: Store, origin: Origin | None, past: Past) -> None:
         """Build the system, run it, and look at what is left."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)

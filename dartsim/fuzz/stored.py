@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dartsim.core.ports import Resumable
-from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, Version
+from dartsim.core.ports import Resumable, Store
+from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, TrajectoryState, Version
 from dartsim.fuzz.lives import NOTHING, Past
 from dartsim.fuzz.watch import Watch
-from dartsim.store.memory import MemoryStore, TrajectoryState
-from dartsim.store.sql import SqlStore
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
@@ -26,11 +24,9 @@ class WatchedStore:
         past: What lives before this one left in it.
     """
 
-    def __init__(self, watch: Watch, inner: MemoryStore | SqlStore, past: Past = NOTHING) -> None:
+    def __init__(self, watch: Watch, inner: Store, past: Past = NOTHING) -> None:
         self._watch = watch
-        self._inner: Any = inner
-        self.states = inner.states if isinstance(inner, SqlStore) else inner
-        """Of what may still change; it refuses what a trajectory's life does not have."""
+        self._inner = inner
         self.ended: dict[int, str] = dict(past.ended)
         """Last states, by attempt."""
         self._ended_before = Counter(past.ended.values())
@@ -43,15 +39,15 @@ class WatchedStore:
     @property
     def live(self) -> Mapping[int, TrajectoryState]:
         """States of the trajectories that may still change."""
-        return self.states.live
+        return self._inner.live
 
     def count(self, state: TrajectoryState) -> int:
         """Return how many trajectories of all lives are in a state."""
-        return self.states.counts[state] + self._ended_before[state.value]
+        return self._inner.counts[state] + self._ended_before[state.value]
 
     def told(self) -> dict[int, str]:
         """Return the state of every trajectory, as it was told."""
-        return {**self.ended, **self.states.live}
+        return {**self.ended, **self._inner.live}
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep it, and compare it with what its desktop and its workers said."""
@@ -145,12 +141,11 @@ class WatchedStore:
     def suspend(self) -> None:
         """Let the store keep nothing more: what it is told from now on it does not hear."""
         self._inner.suspend()
-        if isinstance(self._inner, SqlStore):
+        if self._inner.resumable:
             self._watch.dead = True
 
-    def close(self) -> None:
-        """Let go of the store."""
-        self._inner.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def _check_reward(self, trajectory: Trajectory) -> None:
         watch, attempt = self._watch, trajectory.attempt

@@ -11,8 +11,6 @@ from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
-
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Store
@@ -32,8 +30,7 @@ from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
-from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability, SqlStore, open_store
-from dartsim.store.tables import DOCUMENTS
+from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability, open_store
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -107,11 +104,9 @@ def begin(
     write_text(path / CONFIG, to_toml(found.config))
     store = stored(found.config, path)
     with closing_store(store):
-        if isinstance(store, SqlStore):
-            refuse_stored(store, path)
+        refuse_stored(store, path)
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
-        if isinstance(store, SqlStore):
-            store.save({FIRST: first})
+        store.save({FIRST: first})
         parts = Parts(found, path, store, trained, first=first)
         return run_parts(parts, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds)
 
@@ -156,7 +151,7 @@ def run_parts(
         def start(recorder: Recorder) -> None:
             recorder.sinks.extend(sinks)
             recorder.on_snapshot.append(SnapshotLog(path / SNAPSHOTS, recorder))
-            if config.recorder.max_segments and isinstance(parts.store, SqlStore):
+            if config.recorder.max_segments and parts.store.resumable:
                 recorder.on_state.append(SegmentLog(path / SEGMENTS, recorder))
             watch.start(recorder)
             if samples is not None:
@@ -258,19 +253,16 @@ def closing_store(store: Store) -> Iterator[None]:
     try:
         yield
     finally:
-        if isinstance(store, SqlStore):
-            store.dispose()
+        store.close()
 
 
-def refuse_stored(store: SqlStore, path: Path) -> None:
+def refuse_stored(store: Store, path: Path) -> None:
     """Refuse a database that has a run of this name, whose folder is gone.
 
     Raises:
         ConfigError: If it has.
     """
-    with store.engine.connect() as connection:
-        known = connection.scalar(select(func.count()).select_from(DOCUMENTS))
-    if known:
+    if store.documents():
         raise ConfigError(
             f"the database already keeps a run of the name {path.resolve().name}, whose folder is not this one; give "
             "another folder with --out, or drop that schema"

@@ -11,19 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
-
-from dartsim.core.types import Task
-from dartsim.curation.saved import RECORDER, SCHEDULER, Restored
+from dartsim.core.ports import Store
+from dartsim.core.types import Recovered, Restored, Task
+from dartsim.curation.saved import RECORDER, SCHEDULER
 from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
 from dartsim.observe.segments import filled, read_segments
 from dartsim.observe.tracks import Segment
-from dartsim.store.load import Torn, load_successes, load_trajectories
-from dartsim.store.memory import LIVE
-from dartsim.store.recovery import Recovered
-from dartsim.store.sql import SqlStore
-from dartsim.store.tables import BATCH_MEMBERS, BATCHES
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager
@@ -113,7 +107,7 @@ class Origin:
         return leased | self.restored.untrained.keys()
 
 
-def read_origin(store: SqlStore, folder: Path | None) -> Origin | None:
+def read_origin(store: Store, folder: Path | None) -> Origin | None:
     """Recover a store, and return where its run goes on; None if nothing had happened in it yet.
 
     Args:
@@ -140,7 +134,7 @@ def read_origin(store: SqlStore, folder: Path | None) -> Origin | None:
         recovered=recovered,
         scheduler=documents[SCHEDULER],
         recorder=recorder,
-        restored=_restored(store, recovered, documents[SCHEDULER]),
+        restored=store.restore(recovered, _members(documents[SCHEDULER])),
         snapshots=() if folder is None else read_snapshots(folder / SNAPSHOTS, until=recorder["time"]),
         updates=() if folder is None else read_updates(folder / METRICS, last=recovered.update),
         segments=() if folder is None else _segments(folder, recorder),
@@ -154,47 +148,8 @@ def _segments(folder: Path, recorder: Mapping[str, Any]) -> list[list[Segment]]:
     return filled(found, recorder["states"], recorder["time"]) if found and "states" in recorder else []
 
 
-def _restored(store: SqlStore, recovered: Recovered, scheduler: Mapping[str, Any]) -> Restored:
-    engine, blobs = store.engine, store.contents.blobs
-    torn: list[Torn] = []
-    pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
-    found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
-    live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
-    found.update((trajectory.attempt.id, trajectory) for trajectory in live)
-    for one in torn[:3]:
-        logger.warning("attempt %d cannot be read back: %s", one.attempt, one.why)
-    return Restored(
-        version=recovered.version,
-        trajectories=found,
-        live=frozenset(store.states.live),
-        untrained=_untrained(store, recovered, _members(scheduler)),
-        successes=pool,
-    )
-
-
 def _members(scheduler: Mapping[str, Any]) -> set[int]:
     """Return the attempts of the groups that a document knows."""
     complete = [group["attempts"] for group in (*scheduler["leased"], *scheduler["eligible"])]
     begun = [group["usable"] for group in scheduler["open"]]
     return {number for attempts in (*complete, *begun) for number in attempts}
-
-
-def _untrained(store: SqlStore, recovered: Recovered, known: set[int]) -> dict[int, int]:
-    """Return the attempts of updates that no checkpoint contains, with the update.
-
-    Args:
-        store: Where they may be trained again.
-        recovered: What became of it.
-        known: Attempts that no update had when it was written: an earlier life of the run may have undone theirs.
-    """
-    if not recovered.undone:
-        return {}
-    query = (
-        select(BATCH_MEMBERS.c.attempt, BATCHES.c.update)
-        .join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
-        .where(BATCHES.c.state == "returned", BATCHES.c.update.in_(recovered.undone))
-        .order_by(BATCHES.c.batch)
-    )
-    again = store.states.live.keys() - known
-    with store.engine.connect() as connection:
-        return {attempt: update for attempt, update in connection.execute(query) if attempt in again}

@@ -31,7 +31,6 @@ from dartsim.run.system import System, success_pool
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import SqlStore
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -199,9 +198,9 @@ class RealParts:
 
     async def _provider(self, store: Store) -> EnvProvider:
         provider = await self._desktops()
-        blobs = store.contents.blobs if isinstance(store, SqlStore) else None
-        if blobs is not None and self._config.backend.desktops not in ("sim", "mock"):
-            provider = KeepingDesktops(provider, blobs.prepare)
+        prepare = store.prepare_files
+        if prepare is not None and self._config.backend.desktops not in ("sim", "mock"):
+            provider = KeepingDesktops(provider, prepare)
         return provider if self._timings is None else TimedDesktops(provider, self._timings)
 
     async def _desktops(self) -> EnvProvider:

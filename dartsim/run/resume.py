@@ -24,7 +24,6 @@ from dartsim.run.lock import held
 from dartsim.run.models import models
 from dartsim.run.origin import LIVES, METRICS, Origin, read_origin
 from dartsim.run.ray import in_session
-from dartsim.store.sql import SqlStore
 
 
 def resume(
@@ -85,7 +84,6 @@ def _resume(
     planned = load(path / CONFIG).run.hours
     with held(path):
         store = stored(config, path)
-        assert isinstance(store, SqlStore)  # what is in memory was refused
         with closing_store(store):
             origin = read_origin(store, path)
             if origin is not None and hours is not None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from dartsim.core.ports import Store
 from dartsim.curation import DataManager
 from dartsim.observe import DesktopState, Part, Recorder, TrainerState, WorkerState
@@ -137,8 +134,7 @@ class SystemWords:
 
     def store(self) -> Part:
         """Tell of the store."""
-        counts: Mapping[Any, int] = getattr(getattr(self._store, "states", self._store), "counts", {})
-        kept = ", ".join(f"{number} {name!s}" for name, number in sorted(counts.items()) if number)
+        kept = ", ".join(f"{number} {name!s}" for name, number in sorted(self._store.counts.items()) if number)
         return Part(
             name="store",
             state="open",

@@ -16,9 +16,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import StoreFault
-from dartsim.core.types import Observation, Trajectory
+from dartsim.core.types import Observation, Trajectory, TrajectoryState
 from dartsim.store.blobs import BlobStore, Kept
-from dartsim.store.memory import TrajectoryState
 from dartsim.store.rows import NO_ROOM, UNSEEN, Seen
 from dartsim.store.tables import BLOBS, SUCCESSES, TRAJECTORIES, TURNS
 from dartsim.store.transactions import Step, reading

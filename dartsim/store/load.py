@@ -10,11 +10,9 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import TornFile, TornRecord
-from dartsim.core.types import Task, Trajectory, Turn
+from dartsim.core.types import StoredSuccess, SuccessSource, Task, Trajectory, TrajectoryState, Turn
 from dartsim.store.blobs import BlobStore
-from dartsim.store.memory import TrajectoryState
 from dartsim.store.rows import NO_ROOM, task_of, trajectory_of, turn_of
-from dartsim.store.successes import Origin, Stored
 from dartsim.store.tables import SUCCESSES, TASKS, TRAJECTORIES, TURNS
 from dartsim.store.transactions import reading
 
@@ -129,7 +127,7 @@ def _files(blobs: BlobStore | None, name: str) -> BlobStore:
 
 def load_successes(
     engine: Engine, *, blobs: BlobStore | None = None, on_torn: Callable[[Torn], None] | None = None
-) -> list[Stored]:
+) -> list[StoredSuccess]:
     """Return the stored successes as ``SqlStore.keep_successes`` left them, in the order in which they were stored.
 
     Args:
@@ -144,9 +142,9 @@ def load_successes(
     with reading(engine) as connection:
         rows = {row.attempt: row for row in connection.execute(select(SUCCESSES))}
     found = [
-        Stored(
+        StoredSuccess(
             trajectory=trajectory,
-            origin=Origin(rows[trajectory.attempt.id].origin),
+            origin=SuccessSource(rows[trajectory.attempt.id].origin),
             stored=rows[trajectory.attempt.id].stored,
             uses=rows[trajectory.attempt.id].uses,
         )

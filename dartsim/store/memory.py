@@ -1,8 +1,8 @@
-"""What became of every trajectory, in memory: enough for a simulation, and it checks every transition.
+"""The states of trajectories in memory: enough for a simulation, and it checks every transition.
 
     recorded --eligible--> eligible --lease--> leased --trained--> trained
         |                     |    ^             |
-        +-- lease             |    +--release----+   (an update failed; back to where it was)
+        +-- lease             |    +--release----+   (an update failed: as it was before the lease)
         +-- drop -------------+--> dropped(reason)
 
 Only trajectories that may still change are kept, so that memory does not grow with the run.
@@ -11,49 +11,39 @@ Only trajectories that may still change are kept, so that memory does not grow w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import override
+
 from dartsim.core.errors import InvariantViolated
-from dartsim.core.ports import Resumable
-from dartsim.core.types import Batch, Drop, Group, Trajectory, Version
-from dartsim.store.successes import own
+from dartsim.core.ports import Resumable, Store
+from dartsim.core.types import (
+    LIVE,
+    WAITING,
+    Batch,
+    Drop,
+    Group,
+    Recovered,
+    Restored,
+    Trajectory,
+    TrajectoryState,
+    Version,
+)
 
 
-class TrajectoryState(StrEnum):
-    """Where a stored trajectory is."""
-
-    RECORDED = "recorded"
-    """It ended; its group is open."""
-    ELIGIBLE = "eligible"
-    """Its group is complete and may be trained on."""
-    LEASED = "leased"
-    """It is in the batch of an update that has not finished."""
-    TRAINED = "trained"
-    """It is part of a finished update."""
-    DROPPED = "dropped"
-    """It is not trained on, for a reason."""
-
-
-WAITING = (TrajectoryState.RECORDED, TrajectoryState.ELIGIBLE)
-"""States of what no update has taken."""
-LIVE = (*WAITING, TrajectoryState.LEASED)
-"""States that are not the last one."""
-
-
-class MemoryStore:
-    """A store of states that keeps no trajectory.
+class MemoryStore(Store):
+    """A store that keeps the states of trajectories, and nothing when the process ends.
 
     Args:
         live: States of trajectories that were stored before and may still change.
         judged: Those of them that became eligible once; a release makes them eligible again.
         update: The last finished update; their numbers rise.
 
-    Raises:
-        InvariantViolated: On any transition that the diagram does not have, such as training twice; then
-            nothing has changed.
+    Attributes:
+        update: The last finished update.
+        reasons: Number of dropped trajectories by reason.
     """
 
     def __init__(
@@ -65,79 +55,110 @@ class MemoryStore:
     ) -> None:
         self._live = dict(live)
         self._judged = set(judged)
+        self._counts = Counter(self._live.values())
+        self._documents: dict[str, Any] = {}
         self.update = update
-        self.counts: Counter[TrajectoryState] = Counter(self._live.values())
         self.reasons: Counter[Drop] = Counter()
 
     @property
+    @override
+    def resumable(self) -> bool:
+        return False
+
+    @property
+    @override
     def live(self) -> Mapping[int, TrajectoryState]:
-        """States of the trajectories that may still change, by attempt."""
         return MappingProxyType(self._live)
 
+    @property
+    @override
+    def counts(self) -> Mapping[TrajectoryState, int]:
+        return self._counts
+
+    @property
+    @override
+    def prepare_files(self) -> Callable[[Any, str | None], None] | None:
+        return None
+
+    @override
     def record(self, trajectory: Trajectory) -> None:
-        """Keep a finished attempt."""
         attempt = trajectory.attempt.id
         if attempt in self._live:
             raise InvariantViolated(f"attempt {attempt} was recorded twice")
         self._live[attempt] = TrajectoryState.RECORDED
-        self.counts[TrajectoryState.RECORDED] += 1
+        self._counts[TrajectoryState.RECORDED] += 1
 
+    @override
     def eligible(self, group: Group) -> None:
-        """Mark a group's own trajectories as eligible."""
-        attempts = _attempts(own(group))
+        attempts = _attempts(group.own)
         self._move(attempts, (TrajectoryState.RECORDED,), TrajectoryState.ELIGIBLE)
         self._judged.update(attempts)
 
+    @override
     def lease(self, batch: Batch) -> None:
-        """Mark as leased."""
         attempts = _attempts(batch.trajectories)
         self._check(attempts, WAITING, TrajectoryState.LEASED)
         self._check_update(batch)
         self._move(attempts, WAITING, TrajectoryState.LEASED)
 
+    @override
     def release(self, batch: Batch) -> None:
-        """Mark as what it was before: eligible, or only recorded."""
-        self.give_back(_attempts(batch.trajectories))
+        self._release(_attempts(batch.trajectories))
 
-    def give_back(self, attempts: Sequence[int]) -> None:
-        """Release by number."""
+    def _release(self, attempts: Sequence[int]) -> None:
         self._move(attempts, (TrajectoryState.LEASED,), TrajectoryState.RECORDED)
-        for attempt in self._judged.intersection(attempts):
-            self._live[attempt] = TrajectoryState.ELIGIBLE
-            self.counts[TrajectoryState.RECORDED] -= 1
-            self.counts[TrajectoryState.ELIGIBLE] += 1
+        self._move(list(self._judged.intersection(attempts)), (TrajectoryState.RECORDED,), TrajectoryState.ELIGIBLE)
 
+    @override
     def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
-        """Mark as trained and forget."""
         attempts = _attempts(batch.trajectories)
         self._check(attempts, (TrajectoryState.LEASED,), TrajectoryState.TRAINED)
         self._check_update(batch)
         self._move(attempts, (TrajectoryState.LEASED,), TrajectoryState.TRAINED)
         self.update = batch.update
 
+    @override
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
-        """Mark as dropped and forget."""
         self.give_up(_attempts(trajectories), reason)
 
+    @override
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        """Drop by number: what is known of a trajectory that cannot be read back."""
         self._move(attempts, WAITING, TrajectoryState.DROPPED)
         self.reasons[reason] += len(attempts)
 
-    def recover(self) -> Sequence[int]:
-        """Return what was leased to an update that will not finish, and give it back."""
-        leased = [attempt for attempt, state in self._live.items() if state is TrajectoryState.LEASED]
-        self.give_back(leased)
-        return leased
-
+    @override
     def settle(self, source: Resumable, *, now: bool = False) -> None:
-        """Nothing outlives the run: nothing is kept."""
+        pass
 
+    @override
     def suspend(self) -> None:
-        """Go on all the same: what is in memory is not resumed."""
+        pass
 
+    @override
     def close(self) -> None:
-        """Nothing is pending."""
+        pass
+
+    @override
+    def save(self, documents: Mapping[str, Any]) -> None:
+        self._documents.update(documents)
+
+    @override
+    def documents(self) -> Mapping[str, Any]:
+        return dict(self._documents)
+
+    @override
+    def recover(self) -> Recovered:
+        leased = tuple(attempt for attempt, state in self._live.items() if state is TrajectoryState.LEASED)
+        self._release(leased)
+        return Recovered(update=self.update, version=self.update, returned=leased)
+
+    @override
+    def restore(self, recovered: Recovered, known: Collection[int]) -> Restored:
+        return Restored(version=recovered.version, live=frozenset(self._live))
+
+    @override
+    def clear(self) -> None:
+        MemoryStore.__init__(self)
 
     def _check_update(self, batch: Batch) -> None:
         if batch.update <= self.update:
@@ -157,13 +178,13 @@ class MemoryStore:
         self._check(attempts, old, new)
         live = self._live
         for attempt in attempts:
-            self.counts[live[attempt]] -= 1
+            self._counts[live[attempt]] -= 1
             if new in LIVE:
                 live[attempt] = new
             else:
                 del live[attempt]
                 self._judged.discard(attempt)
-        self.counts[new] += len(attempts)
+        self._counts[new] += len(attempts)
 
 
 def _attempts(trajectories: Sequence[Trajectory]) -> list[int]:

@@ -11,52 +11,18 @@ checkpoint's, and goes back only if the disk lost that one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
 from pathlib import Path
 
-from sqlalchemy import case, delete, func, select, update
+from sqlalchemy import case, delete, select, update
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import TornFile
-from dartsim.core.types import Version
+from dartsim.core.types import Recovered, TrajectoryState
 from dartsim.store.checkpoints import checkpoint_folders, read_checkpoint
-from dartsim.store.memory import TrajectoryState
-from dartsim.store.tables import BATCHES, CHECKPOINTS, TRAJECTORIES, UPDATES, VERSIONS
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES, CHECKPOINTS, TRAJECTORIES, UPDATES, VERSIONS
 from dartsim.store.transactions import Step, reading
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """From where a run goes on.
-
-    Attributes:
-        update: Finished updates.
-        version: What the last of them made; 0 if there is none.
-        checkpoint: Folder of the checkpoint that contains exactly them; None: the learner begins anew, or has none.
-        returned: Attempts that were given back.
-        undone: Updates that no checkpoint contains.
-        torn: Why checkpoints that had a transaction could not be used, newest first; each is lost work.
-        removed: Folders of checkpoints that are removed.
-        orphans: Screenshots without a row, which are removed.
-        next_attempt: First number that no stored attempt has.
-        next_group: First number that no stored group has.
-    """
-
-    update: int
-    version: Version
-    checkpoint: Path | None
-    returned: tuple[int, ...]
-    undone: tuple[int, ...]
-    torn: tuple[str, ...]
-    removed: tuple[Path, ...]
-    orphans: int = 0
-    next_attempt: int
-    next_group: int
-
-    def with_orphans(self, number: int) -> Recovered:
-        """Return the same, with the number of screenshots that were removed."""
-        return replace(self, orphans=number)
 
 
 def plan_recovery(engine: Engine, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
@@ -87,8 +53,6 @@ def plan_recovery(engine: Engine, checkpoints: Path | None) -> tuple[Recovered, 
             undone=tuple(number for number in finished if number > last),
             torn=tuple(torn),
             removed=_superfluous(checkpoints, kept),
-            next_attempt=_next(connection, columns.attempt),
-            next_group=_next(connection, columns.group),
         )
     where_from = case(
         (columns.ready.is_not(None), TrajectoryState.ELIGIBLE.value), else_=TrajectoryState.RECORDED.value
@@ -106,9 +70,18 @@ def _undone(last: int) -> ColumnElement[bool]:
     return (BATCHES.c.state == "trained") & (BATCHES.c.update > last)
 
 
-def _next(connection: Connection, column: ColumnElement[int]) -> int:
-    found: int | None = connection.scalar(select(func.max(column)))
-    return 0 if found is None else max(0, found + 1)  # those of collected successes are below 0
+def returned_members(engine: Engine, updates: Collection[int]) -> list[tuple[int, int]]:
+    """Return the attempts of batches that were taken back from undone updates, with the update, oldest batch first."""
+    if not updates:
+        return []
+    query = (
+        select(BATCH_MEMBERS.c.attempt, BATCHES.c.update)
+        .join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
+        .where(BATCHES.c.state == "returned", BATCHES.c.update.in_(updates))
+        .order_by(BATCHES.c.batch)
+    )
+    with reading(engine) as connection:
+        return [(attempt, update) for attempt, update in connection.execute(query)]
 
 
 def _usable(connection: Connection, root: Path | None) -> tuple[dict[int, Path], list[str]]:

@@ -14,25 +14,39 @@ A caller that ends what belongs together with ``settle`` has it written together
 from __future__ import annotations
 
 import json
+import logging
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.engine import Engine
+from typing_extensions import override
 
 from dartsim.core.errors import InvariantViolated
-from dartsim.core.ports import Resumable
-from dartsim.core.types import Batch, Drop, Group, Trajectory, Version
+from dartsim.core.ports import Resumable, Store
+from dartsim.core.types import (
+    LIVE,
+    Batch,
+    Drop,
+    Group,
+    Recovered,
+    Restored,
+    StoredSuccess,
+    Trajectory,
+    TrajectoryState,
+    Version,
+)
 from dartsim.store.blobs import BlobStore, Kept
 from dartsim.store.checkpoints import Checkpoint
 from dartsim.store.contents import AT_ONCE, LOW_WATER, Contents
 from dartsim.store.database import open_sqlite, open_url, prepare, schema_name
-from dartsim.store.memory import LIVE, MemoryStore, TrajectoryState
-from dartsim.store.recovery import Recovered, plan_recovery
+from dartsim.store.load import Torn, load_successes, load_trajectories
+from dartsim.store.memory import MemoryStore
+from dartsim.store.recovery import plan_recovery, returned_members
 from dartsim.store.rows import Seen
-from dartsim.store.successes import Stored, own
 from dartsim.store.tables import (
     BATCH_MEMBERS,
     BATCHES,
@@ -50,6 +64,7 @@ from dartsim.store.transactions import Pending, Writer, reading
 
 DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
 """What a run directory holds of its store."""
+logger = logging.getLogger(__name__)
 Durability = Literal["each", "batched"]
 Keep = Literal["all", "live", "none"]
 COLLECTED = "collected"
@@ -59,13 +74,13 @@ TURNS_A_CHANGE = 10
 """A batched store writes at the latest at so many times its ``max_pending`` turns."""
 
 
-class SqlStore:
+class SqlStore(Store):
     """Trajectories with the transitions of ``MemoryStore`` and no others, as rows and files.
 
     One process at a time: opening a store ends the writing of whoever had it open.
 
     Args:
-        engine: The database; its tables are made or upgraded.
+        engine: The database, empty or with our tables.
         durability: When a call is written; see above.
         keep: Whose turns are kept: those of ``all``, of ``live`` trajectories (neither trained nor dropped), or none.
         blobs: Where screenshots are kept; None: nowhere.
@@ -77,10 +92,12 @@ class SqlStore:
         settled: Whether a transaction is written by ``settle`` only (and by ``save``, ``flush``, ``close``), rather
             than by the call that makes it due.
 
+    Attributes:
+        states: The states of trajectories, and the rules of their transitions.
+        contents: What turns and files take.
+
     Raises:
-        InvariantViolated: On any other transition; nothing of it is written.
-        StoreFault: If the database or its disk failed; every call may raise it. What was told stays first in line.
-        LayoutUnknown: If a newer dartsim made the database.
+        LayoutUnknown: If the database has other tables.
     """
 
     def __init__(
@@ -145,28 +162,48 @@ class SqlStore:
         """The database, for ``load_trajectories`` and other readers."""
         return self._engine
 
+    @property
+    @override
+    def resumable(self) -> bool:
+        return True
+
+    @property
+    @override
+    def live(self) -> Mapping[int, TrajectoryState]:
+        return self.states.live
+
+    @property
+    @override
+    def counts(self) -> Mapping[TrajectoryState, int]:
+        return self.states.counts
+
+    @property
+    @override
+    def prepare_files(self) -> Callable[[Any, str | None], None] | None:
+        return None if self.contents.blobs is None else self.contents.blobs.prepare
+
     # -- a trajectory's life ----------------------------------------------------------------------
 
+    @override
     def record(self, trajectory: Trajectory) -> None:
-        """Keep a finished attempt, its screenshots first."""
         if self._suspended:
             return
         self.states.record(trajectory)
         self._add(trajectory, TrajectoryState.RECORDED.value)
         self._settle()
 
+    @override
     def eligible(self, group: Group) -> None:
-        """Mark a group's own trajectories as eligible."""
         if self._suspended:
             return
         self.states.eligible(group)
-        attempts = [trajectory.attempt.id for trajectory in own(group)]
+        attempts = [trajectory.attempt.id for trajectory in group.own]
         self._pending.change(attempts, TrajectoryState.ELIGIBLE)
         self._pending.ready(attempts, group.ready)
         self._settle()
 
+    @override
     def lease(self, batch: Batch) -> None:
-        """Mark as leased to the batch's update."""
         if self._suspended:
             return
         self.states.lease(batch)
@@ -187,8 +224,8 @@ class SqlStore:
         self._pending.then_rows(insert(BATCH_MEMBERS), members)
         self._write_soon()
 
+    @override
     def release(self, batch: Batch) -> None:
-        """Mark as eligible again, or as recorded if nobody told that it was."""
         if self._suspended:
             return
         self.states.release(batch)
@@ -197,22 +234,8 @@ class SqlStore:
         self._end_lease(batch, "released")
         self._write_soon()
 
-    def trained(
-        self,
-        batch: Batch,
-        version: Version,
-        *,
-        checkpoint: Checkpoint | None = None,
-        documents: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Mark as trained, and keep the update and what belongs to it, all in one transaction.
-
-        Args:
-            batch: The batch.
-            version: What the update made.
-            checkpoint: A whole checkpoint that contains the update, if there is one.
-            documents: State by name that goes with it; see ``save``.
-        """
+    @override
+    def trained(self, batch: Batch, version: Version, *, checkpoint: Checkpoint | None = None) -> None:
         if self._suspended:
             return
         if checkpoint is not None and checkpoint.update != batch.update:
@@ -226,7 +249,6 @@ class SqlStore:
             insert(UPDATES).values(update=batch.update, version=version, **counts),
             insert(VERSIONS).values(version=version, update=batch.update, parent=batch.version),
         )
-        self._keep_documents(documents or {})
         old = self._keep_checkpoint(checkpoint)
         self._uncontained.extend(attempts)
         if checkpoint is not None or self._checkpoints is None:
@@ -235,12 +257,12 @@ class SqlStore:
         self._old_checkpoints.extend(old)
         self._write_soon()
 
+    @override
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
-        """Mark as dropped."""
         self.give_up([trajectory.attempt.id for trajectory in trajectories], reason)
 
+    @override
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        """Mark as dropped what is known by number only, as when it cannot be read back."""
         if self._suspended:
             return
         self.states.give_up(attempts, reason)
@@ -250,27 +272,24 @@ class SqlStore:
 
     # -- what else a run remembers ----------------------------------------------------------------
 
+    @override
     def save(self, documents: Mapping[str, Any]) -> None:
-        """Keep state of the scheduler by name, in the place of what had that name: whatever JSON can say.
-
-        ``numpy.random.Generator.bit_generator.state`` is such a thing.
-        """
         self._keep_documents(documents)
         self.flush()
 
+    @override
     def documents(self) -> dict[str, Any]:
-        """Return what was saved, by name."""
         self.flush()
         with reading(self._engine) as connection:
             found = connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
             return {name: json.loads(text) for name, text in found}
 
-    def keep_successes(self, entries: Iterable[Stored]) -> None:
+    def keep_successes(self, entries: Iterable[StoredSuccess]) -> None:
         """Make the stored successes exactly these; ``dartsim.store.load`` reads them."""
         self._tell_successes(entries)
         self.flush()
 
-    def _tell_successes(self, entries: Iterable[Stored]) -> None:
+    def _tell_successes(self, entries: Iterable[StoredSuccess]) -> None:
         wanted = {entry.trajectory.attempt.id: entry for entry in entries}
         for attempt in [attempt for attempt in self._uses if attempt not in wanted]:
             del self._uses[attempt]
@@ -287,27 +306,27 @@ class SqlStore:
                 self._pending.then(changed)
             self._uses[attempt] = entry.uses
 
+    @override
     def settle(self, source: Resumable, *, now: bool = False) -> None:
-        """Write what was told, with the state and the successes of ``source``, if it is time, or ``now``."""
         if self._suspended or not (now or self._due or self._each or self._much):
             return
         self._keep_documents(source.documents())
         self._tell_successes(source.successes())
         self.flush()
 
+    @override
     def suspend(self) -> None:
-        """Write what is pending, and nothing of what is told from now on: the run will go on from here."""
         if not self._settled:
             self.flush()
         self._suspended = True
 
+    @override
     def clear(self) -> None:
-        """Forget everything, of a run in which nothing happened."""
         self._writer.write([(delete(table), None) for table in METADATA.sorted_tables if table is not META])
         self._read_states()
 
+    @override
     def recover(self) -> Recovered:
-        """Bring the store to a state from which a run can go on, whatever ended the last one; see ``Recovered``."""
         self.flush()
         recovered, steps = plan_recovery(self._engine, self._checkpoints)
         self._writer.write(steps)
@@ -316,18 +335,34 @@ class SqlStore:
             shutil.rmtree(folder, ignore_errors=True)
         while self._keep == "live" and self._forget_oldest():
             pass
-        return recovered.with_orphans(self.contents.sweep())
+        return replace(recovered, orphans=self.contents.sweep())
+
+    @override
+    def restore(self, recovered: Recovered, known: Collection[int]) -> Restored:
+        torn: list[Torn] = []
+        engine, blobs = self._engine, self.contents.blobs
+        pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
+        found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
+        live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
+        found.update((trajectory.attempt.id, trajectory) for trajectory in live)
+        for one in torn[:3]:
+            logger.warning("attempt %d cannot be read back: %s", one.attempt, one.why)
+        again = self.live.keys() - set(known)
+        untrained = {a: update for a, update in returned_members(engine, recovered.undone) if a in again}
+        return Restored(
+            version=recovered.version,
+            trajectories=found,
+            live=frozenset(self.live),
+            untrained=untrained,
+            successes=pool,
+        )
 
     # -- writing ----------------------------------------------------------------------------------
 
+    @override
     def close(self) -> None:
-        """Write what is pending; with ``settled``, what was not settled is not whole, and is not written."""
-        if not self._settled:
+        if not self._settled:  # what was not settled is not whole
             self.flush()
-
-    def dispose(self) -> None:
-        """Let go of the database, when nothing more will come."""
-        self.close()
         self._engine.dispose()
 
     def flush(self) -> None:
@@ -421,7 +456,7 @@ class SqlStore:
         self._safe = checkpoint.update
         return [checkpoint.folder.parent / folder for _, folder in old]
 
-    def _add_success(self, entry: Stored) -> None:
+    def _add_success(self, entry: StoredSuccess) -> None:
         trajectory = entry.trajectory
         attempt = trajectory.attempt.id
         if attempt not in self._pending:

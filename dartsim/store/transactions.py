@@ -19,8 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import Executable
 
 from dartsim.core.errors import StoreFault, StoreFull, TakenOver
-from dartsim.core.types import Trajectory
-from dartsim.store.memory import TrajectoryState
+from dartsim.core.types import Trajectory, TrajectoryState
 from dartsim.store.rows import UNSEEN, Seen, task_row, trajectory_row, turn_rows
 from dartsim.store.tables import BLOBS, META, TASKS, TRAJECTORIES, TURNS, WRITER_KEY
 

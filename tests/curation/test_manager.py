@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from dartsim.core.errors import InvariantViolated, StoreFull
-from dartsim.core.types import Drop, Ending, UpdateResult, Weights
+from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import AttemptsBySuccess, GroupRule, SuccessPool
 from dartsim.observe import DesktopState
-from dartsim.store.memory import MemoryStore, TrajectoryState
+from dartsim.store.memory import MemoryStore
 
 
 def start(coroutine):

@@ -8,12 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.types import Ending, UpdateResult, Weights
+from dartsim.core.types import Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupRule, SuccessPool
 from dartsim.curation.units import Gang
 from dartsim.sim import simulate
-from dartsim.store.memory import MemoryStore, TrajectoryState
-from dartsim.store.successes import own, own_batch
+from dartsim.store.memory import MemoryStore
 
 RATES = st.sampled_from([0.0, 0.1, 0.4])
 CONFIGS = st.fixed_dictionaries(
@@ -141,7 +140,7 @@ class Cluster:
                 self.look()
                 await asyncio.sleep(2)
                 continue
-            self.trained.update(t.attempt.id for t in own_batch(batch).trajectories)
+            self.trained.update(t.attempt.id for t in batch.own.trajectories)
             self.data.trained(batch, UpdateResult(Weights(batch.update)))
             self.look()
             await asyncio.sleep(self.config["sync_seconds"])
@@ -173,11 +172,11 @@ class Cluster:
         ready = [group.ready for group in batch.groups]
         assert ready == sorted(ready)
         for group in batch.groups:
-            assert {t.attempt.group for t in own(group)} == {group.id}
+            assert {t.attempt.group for t in group.own} == {group.id}
             assert {t.attempt.task for t in group.trajectories} == {group.task}
             assert all(t.reward is not None for t in group.trajectories)
             assert self.rule is None or self.rule.reason_to_drop(group.trajectories) is None
-        for trajectory in own_batch(batch).trajectories:
+        for trajectory in batch.own.trajectories:
             made = trajectory.oldest_version
             made = made if self.config["measured_by"] == "oldest" else trajectory.newest_version
             assert self.config["bound"] is None or batch.version - made <= self.config["bound"]

@@ -25,7 +25,6 @@ from dartsim.curation.rules import Rules
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
-from dartsim.store.successes import own, own_batch, pooled
 
 TASK = Task("t", "")
 
@@ -77,7 +76,7 @@ async def test_an_all_failed_group_is_trained_with_one_stored_success():
     manager.check()
     (group,) = batch.groups
     assert [t.attempt.id for t in group.trajectories] == [3, 0]
-    assert [t.attempt.id for t in pooled(group)] == [0]
+    assert [t.attempt.id for t in group.pooled] == [0]
     update(manager, batch)
     # four attempts: three trained, and the failure whose place was taken is dropped for that reason
     assert (manager.admitted, manager.trained_count, manager.dropped) == (4, 3, 1)
@@ -114,7 +113,7 @@ async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_
     await play_group(manager, 0.0, 0.0)
     await play_group(manager, 0.0, 0.0)
     batch = await manager.next_batch()
-    assert pooled(batch.groups[0])[0].oldest_version < manager.trainer_version
+    assert batch.groups[0].pooled[0].oldest_version < manager.trainer_version
     update(manager, batch)
     assert store.reasons == {Drop.REPLACED: 2, Drop.STALE: 1}
 
@@ -133,8 +132,8 @@ async def test_a_batch_without_stored_successes_is_consumed_as_it_is():
     manager = make()
     await play_group(manager, 1.0, 0.0)
     batch = await manager.next_batch()
-    assert own_batch(batch) is batch
-    assert own(batch.groups[0]) == batch.groups[0].trajectories
+    assert batch.own is batch
+    assert batch.groups[0].own == batch.groups[0].trajectories
 
 
 async def test_turn_limits_follow_successes_and_are_the_same_within_a_group():

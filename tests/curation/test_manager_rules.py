@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from dartsim.core.types import Drop, Ending, UpdateResult, Weights
+from dartsim.core.types import Drop, Ending, Restored, UpdateResult, Weights
 from dartsim.curation import AdmissionRule, BatchRule
-from dartsim.curation.saved import SCHEDULER, Restored
+from dartsim.curation.saved import SCHEDULER
 
 
 def start(coroutine):

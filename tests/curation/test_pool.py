@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, SuccessSource, Task, Trajectory, Turn
 from dartsim.curation.groups import GroupRule
 from dartsim.curation.pool import SuccessPool
-from dartsim.store.successes import Origin, own, own_batch, pooled
 
 
 def played(
@@ -37,7 +36,7 @@ def test_a_group_in_which_all_failed_gets_one_success_for_its_oldest_failure():
     assert rescue.trajectories == (group[0], group[2], success)
     assert rescue.replaced is group[1]
     assert rescue.trajectories[-1] is success  # its own log-probabilities, untouched
-    assert (rescue.use.origin, rescue.use.use) == (Origin.ONLINE, 1)
+    assert (rescue.use.origin, rescue.use.use) == (SuccessSource.ONLINE, 1)
     assert (rescue.use.age_seconds, rescue.use.age_versions) == (60.0, 2)
     assert GroupRule().reason_to_drop(rescue.trajectories) is None
 
@@ -60,7 +59,7 @@ def test_collected_successes_keep_their_turns_and_never_meet_the_runs_numbers():
     entered = rescue.trajectories[-1]
     assert entered.turns is success.turns
     assert (entered.attempt.id, entered.attempt.group) == (-1, -1)
-    assert (rescue.use.origin, rescue.use.age_versions) == (Origin.COLLECTED, None)
+    assert (rescue.use.origin, rescue.use.age_versions) == (SuccessSource.COLLECTED, None)
     assert pool.counts["not_a_success"] == 1
 
 
@@ -70,13 +69,13 @@ def test_pooled_and_own_trajectories_of_a_group_are_told_apart():
     rescue = pool.rescue(9, failed(), now=1.0, version=0)
     assert rescue is not None
     group = Group(9, rescue.trajectories[0].attempt.task, rescue.trajectories, 1.0)
-    assert [t.attempt.id for t in pooled(group)] == [1]
-    assert [t.attempt.id for t in own(group)] == [90, 92]
+    assert [t.attempt.id for t in group.pooled] == [1]
+    assert [t.attempt.id for t in group.own] == [90, 92]
     pool.trained([group])
     assert pool.counts["trained"] == 1
     batch = Batch(1, 0, (group,))
-    assert [t.attempt.id for t in own_batch(batch).trajectories] == [90, 92]
-    assert own_batch(own_batch(batch)) == own_batch(batch)
+    assert [t.attempt.id for t in batch.own.trajectories] == [90, 92]
+    assert batch.own.own == batch.own
 
 
 @pytest.mark.parametrize(("choice", "expected"), [("newest", [3, 3, 3, 3]), ("least_used", [3, 2, 1, 3])])

@@ -115,11 +115,11 @@ def test_screens_of_real_desktops_are_kept_in_threads(tmp_path, monkeypatch, des
     provider = asyncio.run(parts._provider(store))
     if kept:
         assert isinstance(provider, KeepingDesktops)
-        assert (provider._inner, provider._keep) == (there, store.contents.blobs.prepare)
+        assert (provider._inner, provider._keep) == (there, store.prepare_files)
     else:
         assert provider is there
-    store.dispose()
+    store.close()
     (tmp_path / "bare").mkdir()
     bare = open_store("sqlite", tmp_path / "bare", screenshots=False)
     assert asyncio.run(parts._provider(bare)) is there
-    bare.dispose()
+    bare.close()

@@ -315,7 +315,7 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     for _ in range(2):
         store = stored(resumable(folder), folder)
         origin = read_origin(store, folder)
-        store.dispose()
+        store.close()
         returned.append(origin.told()["returned"])
         assert origin.recovered.undone == (2,)
         unreadable = origin.restored.untrained.keys() - origin.restored.trajectories.keys()

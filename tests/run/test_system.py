@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
-from dartsim.core.types import Ending
+from dartsim.core.types import Ending, TrajectoryState
 from dartsim.run.models import models
 from dartsim.run.simulation import build
 from dartsim.run.system import _only_error
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import Perturbation
-from dartsim.store.memory import MemoryStore, TrajectoryState
+from dartsim.store.memory import MemoryStore
 
 HOURS = 0.4
 MASKED = {Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED}

@@ -17,14 +17,25 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import (
+    Attempt,
+    Batch,
+    Drop,
+    Ending,
+    Group,
+    Observation,
+    Reply,
+    Task,
+    Trajectory,
+    TrajectoryState,
+    Turn,
+)
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.store.database import open_sqlite, open_url
 from dartsim.store.load import load_trajectories
-from dartsim.store.memory import TrajectoryState
 from dartsim.store.sql import SqlStore
 from dartsim.store.tables import BLOBS, TRAJECTORIES, UPDATES
 
@@ -99,14 +110,16 @@ def live(place, seed):
     recovered = store.recover()
     tell("begin", recovered.update)
     weights, update = weights_of(place, recovered), recovered.update
-    number, group_number = recovered.next_attempt, recovered.next_group
-    found = list(load_trajectories(store.engine, blobs=store.contents.blobs, states=list(store.states.counts)))
+    with store.engine.connect() as connection:
+        newest = connection.execute(select(func.max(TRAJECTORIES.c.attempt), func.max(TRAJECTORIES.c.group))).one()
+    number, group_number = (0 if last is None else last + 1 for last in newest)
+    found = list(load_trajectories(store.engine, blobs=store.contents.blobs, states=list(store.counts)))
     by_group: dict[int, list[Trajectory]] = {}
     for one in found:
-        if store.states.live.get(one.attempt.id) is TrajectoryState.RECORDED:
+        if store.live.get(one.attempt.id) is TrajectoryState.RECORDED:
             store.drop([one], Drop.UNUSED)
             tell("drop", one.attempt.id)
-        elif one.attempt.id in store.states.live:
+        elif one.attempt.id in store.live:
             by_group.setdefault(one.attempt.group, []).append(one)
     ready = [Group(key, members[0].attempt.task, tuple(members), 1.0) for key, members in by_group.items()]
     for _ in range(LIFE):
@@ -145,20 +158,20 @@ def live(place, seed):
 
             if not place.options.bug:
                 checkpoint = write_checkpoint(place.folder / "checkpoints", update, fill)
-        store.trained(batch, update, checkpoint=checkpoint, documents={"rng": rng.bit_generator.state})
+        store.trained(batch, update, checkpoint=checkpoint)
         if place.options.bug:
             newest = write_checkpoint(place.folder / "checkpoints", update, fill)
             newest.folder.replace(place.folder / f"mark-first-{update}")
         if checkpoint is not None:
             tell("finished", update)
         ready = ready[2:]
-    store.dispose()
+    store.close()
 
 
 def killed_at_a_line(most, rng):
     """Kill this process at a random line that it comes to."""
     left = int(rng.integers(1, most))
-    files = (str(Path("dartsim") / "curation"), Path(__file__).name)
+    files = (str(Path("dartsim") / "store"), Path(__file__).name)
 
     def recorder(frame, event, _argument):
         nonlocal left
@@ -208,7 +221,7 @@ def check(place):
     blobs = store.contents.blobs
     bad["files differ"] += names != set(blobs.names())
     torn = []
-    wanted = set(store.states.live) if place.options.keep == "live" else set(rows)
+    wanted = set(store.live) if place.options.keep == "live" else set(rows)
     for one in load_trajectories(store.engine, blobs=blobs, attempts=wanted, on_torn=torn.append):
         original = trajectory(one.attempt.id, one.attempt.group)
         for mine, theirs in zip(one.turns, original.turns, strict=True):
@@ -216,7 +229,7 @@ def check(place):
             same &= np.array_equal(mine.observation.screenshot, theirs.observation.screenshot)
             bad["changed"] += not same or mine.observation[1:] != theirs.observation[1:]
     bad["torn"] += len(torn)
-    store.dispose()
+    store.close()
     states = Counter(row.state for row in rows.values())
     facts = {"update": recovered.update, "attempts": len(rows), "returned": len(recovered.returned), **states}
     facts |= {"undone": len(recovered.undone), "removed": len(recovered.removed), "orphans": recovered.orphans}

@@ -218,4 +218,4 @@ def test_a_disk_that_is_really_full(small_disk, made):
     (small_disk / "ballast").unlink()
     store.close()
     assert whole(store)[0] == [n for n in range(number + 1) if n != torn[0]]
-    store.dispose()
+    store.close()

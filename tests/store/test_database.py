@@ -92,11 +92,11 @@ def test_a_store_is_opened_by_its_setting(tmp_path, made):
     store = open_store("sqlite", tmp_path, durability="each", keep="all", checkpoints=True, max_disk_gib=1.0)
     assert pragma(store.engine, "synchronous") == 2
     store.record(made.ended(0))
-    store.dispose()
+    store.close()
     again = open_store("sqlite", tmp_path, keep="all")
     (found,) = load_trajectories(again.engine, blobs=again.contents.blobs)
     assert made.same(found, made.ended(0))
-    again.dispose()
+    again.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.db", "screens"]
 
 
@@ -108,4 +108,4 @@ def test_runs_share_a_server_under_their_own_names(postgres, tmp_path, made):
     stores[0].record(made.plain(0))
     assert [len(list(load_trajectories(store.engine))) for store in stores] == [1, 0]
     for store in stores:
-        store.dispose()
+        store.close()

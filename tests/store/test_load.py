@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from dartsim.core.errors import TornRecord
-from dartsim.core.types import Attempt, Drop, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Drop, Ending, Observation, Reply, Task, Trajectory, TrajectoryState, Turn
 from dartsim.store.blobs import BlobStore
 from dartsim.store.database import open_sqlite
 from dartsim.store.load import load_trajectories
-from dartsim.store.memory import TrajectoryState
 from dartsim.store.rows import original, storable
 from dartsim.store.sql import SqlStore
 
@@ -150,5 +149,5 @@ def test_any_trajectory_comes_back(made, tmp_path_factory, turns, instruction, c
     store.record(trajectory)
     store.flush()
     (found,) = load_trajectories(store.engine, blobs=blobs)
-    store.dispose()
+    store.close()
     assert made.same(found, trajectory)

@@ -3,12 +3,11 @@
 import pytest
 
 from dartsim.core.errors import InvariantViolated
-from dartsim.core.types import Group
+from dartsim.core.types import Group, TrajectoryState
 from dartsim.curation.pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.store.load import load_trajectories
-from dartsim.store.memory import TrajectoryState
 
 
 def checkpoint(place, update):
@@ -18,7 +17,7 @@ def checkpoint(place, update):
 def train(place, store, made, update, *, with_checkpoint=True, first=None):
     """One update of one trajectory, which has the update's number."""
     trajectory = made.plain(update if first is None else first)
-    if trajectory.attempt.id not in store.states.live:
+    if trajectory.attempt.id not in store.live:
         store.record(trajectory)
         store.eligible(Group(trajectory.attempt.group, made.TASK, (trajectory,), 99.0))
     batch = made.batch([trajectory], update=update)
@@ -33,7 +32,7 @@ def opened(place):
 def test_an_empty_run_begins_at_the_beginning(place):
     recovered = opened(place).recover()
     assert (recovered.update, recovered.version, recovered.checkpoint) == (0, 0, None)
-    assert (recovered.next_attempt, recovered.next_group, recovered.returned) == (0, 0, ())
+    assert (recovered.returned, recovered.undone, recovered.torn) == ((), (), ())
 
 
 def test_without_checkpoints_every_finished_update_counts(place, made):
@@ -43,7 +42,6 @@ def test_without_checkpoints_every_finished_update_counts(place, made):
     store.lease(made.batch([made.plain(5, group=9)], update=2))
     recovered = place.store().recover()
     assert (recovered.update, recovered.version, recovered.returned, recovered.undone) == (1, 1, (5,), ())
-    assert (recovered.next_attempt, recovered.next_group) == (6, 10)
 
 
 def test_updates_that_no_checkpoint_contains_are_undone(place, made):
@@ -55,7 +53,7 @@ def test_updates_that_no_checkpoint_contains_are_undone(place, made):
     recovered = again.recover()
     assert (recovered.update, recovered.undone, recovered.returned) == (1, (2, 3), (2, 3))
     assert recovered.checkpoint == place.folder / "checkpoints" / "update-00000001"
-    assert again.states.live == {2: TrajectoryState.ELIGIBLE, 3: TrajectoryState.ELIGIBLE}
+    assert again.live == {2: TrajectoryState.ELIGIBLE, 3: TrajectoryState.ELIGIBLE}
     train(place, again, made, 2)
     assert opened(place).recover().update == 2
 

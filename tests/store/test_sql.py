@@ -7,12 +7,10 @@ from sqlalchemy.exc import OperationalError
 
 from dartsim.core.checks import check_store
 from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull, TakenOver
-from dartsim.core.types import Drop, Group
+from dartsim.core.types import Drop, Group, SuccessSource, TrajectoryState
 from dartsim.curation.pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.load import load_successes, load_trajectories
-from dartsim.store.memory import TrajectoryState
-from dartsim.store.successes import Origin
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, VERSIONS
 
 
@@ -31,8 +29,27 @@ def rows(store, table):
 @pytest.mark.parametrize("durability", ["each", "batched"])
 @pytest.mark.parametrize("keep", ["all", "live", "none"])
 def test_it_conforms(place, durability, keep):
-    store = place.store(durability=durability, keep=keep)
-    check_store(lambda: store)
+    check_store(lambda: place.store(durability=durability, keep=keep))
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("max_pending", [1, 3, 2_000])
+def test_it_conforms_whenever_it_writes(place, max_pending, settled):
+    check_store(lambda: place.store(max_pending=max_pending, settled=settled))
+
+
+@pytest.mark.parametrize("durability", ["each", "batched"])
+def test_rows_have_the_last_states_of_trajectories(place, made, durability):
+    store = place.store(durability=durability)
+    first, second, third, masked = (made.plain(number, reward=None if number == 3 else 1.0) for number in range(4))
+    for trajectory in (first, second, third, masked):
+        store.record(trajectory)
+    store.drop((masked,), Drop.MASKED)
+    store.lease(made.batch((first, second)))
+    store.release(made.batch((first, second)))
+    store.drop((second,), Drop.STALE)
+    store.lease(made.batch((first, third)))
+    store.trained(made.batch((first, third)), 1)
     assert states(store) == [
         (0, "trained", None, 1),
         (1, "dropped", "stale", None),
@@ -205,8 +222,8 @@ def test_the_success_pool_comes_back(place, made, tmp_path):
 
     found = load_successes(place.engine(), blobs=blobs)
     assert [(entry.trajectory.attempt.id, entry.origin, entry.uses, entry.stored) for entry in found] == [
-        (-1, Origin.COLLECTED, 0, 0.0),
-        (1, Origin.ONLINE, 1, 61.0),
+        (-1, SuccessSource.COLLECTED, 0, 0.0),
+        (1, SuccessSource.ONLINE, 1, 61.0),
     ]
     assert made.same(found[1].trajectory, online)
     assert made.same(found[1].trajectory, rescue.trajectories[-1])
@@ -218,7 +235,8 @@ def test_the_success_pool_comes_back(place, made, tmp_path):
     assert [entry.trajectory.attempt.id for entry in load_successes(place.engine(), blobs=blobs)] == [1, 4]
     again = place.store(blobs=blobs, keep="live")
     again.keep_successes(pool.stored("check"))
-    assert again.recover().next_attempt == 5
+    assert again.recover().update == 0
+    assert [entry.trajectory.attempt.id for entry in load_successes(place.engine(), blobs=blobs)] == [1, 4]
 
 
 def test_only_live_trajectories_keep_their_turns_if_so_asked(place, made, tmp_path):

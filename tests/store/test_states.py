@@ -10,10 +10,10 @@ from sqlalchemy import select
 
 from dartsim.core.checks import sample_trajectory
 from dartsim.core.errors import InvariantViolated
-from dartsim.core.types import Batch, Drop, Group
+from dartsim.core.types import Batch, Drop, Group, TrajectoryState
 from dartsim.store.database import open_sqlite
 from dartsim.store.load import load_trajectories
-from dartsim.store.memory import MemoryStore, TrajectoryState
+from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
 from dartsim.store.tables import TRAJECTORIES, UPDATES
 
@@ -119,7 +119,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def stop_and_open_again(self):
-        self.store.dispose()
+        self.store.close()
         self.open()
 
     @rule()
@@ -152,7 +152,7 @@ class Lives(RuleBasedStateMachine):
     def the_database_holds_what_memory_says(self):
         if not hasattr(self, "store"):
             return
-        assert self.store.states.live == self.model.live
+        assert self.store.live == self.model.live
         assert self.store.states.update == self.model.update
         if self.durability == "each":
             assert self.rows() == {number: state.value for number, state in self.model.live.items()} | self.ended

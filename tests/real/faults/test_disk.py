@@ -70,14 +70,14 @@ def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, sma
     store.engine.dispose()
     (small_disk / "filler").unlink()
     again = opened(small_disk)
-    stored = set(again.states.live) | _dropped(again)
+    stored = set(again.live) | _dropped(again)
     assert {t.attempt.id for t in ended} <= stored
     torn = []
     found = {t.attempt.id: t for t in load_trajectories(again.engine, blobs=again.contents.blobs, on_torn=torn.append)}
     for trajectory in whole:
         assert found[trajectory.attempt.id].reward == trajectory.reward
     assert {each.attempt for each in torn}.isdisjoint(t.attempt.id for t in whole)
-    again.dispose()
+    again.close()
 
 
 def _dropped(store):

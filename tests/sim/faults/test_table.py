@@ -62,14 +62,14 @@ def test_the_osworld_profile_is_as_bad_as_is_plausible():
 
 def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
     pytest.importorskip("docker", reason="needs the extra `real`")
+    from dartsim.core import errors as core
     from dartsim.real.containers import errors as containers
     from dartsim.real.inference import errors as inference
     from dartsim.real.osworld import errors as osworld
-    from dartsim.store import errors as stored
 
     real = {
         getattr(error, "cause", None)
-        for module in (stored, containers, inference, osworld)
+        for module in (core, containers, inference, osworld)
         for error in vars(module).values()
     }
     spoken = {  # by an instance, in dartsim.real.osworld.failures; or nothing real can be told of it
