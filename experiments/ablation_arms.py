@@ -59,7 +59,7 @@ PARTS = {
 
 COUPLED = (
     "rollout.unit=batch",
-    "rollout.lock_step=true",
+    "rollout.lockstep=true",
     "rollout.sync.mode=drain",
     "rollout.sync.workers_at_a_time=all",
     "curation.groups.drop_all_failed=false",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from experiments.claims_runs import Arm
 
-FREE = ("rollout.lock_step=false",)
+FREE = ("rollout.lockstep=false",)
 BY_TASK = ('rollout.unit="task"',)
 BY_ROLLOUT = ('rollout.unit="rollout"',)
 DECOUPLED = (
@@ -43,7 +43,7 @@ COUPLED = (
 )
 LEFT_OUT: Mapping[str, tuple[str, ...]] = {
     "DART": (),
-    "DART, lock-step": ("rollout.lock_step=true", "trainer.wait_for_sync=true"),
+    "DART, lock-step": ("rollout.lockstep=true", "trainer.wait_for_sync=true"),
     "DART, by task": BY_TASK,
     "DART, by batch": ('rollout.unit="batch"',),
     "DART, not decoupled": COUPLED,

@@ -20,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from dartsim.curation.saved import SCHEDULER
+from dartsim.curation.scheduler_state import SCHEDULER
 from dartsim.real.containers import Container, DesktopFleet, DockerHost, HostSettings
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault

@@ -14,16 +14,16 @@ from typing import Any
 
 from dartsim.core.errors import StoreFault
 from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
-from dartsim.curation.books import Books
+from dartsim.curation.admission_queue import SlotGroup
+from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.groups import OpenGroup
 from dartsim.curation.manager import DataManager
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.staleness import StalenessRule
-from dartsim.curation.units import Gang
 from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.deadlines import Lane
-from dartsim.rollout.lockstep import LockStepSession
+from dartsim.rollout.lockstep import LockstepSession
 from dartsim.rollout.service import PoolSession, RolloutService
 from dartsim.rollout.sync import WeightSync
 from dartsim.run import origin
@@ -150,7 +150,7 @@ def _dropped_exception(old: Any) -> Any:
     return finish
 
 
-@_planted(Books, "ahead", "attempts that run do not count against the bound on what is ahead")
+@_planted(AttemptLedger, "ahead", "attempts that run do not count against the bound on what is ahead")
 def _unbounded_queue(old: Any) -> Any:
     return property(lambda self: old.fget(self) - len(self.running))
 
@@ -229,9 +229,9 @@ def _all_at_once(old: Any) -> Any:
     return make
 
 
-@_planted(Gang, "end", "the slots of a sampling unit wait for one attempt more than they have")
+@_planted(SlotGroup, "end", "the slots of a sampling unit wait for one attempt more than they have")
 def _unit_never_opens(old: Any) -> Any:
-    def end(self: Gang) -> None:
+    def end(self: SlotGroup) -> None:
         self.running -= 1
         self.open = self.running < 0
 
@@ -249,9 +249,9 @@ def _late_publication(old: Any) -> Any:
     return publish
 
 
-@_planted(LockStepSession, "close", "the other desktops of a lock-step turn wait for an attempt that has ended")
+@_planted(LockstepSession, "close", "the other desktops of a lock-step turn wait for an attempt that has ended")
 def _turn_of_the_dead(old: Any) -> Any:
-    def close(self: LockStepSession) -> None:
+    def close(self: LockstepSession) -> None:
         self._inner.close()
 
     return close
@@ -316,7 +316,7 @@ def _forgotten_transaction(old: Any) -> Any:
 @_planted(DataManager, "_interrupt", "attempts that ran when the process died are forgotten by the scheduler")
 def _forgotten_attempts(old: Any) -> Any:
     def interrupt(self: DataManager, attempt: Any) -> None:
-        self._books.admitted -= 1
+        self._ledger.admitted -= 1
 
     return interrupt
 

@@ -52,9 +52,9 @@ def broken_rules(config: Config) -> Iterator[str]:
                 "curation.staleness.bound."
             )
     yield from scheduler_rules(config)
-    if rollout.lock_step and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
+    if rollout.lockstep and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
         yield (
-            "rollout.lock_step asks all desktops' turns at once, so weights cannot change under it worker by "
+            "rollout.lockstep asks all desktops' turns at once, so weights cannot change under it worker by "
             'worker. Set rollout.sync.workers_at_a_time = "all" or trainer.wait_for_sync = true.'
         )
     trainer = config.trainer

@@ -1,20 +1,20 @@
 """Curation: which attempts start, which groups are worth training, what a batch is, what became of all."""
 
-from dartsim.curation.admission import AdmissionRule, Places
+from dartsim.curation.admission import AdmissionRule, GroupCounts
+from dartsim.curation.admission_queue import SamplingUnit
 from dartsim.curation.attempts import AttemptsBySuccess, AttemptsRule, FixedAttempts
-from dartsim.curation.batches import BatchRule, Begun
-from dartsim.curation.concurrency import Caches, CacheUse, CacheUseRule, Pressure
+from dartsim.curation.batches import BatchRule, RunningGroup
+from dartsim.curation.concurrency import CachePressure, CacheUse, CacheUseRule, EngineCaches
 from dartsim.curation.further import FurtherRule
-from dartsim.curation.groups import GroupRule
-from dartsim.curation.held_out import FilteredOrder, Order, TaskFilter, split_tasks
+from dartsim.curation.groups import GroupFilter
 from dartsim.curation.manager import DataManager
-from dartsim.curation.pool import SuccessPool
 from dartsim.curation.rules import Rules
 from dartsim.curation.selection import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.curation.staleness import StalenessRule
+from dartsim.curation.success_pool import SuccessPool
+from dartsim.curation.task_filter import FilteredOrder, Order, TaskFilter, split_tasks
 from dartsim.curation.tasks import TaskOrder
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess, TurnLimitRule
-from dartsim.curation.units import Units
 
 __all__ = [
     "AdmissionRule",
@@ -22,21 +22,22 @@ __all__ = [
     "AttemptsBySuccess",
     "AttemptsRule",
     "BatchRule",
-    "Begun",
+    "CachePressure",
     "CacheUse",
     "CacheUseRule",
-    "Caches",
     "DataManager",
+    "EngineCaches",
     "FilteredOrder",
     "FixedAttempts",
     "FixedTurnLimit",
     "FurtherRule",
-    "GroupRule",
+    "GroupCounts",
+    "GroupFilter",
     "HighEntropyTurns",
     "Order",
-    "Places",
-    "Pressure",
     "Rules",
+    "RunningGroup",
+    "SamplingUnit",
     "StalenessRule",
     "SuccessPool",
     "TaskFilter",
@@ -44,6 +45,5 @@ __all__ = [
     "TurnLimitBySuccess",
     "TurnLimitRule",
     "TurnSelection",
-    "Units",
     "split_tasks",
 ]

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Places(NamedTuple):
+class GroupCounts(NamedTuple):
     """Where the groups are that were begun and neither dropped nor published."""
 
     open: int = 0
-    """Begun, and some attempt has not ended."""
+    """RunningGroup, and some attempt has not ended."""
     ready: int = 0
     """Complete, worth training on, and in no batch."""
     leased: int = 0
@@ -47,11 +47,11 @@ class AdmissionRule:
     max_ready: int | None = None
     max_waiting: int | None = None
 
-    def room(self, places: Places) -> bool:
+    def room(self, places: GroupCounts) -> bool:
         """Return whether one more group may be begun."""
         return self.lacks(places) is None
 
-    def lacks(self, places: Places) -> str | None:
+    def lacks(self, places: GroupCounts) -> str | None:
         """Return the first bound that is reached, in words; None if another group may be begun."""
         counted = (
             ("ahead of published weights", sum(places), self.max_ahead),

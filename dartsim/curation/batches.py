@@ -11,7 +11,7 @@ from dartsim.core.types import Group, Version
 Order = Literal["ready", "started", "weights", "in_order"]
 
 
-class Begun(NamedTuple):
+class RunningGroup(NamedTuple):
     """A group whose attempts still run, as a batch rule sees it."""
 
     id: int
@@ -40,7 +40,9 @@ class BatchRule:
     order: Order = "ready"
     wait_age: int | None = None
 
-    def select(self, eligible: Sequence[Group], running: Iterable[Begun] = (), version: Version = 0) -> Sequence[Group]:
+    def select(
+        self, eligible: Sequence[Group], running: Iterable[RunningGroup] = (), version: Version = 0
+    ) -> Sequence[Group]:
         """Return the groups of the next batch; none if there are too few, or some must be waited for.
 
         Args:

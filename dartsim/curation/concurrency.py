@@ -16,7 +16,7 @@ from math import ceil
 from typing import NamedTuple
 
 
-class Pressure(NamedTuple):
+class CachePressure(NamedTuple):
     """What the engines hold at one moment."""
 
     share: float
@@ -28,7 +28,7 @@ class Pressure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Caches:
+class EngineCaches:
     """The engines' caches, as the data manager sees them.
 
     Attributes:
@@ -37,7 +37,7 @@ class Caches:
     """
 
     first: int
-    read: Callable[[], Pressure]
+    read: Callable[[], CachePressure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class CacheUseRule:
         """An attempt has ended."""
         self._ended += 1
 
-    def look(self, now: float, running: int, pressure: Pressure) -> bool:
+    def look(self, now: float, running: int, pressure: CachePressure) -> bool:
         """Move the bound, and return whether the youngest groups are to be given up until it holds.
 
         Args:

@@ -9,7 +9,7 @@ from dartsim.core.types import Drop, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRule:
+class GroupFilter:
     """Which complete groups may be trained on.
 
     Attributes:

@@ -6,11 +6,11 @@
 
 Back-pressure exists here and nowhere else: a free slot waits in ``admit``, the trainer in ``next_batch``.
 
-What happens is told here, in the order in which it happens; each part has a file of its own:
+The control flow is here; each part has a file of its own:
 
-    Line         the slots that wait                      Room    whether another attempt may start
-    OpenGroups   the groups that are being collected      Judge   what they teach, and which are worth training on
-    ReadyGroups  the groups that may be trained on        Books   where every attempt is; the store, the recorder
+    AdmissionQueue  the slots that wait                   AdmissionControl  whether another attempt may start
+    OpenGroups      the groups that are being collected   GroupGrader       which groups are worth training on
+    ReadyGroups     the groups that may be trained on     AttemptLedger     the state of every attempt
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ from dartsim.core.types import (
     UpdateResult,
     Version,
 )
-from dartsim.curation.batches import Begun
-from dartsim.curation.books import Books
+from dartsim.curation.admission_control import AdmissionControl
+from dartsim.curation.admission_queue import AdmissionQueue, SamplingUnit
+from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.batches import RunningGroup
+from dartsim.curation.group_grader import GroupGrader, rewards_of
 from dartsim.curation.groups import OpenGroup
-from dartsim.curation.judge import Judge, rewards_of
-from dartsim.curation.line import Line
 from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.restoring import drop_lost, drop_undone, restore_counts, restore_groups
-from dartsim.curation.room import Room
 from dartsim.curation.rules import Rules
-from dartsim.curation.saved import RECORDER, SCHEDULER, read_attempt, save_attempt, save_group
-from dartsim.curation.units import Units
-from dartsim.curation.waits import Waits
+from dartsim.curation.scheduler_state import RECORDER, SCHEDULER, read_attempt, save_attempt, save_group
+from dartsim.curation.status import CurationStatus
 from dartsim.observe import Recorder
 
 logger = logging.getLogger(__name__)
@@ -66,20 +65,20 @@ class DataManager:
 
     Args:
         rules: What it goes by.
-        units: What has to end before a slot gets new work.
+        unit: What has to end before a slot gets new work.
         store: Where states are kept.
         recorder: Where they are counted.
         seed: Seeds of attempts are derived from it.
     """
 
-    def __init__(self, rules: Rules, *, units: Units, store: Store, recorder: Recorder, seed: int = 0) -> None:
+    def __init__(self, rules: Rules, *, unit: SamplingUnit, store: Store, recorder: Recorder, seed: int = 0) -> None:
         self._rules = rules
-        self._books = Books(store, recorder)
+        self._ledger = AttemptLedger(store, recorder)
         self._open = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
-        self._ready = ReadyGroups(rules, self._books)
-        self._judge = Judge(rules)
-        self._line = Line(units, recorder)
-        self._room = Room(rules, self._books, self._open, self._ready)
+        self._ready = ReadyGroups(rules, self._ledger)
+        self._grader = GroupGrader(rules)
+        self._queue = AdmissionQueue(unit, recorder)
+        self._admission = AdmissionControl(rules, self._ledger, self._open, self._ready)
         self._store = store
         self._recorder = recorder
 
@@ -101,42 +100,42 @@ class DataManager:
     @property
     def version(self) -> Version:
         """Newest published version."""
-        return self._books.version
+        return self._ledger.version
 
     @property
     def trainer_version(self) -> Version:
         """Version that the trainer holds."""
-        return self._books.trainer_version
+        return self._ledger.trainer_version
 
     @property
     def admitted(self) -> int:
         """Attempts that were started."""
-        return self._books.admitted
+        return self._ledger.admitted
 
     @property
     def leased(self) -> int:
         """Attempts in the update that runs."""
-        return self._books.leased
+        return self._ledger.leased
 
     @property
     def trained_count(self) -> int:
         """Attempts in finished updates."""
-        return self._books.trained
+        return self._ledger.trained
 
     @property
     def dropped(self) -> int:
         """Attempts that are not trained on."""
-        return self._books.dropped
+        return self._ledger.dropped
 
     @property
     def running(self) -> int:
         """Attempts that were admitted and are not handed over yet."""
-        return len(self._books.running)
+        return len(self._ledger.running)
 
     @property
     def ahead(self) -> int:
         """Attempts that were admitted and neither dropped nor trained into published weights."""
-        return self._books.ahead
+        return self._ledger.ahead
 
     @property
     def ending(self) -> bool:
@@ -150,11 +149,11 @@ class DataManager:
 
     def unit_running(self, slot: int) -> int:
         """Return how many attempts of a slot's sampling unit run."""
-        return self._line.unit_running(slot)
+        return self._queue.unit_running(slot)
 
-    def waits(self) -> Waits:
+    def waits(self) -> CurationStatus:
         """Return what the next batch and free slots wait for."""
-        return Waits(
+        return CurationStatus(
             eligible=len(self._ready.groups),
             min_groups=self._rules.batch_rule.min_groups,
             open_groups=tuple((group.id, group.finished, group.planned) for group in self._open.groups.values()),
@@ -163,24 +162,24 @@ class DataManager:
             running=self.running,
             leased=self.leased,
             publish_wait=self._rules.publish_wait,
-            lacks=self._room.lacks(),
+            lacks=self._admission.lacks(),
         )
 
     # -- admission --------------------------------------------------------------------------------
 
     async def admit(self, slot: int) -> Attempt | None:
         """Say that a slot is free, and return its next attempt once one may start; None when the run ends."""
-        self._line.end(slot)
+        self._queue.end(slot)
         if self._ending:
             return None
-        waiter = self._line.join(slot)
+        waiter = self._queue.join(slot)
         self._start_what_may()
         if waiter.done():
             self._settle()
         try:
             return await waiter
         except asyncio.CancelledError:
-            granted = self._line.leave(slot, waiter)
+            granted = self._queue.leave(slot, waiter)
             if granted is not None:  # cancelled in the very instant in which it was given an attempt
                 self.finish(_cancelled(granted, "run ended"))
             raise
@@ -189,12 +188,12 @@ class DataManager:
         """Give attempts to slots in line while there is room."""
         if self._ending:
             return
-        while self._line and self._room.there_is():
-            slot = self._line.next()
+        while self._queue and self._admission.there_is():
+            slot = self._queue.next()
             if slot is not None:
                 attempt = self._open.next_attempt(self.admitted, self.version)
-                self._books.begin(attempt)
-                self._line.start(slot, attempt)
+                self._ledger.begin(attempt)
+                self._queue.start(slot, attempt)
 
     # -- results ----------------------------------------------------------------------------------
 
@@ -214,12 +213,12 @@ class DataManager:
             raise
 
     def _finish(self, trajectory: Trajectory) -> None:
-        withdrawn = self._books.end(trajectory)
-        self._room.ended()
-        self._judge.learn(trajectory, now=asyncio.get_running_loop().time())
+        withdrawn = self._ledger.end(trajectory)
+        self._admission.ended()
+        self._grader.learn(trajectory, now=asyncio.get_running_loop().time())
         group = self._open.groups.get(trajectory.attempt.group)
         if group is None:
-            self._books.drop((trajectory,), Drop.MASKED if trajectory.masked else withdrawn or Drop.UNUSED)
+            self._ledger.drop((trajectory,), Drop.MASKED if trajectory.masked else withdrawn or Drop.UNUSED)
         else:
             self._collect(trajectory, group)
         self._give_up_what_overflows()
@@ -231,7 +230,7 @@ class DataManager:
         """Add an attempt to its group, or have it tried again; judge the group once it has all of them."""
         group.finished += 1
         if trajectory.masked:
-            self._books.drop((trajectory,), Drop.MASKED)
+            self._ledger.drop((trajectory,), Drop.MASKED)
             if self._rules.batch_rule.looks_at_running:
                 self._wake_trainer()  # its group may be younger without it
             # What a crash ended is made again anyway, and is none of those.
@@ -247,7 +246,7 @@ class DataManager:
         """Let a group in which all failed have further attempts, if slots wait for want of room; say whether it has."""
         if not self._rules.further.most:
             return False
-        slots = 0 if self._ending else self._room.spare(len(self._line.startable()))
+        slots = 0 if self._ending else self._admission.spare(len(self._queue.startable()))
         number = self._rules.further.attempts(rewards_of(group.usable), given=group.further, slots=slots)
         if number:
             self._open.extend(group, number)
@@ -255,13 +254,13 @@ class DataManager:
         return number > 0
 
     def _complete(self, opened: OpenGroup) -> None:
-        """Judge a group that has all its attempts."""
+        """GroupGrader a group that has all its attempts."""
         self._open.remove(opened)
         now = asyncio.get_running_loop().time()
-        group, reason, replaced = self._judge.verdict(opened, now=now, version=self.version)
+        group, reason, replaced = self._grader.verdict(opened, now=now, version=self.version)
         if replaced is not None:
-            self._books.drop((replaced,), Drop.REPLACED)
-        self._books.judge(group, reason)
+            self._ledger.drop((replaced,), Drop.REPLACED)
+        self._ledger.judge(group, reason)
         if reason is None:
             self._ready.groups.append(group)
             self.changed = now
@@ -279,18 +278,18 @@ class DataManager:
 
     def _give_up_what_overflows(self) -> None:
         """Give the youngest groups up if the engines' caches overflow."""
-        if self._room.look_at_caches():
+        if self._admission.look_at_caches():
             groups = self._open.groups
-            while groups and self._room.too_many():
+            while groups and self._admission.too_many():
                 self._withdraw_group(groups[max(groups)], Drop.CROWDED)
 
     def _withdraw_group(self, group: OpenGroup, reason: Drop) -> None:
         """Give a group up that still runs: end its attempts and drop what it has."""
         self._open.remove(group)
-        self._books.drop(tuple(group.usable), reason)
+        self._ledger.drop(tuple(group.usable), reason)
         if reason is Drop.STALE and self._rules.requeue_stale:
             self._open.offer_again(group.task)
-        for attempt in self._books.withdraw(group.id, reason):
+        for attempt in self._ledger.withdraw(group.id, reason):
             self.withdraw(attempt)
         if self._rules.batch_rule.looks_at_running:
             self._wake_trainer()  # it need not wait for this one any more
@@ -315,24 +314,24 @@ class DataManager:
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         """Mark a batch as trained."""
         self._ready.trained(batch)
-        self._books.train(batch, result)
-        self._judge.trained(batch.groups)
+        self._ledger.train(batch, result)
+        self._grader.trained(batch.groups)
         self._settle()
 
     def release(self, batch: Batch) -> None:
         """Take a batch back whose update failed."""
-        self._books.release(batch)
+        self._ledger.release(batch)
         self._ready.release(batch, keep=not self._closed)
         if self._closed:
             for group in batch.groups:
-                self._books.drop(group.own, Drop.UNUSED)
+                self._ledger.drop(group.own, Drop.UNUSED)
         else:
             self._wake_trainer()
         self._settle()
 
-    def _begun(self) -> Iterator[Begun]:
+    def _begun(self) -> Iterator[RunningGroup]:
         """Yield the groups that still run, for rules that look at them."""
-        return self._open.begun(self._books.running.values(), self.version)
+        return self._open.begun(self._ledger.running.values(), self.version)
 
     def _wake_trainer(self) -> None:
         if self._trainer is not None and not self._trainer.done():
@@ -342,16 +341,16 @@ class DataManager:
 
     async def before_publication(self) -> None:
         """Wait until weights may be published, as ``publish_wait`` says; ``published`` lets groups begin again."""
-        self._room.holding = self._rules.publish_wait == "running"
+        self._admission.holding = self._rules.publish_wait == "running"
         while not (self._ending or self._is_quiet()):
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 
     def published(self, version: Version) -> None:
         """Count on this version for attempts admitted from now on."""
-        self._books.publish(version)
+        self._ledger.publish(version)
         self._ready.unpublished = 0
-        self._room.holding = False
+        self._admission.holding = False
         if self._rules.cancel_stale:
             for begun in list(self._begun()):
                 if self._rules.staleness.hopeless(begun.version, self.version):
@@ -382,17 +381,17 @@ class DataManager:
             "admitted": self.admitted,
             "trained": self.trained_count,
             "dropped": self.dropped,
-            "running": [save_attempt(attempt) for attempt in self._books.running.values()],
+            "running": [save_attempt(attempt) for attempt in self._ledger.running.values()],
             **self._open.state(),
             "eligible": [save_group(group) for group in self._ready.groups],
             "leased": [save_group(group) for group in self._ready.leased],
-            **self._judge.state(),
+            **self._grader.state(),
         }
         return {SCHEDULER: scheduler, RECORDER: self._recorder.state()}
 
     def successes(self) -> Sequence[StoredSuccess]:
         """Return the stored successes."""
-        return self._judge.successes()
+        return self._grader.successes()
 
     def restore(self, saved: Mapping[str, Any], found: Restored, tasks: Mapping[str, Task]) -> None:
         """Go on from where ``documents`` was called, before anything was admitted.
@@ -406,11 +405,11 @@ class DataManager:
             found: What the store gave back.
             tasks: The run's tasks, by id.
         """
-        restore_counts(self._books, saved, found)
-        self._judge.restore(saved, found.successes)
+        restore_counts(self._ledger, saved, found)
+        self._grader.restore(saved, found.successes)
         restore_groups(self._open, self._ready, saved, found, tasks, now=asyncio.get_running_loop().time())
-        drop_lost(self._books, self._open, self._ready, found)
-        drop_undone(self._books, self._judge, self._open, self._ready)
+        drop_lost(self._ledger, self._open, self._ready, found)
+        drop_undone(self._ledger, self._grader, self._open, self._ready)
         for attempt in saved["running"]:
             self._interrupt(read_attempt(attempt, tasks))
         self._drop_stale()
@@ -418,7 +417,7 @@ class DataManager:
 
     def _interrupt(self, attempt: Attempt) -> None:
         """End an attempt that a crash ended, and let its group make it again."""
-        self._books.running[attempt.id] = attempt
+        self._ledger.running[attempt.id] = attempt
         if attempt.group in self._open.groups:  # else it was being withdrawn
             self._open.groups[attempt.group].again.append((attempt.index, attempt.seed))
         self._finish(_cancelled(attempt, INTERRUPTED))
@@ -441,14 +440,14 @@ class DataManager:
     def end_admission(self) -> None:
         """Admit nothing more, and send waiting slots home; what runs goes on."""
         self._ending = True
-        self._line.send_home()
+        self._queue.send_home()
 
     def close(self) -> None:
         """End the run: admit nothing more, and drop as unused what is neither leased nor trained."""
         self.end_admission()
         self._closed = True
         for group in self._open.groups.values():
-            self._books.drop(tuple(group.usable), Drop.UNUSED)
+            self._ledger.drop(tuple(group.usable), Drop.UNUSED)
         self._open.groups.clear()
         self._ready.drop_unused()
         self._wake_trainer()
@@ -462,11 +461,11 @@ class DataManager:
         Raises:
             InvariantViolated: If the counts do not add up, or a group lacks an attempt that nobody will start.
         """
-        self._books.check(
+        self._ledger.check(
             collected=sum(len(group.usable) for group in self._open.groups.values()),
             eligible=sum(len(group.own) for group in self._ready.groups),
         )
-        self._open.check(Counter(attempt.group for attempt in self._books.running.values()))
+        self._open.check(Counter(attempt.group for attempt in self._ledger.running.values()))
 
     def idle_without_reason(self) -> str | None:
         """Return who waits although nothing keeps it waiting, in words; None if nobody does.
@@ -475,7 +474,7 @@ class DataManager:
         """
         if self._ending:
             return None
-        slots = self._line.forgotten() if self._room.there_is() else []
+        slots = self._queue.forgotten() if self._admission.there_is() else []
         if slots:
             return f"slots {slots} wait for an attempt, although their unit is open and there is room"
         if self._trainer is not None and not self._trainer.done():

@@ -9,10 +9,10 @@ from typing import Any
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Attempt, Task, Trajectory, Version
 from dartsim.curation.attempts import AttemptsRule
-from dartsim.curation.batches import Begun
+from dartsim.curation.batches import RunningGroup
 from dartsim.curation.groups import OpenGroup
-from dartsim.curation.held_out import Order
-from dartsim.curation.saved import read_open, save_open
+from dartsim.curation.scheduler_state import read_open, save_open
+from dartsim.curation.task_filter import Order
 from dartsim.curation.turn_limit import TurnLimitRule
 
 _MIX = 0x9E3779B97F4A7C15
@@ -117,7 +117,7 @@ class OpenGroups:
         """Offer a task once more, before those of the order."""
         self._again.append(task)
 
-    def begun(self, running: Iterable[Attempt], version: Version) -> Iterator[Begun]:
+    def begun(self, running: Iterable[Attempt], version: Version) -> Iterator[RunningGroup]:
         """Yield them for rules that look at what still runs.
 
         Args:
@@ -129,7 +129,7 @@ class OpenGroups:
             if attempt.group in begun:
                 begun[attempt.group].append(attempt.version)
         for group, versions in begun.items():
-            yield Begun(group, min(versions, default=version))
+            yield RunningGroup(group, min(versions, default=version))
 
     def check(self, running: Counter[int]) -> None:
         """Check that no group waits for ever.

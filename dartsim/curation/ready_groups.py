@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
-from dartsim.curation.batches import Begun
-from dartsim.curation.books import Books
+from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.batches import RunningGroup
 from dartsim.curation.rules import Rules
 
 
@@ -24,9 +24,9 @@ class ReadyGroups:
         unpublished: Groups trained into weights that are not published.
     """
 
-    def __init__(self, rules: Rules, books: Books) -> None:
+    def __init__(self, rules: Rules, books: AttemptLedger) -> None:
         self._rules = rules
-        self._books = books
+        self._ledger = books
         self.groups: list[Group] = []
         self.unpublished = 0
         self._leases: dict[int, Batch] = {}
@@ -39,23 +39,23 @@ class ReadyGroups:
         """The groups of the updates that run."""
         return [group for batch in self._leases.values() for group in batch.groups]
 
-    def select(self, begun: Iterable[Begun]) -> tuple[Group, ...]:
+    def select(self, begun: Iterable[RunningGroup]) -> tuple[Group, ...]:
         """Return the groups of the next batch; none if it has to wait.
 
         Args:
             begun: Groups whose attempts still run.
         """
-        return tuple(self._rules.batch_rule.select(self.groups, begun, self._books.trainer_version))
+        return tuple(self._rules.batch_rule.select(self.groups, begun, self._ledger.trainer_version))
 
     def lease(self, groups: tuple[Group, ...]) -> Batch:
         """Return a batch of these groups, which ``select`` returned just now, for the next update."""
         taken = {group.id for group in groups}
         self.groups = [group for group in self.groups if group.id not in taken]
         self._num_fresh = len(self.groups)  # all were looked at before some were selected
-        version = self._books.trainer_version
+        version = self._ledger.trainer_version
         batch = Batch(version + 1, version, groups)
         self._leases[batch.update] = batch
-        self._books.lease(batch)
+        self._ledger.lease(batch)
         return batch
 
     def trained(self, batch: Batch) -> None:
@@ -84,17 +84,17 @@ class ReadyGroups:
             fresh: list[Trajectory] = []
             stale: list[Trajectory] = []
             for trajectory in group.own:
-                is_fresh = self._rules.staleness.fresh(trajectory, self._books.trainer_version)
+                is_fresh = self._rules.staleness.fresh(trajectory, self._ledger.trainer_version)
                 (fresh if is_fresh else stale).append(trajectory)
             if not stale:
                 kept.append(group)
                 continue
             left = (*fresh, *group.pooled)
             if fresh and self._rules.group_rule.reason_to_drop(left) is None:
-                self._books.drop(stale, Drop.STALE)
+                self._ledger.drop(stale, Drop.STALE)
                 kept.append(Group(group.id, group.task, left, group.ready))
             else:
-                self._books.drop(group.own, Drop.STALE)
+                self._ledger.drop(group.own, Drop.STALE)
                 tasks.append(group.task)
         self._num_fresh = len(kept)
         return tasks
@@ -102,14 +102,14 @@ class ReadyGroups:
     def drop_unused(self) -> None:
         """Drop all: the run ends."""
         for group in self.groups:
-            self._books.drop(group.own, Drop.UNUSED)
+            self._ledger.drop(group.own, Drop.UNUSED)
         self.groups = []
         self._num_fresh = 0
 
-    def could_lease(self, begun: Iterable[Begun]) -> int:
+    def could_lease(self, begun: Iterable[RunningGroup]) -> int:
         """Return of how many fresh groups a batch could be taken; 0 if none could."""
         fresh = [group for group in self.groups if self._is_fresh(group)]
-        return len(fresh) if self._rules.batch_rule.select(fresh, begun, self._books.trainer_version) else 0
+        return len(fresh) if self._rules.batch_rule.select(fresh, begun, self._ledger.trainer_version) else 0
 
     def _is_fresh(self, group: Group) -> bool:
-        return all(self._rules.staleness.fresh(trajectory, self._books.trainer_version) for trajectory in group.own)
+        return all(self._rules.staleness.fresh(trajectory, self._ledger.trainer_version) for trajectory in group.own)

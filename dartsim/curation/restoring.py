@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dartsim.core.types import Drop, Group, Restored, Task
-from dartsim.curation.books import Books
-from dartsim.curation.judge import Judge
+from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.group_grader import GroupGrader
 from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
-from dartsim.curation.saved import read_group, rebuilt
+from dartsim.curation.scheduler_state import read_group, rebuilt
 
 
-def restore_counts(books: Books, saved: Mapping[str, Any], found: Restored) -> None:
+def restore_counts(books: AttemptLedger, saved: Mapping[str, Any], found: Restored) -> None:
     """Count again what was counted; what no checkpoint contains is not trained any more."""
     books.admitted, books.dropped = saved["admitted"], saved["dropped"]
     books.trained = books.published = saved["trained"] - len(found.untrained)
@@ -48,14 +48,14 @@ def restore_groups(
     ]
 
 
-def drop_lost(books: Books, open_groups: OpenGroups, ready: ReadyGroups, found: Restored) -> None:
+def drop_lost(books: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups, found: Restored) -> None:
     """Drop what the store has and cannot give back, or of which no document knows."""
     here = {t.attempt.id for group in open_groups.groups.values() for t in group.usable}
     here |= {t.attempt.id for group in ready.groups for t in group.trajectories}
     books.lose(sorted(found.live - here))
 
 
-def drop_undone(books: Books, judge: Judge, open_groups: OpenGroups, ready: ReadyGroups) -> None:
+def drop_undone(books: AttemptLedger, judge: GroupGrader, open_groups: OpenGroups, ready: ReadyGroups) -> None:
     """Drop what was made by weights that are gone, and judge the groups again that lack something."""
     complete, ready.groups = ready.groups, []
     for group in complete:

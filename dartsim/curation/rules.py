@@ -8,12 +8,12 @@ from typing import Literal
 from dartsim.curation.admission import AdmissionRule
 from dartsim.curation.attempts import AttemptsRule
 from dartsim.curation.batches import BatchRule
-from dartsim.curation.concurrency import Caches, CacheUseRule
+from dartsim.curation.concurrency import CacheUseRule, EngineCaches
 from dartsim.curation.further import FurtherRule
-from dartsim.curation.groups import GroupRule
-from dartsim.curation.held_out import Order, TaskFilter
-from dartsim.curation.pool import SuccessPool
+from dartsim.curation.groups import GroupFilter
 from dartsim.curation.staleness import StalenessRule
+from dartsim.curation.success_pool import SuccessPool
+from dartsim.curation.task_filter import Order, TaskFilter
 from dartsim.curation.turn_limit import TurnLimitRule
 
 
@@ -45,7 +45,7 @@ class Rules:
     order: Order
     attempts: AttemptsRule
     turn_limits: TurnLimitRule
-    group_rule: GroupRule
+    group_rule: GroupFilter
     batch_rule: BatchRule
     staleness: StalenessRule
     pool: SuccessPool | None = None
@@ -53,7 +53,7 @@ class Rules:
     max_ahead: int | None = None
     admission: AdmissionRule = field(default_factory=AdmissionRule)
     concurrency: CacheUseRule | None = None
-    caches: Caches | None = None
+    caches: EngineCaches | None = None
     requeue_stale: bool = False
     cancel_stale: bool = False
     publish_wait: Literal["nothing", "running", "batch"] = "nothing"

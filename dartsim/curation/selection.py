@@ -55,7 +55,7 @@ class HighEntropyTurns:
 
     Args:
         share: Of a group's turns, in (0, 1].
-        keep_stored: Whether stored successes (``dartsim.curation.pool``) are kept whole and not ranked. What is
+        keep_stored: Whether stored successes (``dartsim.curation.success_pool``) are kept whole and not ranked. What is
             never solved is mostly what a policy is sure of and wrong about, so that the entropies of the first
             weights are low there, and the paper's rule cuts the very turns that the pool brings.
 

@@ -122,5 +122,5 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
 def _scheduler(case: Case) -> str:
     if case.preset != DRAWN:
         return case.preset
-    lock_step = ", lock step" if case.choices.get("lock_step") else ""
-    return f"{case.choices.get('unit', 'rollout')}, {case.choices.get('sync', 'drain')}{lock_step}"
+    lockstep = ", lock step" if case.choices.get("lockstep") else ""
+    return f"{case.choices.get('unit', 'rollout')}, {case.choices.get('sync', 'drain')}{lockstep}"

@@ -55,7 +55,7 @@ SHAPE: Mapping[str, Sequence[Choice]] = {
 
 SCHEDULER: Mapping[str, Sequence[Choice]] = {
     "unit": ("rollout", "task", "batch"),
-    "lock_step": (False, True),
+    "lockstep": (False, True),
     "sync": ("drain", "keep", "restart"),
     "at_a_time": (1, 2, "all"),
     "routing": ("least_in_flight", "session_affine"),
@@ -264,7 +264,7 @@ def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) 
     shaped = Shaped(dict(choices))
     settings = merge(_presets()[BASE if preset == DRAWN else preset], _cluster(shaped))
     settings = merge(settings, _scheduler(shaped) if preset == DRAWN else _scaled(settings, shaped))
-    settings = merge(settings, _deadlines(shaped, bool(settings["rollout"].get("lock_step"))))
+    settings = merge(settings, _deadlines(shaped, bool(settings["rollout"].get("lockstep"))))
     if profile != "none":
         settings = merge(settings, {"cluster": {"faults": _rates(shaped, profile)}})
     return from_tree(settings)
@@ -353,7 +353,7 @@ def _cluster(shaped: Shaped) -> dict[str, Any]:
 
 def _scheduler(shaped: Shaped) -> dict[str, Any]:
     """Return the settings of a drawn scheduler."""
-    lock_step = shaped["lock_step"]
+    lockstep = shaped["lockstep"]
     filters = shaped["filters"]
     bound, every = shaped["bound"], shaped["publish_every"]
     if bound is not None:
@@ -365,8 +365,8 @@ def _scheduler(shaped: Shaped) -> dict[str, Any]:
     return {
         "rollout": {
             "unit": shaped["unit"],
-            "lock_step": lock_step,
-            "sync": {"mode": shaped["sync"], "workers_at_a_time": "all" if lock_step else shaped["at_a_time"]},
+            "lockstep": lockstep,
+            "sync": {"mode": shaped["sync"], "workers_at_a_time": "all" if lockstep else shaped["at_a_time"]},
             "routing": {"rule": router, **({"max_excess": 1} if router == "session_affine" else {})},
         },
         "curation": {
@@ -410,12 +410,12 @@ def _rates(shaped: Shaped, profile: str) -> dict[str, Any]:
     return {"profile": profile, "scale": 1.0 if shaped["hours"] else RATES_SCALE, "heal_after_hours": heals}
 
 
-def _deadlines(shaped: Shaped, lock_step: bool) -> dict[str, Any]:
+def _deadlines(shaped: Shaped, lockstep: bool) -> dict[str, Any]:
     """Return the deadline that bites, if one does; attempts must be able to keep it most of the time."""
     if shaped["limits"] not in LIMITS:
         return {}
     name, seconds = LIMITS[shaped["limits"]]
-    slow = shaped["latencies"] == "dart" or lock_step
+    slow = shaped["latencies"] == "dart" or lockstep
     return {"rollout": {"limits": {name: seconds * (SLOW if slow else 1.0)}}}
 
 

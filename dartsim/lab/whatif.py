@@ -38,7 +38,7 @@ REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "scores that take no time",
         {"cluster.env.latency.evaluate": 0.0, "cluster.env.latency.evaluate_settle_seconds": 0.0},
     ),
-    "lock step": ("turns not in lock step", {"rollout.lock_step": False}),
+    "lock step": ("turns not in lock step", {"rollout.lockstep": False}),
     "sampling unit": ("slots that wait for no other attempt", {"rollout.unit": "rollout"}),
     "admission limit": (
         "no limit to what is admitted",

@@ -2,7 +2,7 @@
 
 from dartsim.rollout.actors import Rollout
 from dartsim.rollout.cluster import EnvCluster, StartRule
-from dartsim.rollout.lockstep import LockStepService
+from dartsim.rollout.lockstep import LockstepService
 from dartsim.rollout.play import Limits, play
 from dartsim.rollout.routers import Router
 from dartsim.rollout.service import RolloutService, Service, Session
@@ -12,7 +12,7 @@ from dartsim.rollout.warm import WarmProvider
 __all__ = [
     "EnvCluster",
     "Limits",
-    "LockStepService",
+    "LockstepService",
     "Rollout",
     "RolloutService",
     "Router",

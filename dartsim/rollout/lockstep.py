@@ -13,7 +13,7 @@ from dartsim.observe import DesktopState, Track
 from dartsim.rollout.service import Service, Session
 
 
-class LockStepTurn:
+class LockstepTurn:
     """One common turn.
 
     States: *gathering* until every live attempt has joined, *asking* until every member has its reply or is
@@ -62,12 +62,12 @@ class LockStepTurn:
             self._over.set_result(None)
 
 
-class LockStepSession:
+class LockstepSession:
     """One attempt's part in the lock-step turns."""
 
     __slots__ = ("_closed", "_inner", "_service", "_track")
 
-    def __init__(self, service: LockStepService, inner: Session, track: Track) -> None:
+    def __init__(self, service: LockstepService, inner: Session, track: Track) -> None:
         self._service = service
         self._inner = inner
         self._track = track
@@ -96,7 +96,7 @@ class LockStepSession:
             self._inner.close()
 
 
-class LockStepService:
+class LockstepService:
     """A service whose attempts take their turns together.
 
     Invariant: between two turns of one live attempt, every other live attempt takes exactly one turn.
@@ -105,14 +105,14 @@ class LockStepService:
     def __init__(self, inner: Service) -> None:
         self._inner = inner
         self.live = 0
-        self._gathering = LockStepTurn()
+        self._gathering = LockstepTurn()
 
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open a session; from now on every turn waits for it."""
         self.live += 1
-        return LockStepSession(self, self._inner.session(attempt, track), track)
+        return LockstepSession(self, self._inner.session(attempt, track), track)
 
-    async def join(self) -> LockStepTurn:
+    async def join(self) -> LockstepTurn:
         """Join the turn that gathers, and return it once it asks."""
         turn = self._gathering
         turn.join()
@@ -127,4 +127,4 @@ class LockStepService:
 
     def _start_if_full(self) -> None:
         if self._gathering.start_if_full(self.live):
-            self._gathering = LockStepTurn()
+            self._gathering = LockstepTurn()

@@ -12,7 +12,7 @@ from dartsim.config import Config
 from dartsim.core.ports import EnvProvider, Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Version
-from dartsim.curation import Caches, Pressure
+from dartsim.curation import CachePressure, EngineCaches
 from dartsim.envs.base import DONE, GuiEnv
 from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from dartsim.envs.timed import TimedProvider
@@ -126,21 +126,21 @@ def workers(
     return made
 
 
-def caches(found: Models, engines: Sequence[SimWorker]) -> Caches:
+def caches(found: Models, engines: Sequence[SimWorker]) -> EngineCaches:
     """Return the caches of modelled engines; those of measured engines, which are not modelled, are always empty."""
     gpu, longest = found.gpu, found.prompts.cold[found.config.rollout.max_turns - 1].tokens
     engine = found.config.cluster.engine
     longest += ReplyModel().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
     inside = [worker.engine for worker in engines if isinstance(worker.engine, FluidEngine)]
 
-    def read() -> Pressure:
-        return Pressure(
+    def read() -> CachePressure:
+        return CachePressure(
             max((one.kv_tokens / gpu.kv_capacity_tokens for one in inside), default=0.0),
             sum(one.num_waiting for one in inside),
             sum(one.num_running for one in inside),
         )
 
-    return Caches(max(1, len(engines) * gpu.kv_capacity_tokens // longest), read)
+    return EngineCaches(max(1, len(engines) * gpu.kv_capacity_tokens // longest), read)
 
 
 def _always(seconds: float) -> Callable[[], float]:

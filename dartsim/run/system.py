@@ -18,31 +18,31 @@ from dartsim.curation import (
     AttemptsBySuccess,
     AttemptsRule,
     BatchRule,
-    Caches,
     CacheUse,
     CacheUseRule,
     DataManager,
+    EngineCaches,
     FilteredOrder,
     FixedAttempts,
     FixedTurnLimit,
     FurtherRule,
-    GroupRule,
+    GroupFilter,
     Order,
     Rules,
+    SamplingUnit,
     StalenessRule,
     SuccessPool,
     TaskFilter,
     TaskOrder,
     TurnLimitBySuccess,
     TurnLimitRule,
-    Units,
 )
 from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.recorder import HELD_OUT, UpdateRecord
 from dartsim.rollout import (
     EnvCluster,
     Limits,
-    LockStepService,
+    LockstepService,
     Rollout,
     RolloutService,
     Service,
@@ -89,7 +89,7 @@ class System:
         successes: SuccessPool | None = None,
         weights: Weights | None = None,
         origin: Origin | None = None,
-        caches: Caches | None = None,
+        caches: EngineCaches | None = None,
     ) -> None:
         self.recorder = recorder
         self._num_updates = config.run.updates
@@ -106,8 +106,8 @@ class System:
             max_tries=config.rollout.request_tries,
         )
         service = way(self.pool)
-        if config.rollout.lock_step:
-            service = LockStepService(service)
+        if config.rollout.lockstep:
+            service = LockstepService(service)
         rollout = config.rollout
         rule = StartRule(
             tries=rollout.start_tries,
@@ -235,7 +235,7 @@ def _data_manager(
     recorder: Recorder,
     streams: Streams,
     successes: SuccessPool | None,
-    caches: Caches | None,
+    caches: EngineCaches | None,
 ) -> DataManager:
     curation, rollout = config.curation, config.rollout
     groups, staleness = curation.groups, curation.staleness
@@ -247,7 +247,7 @@ def _data_manager(
         order=order,
         attempts=_attempts_rule(config),
         turn_limits=_turn_limits(config),
-        group_rule=GroupRule(
+        group_rule=GroupFilter(
             min_size=groups.min_size,
             drop_all_failed=groups.drop_all_failed,
             drop_solved=groups.drop_solved,
@@ -273,8 +273,8 @@ def _data_manager(
         max_replacements=curation.attempts.max_replacements,
         further=FurtherRule(most=curation.attempts.further),
     )
-    units = Units(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most)
-    return DataManager(rules, units=units, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
+    unit = SamplingUnit(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most)
+    return DataManager(rules, unit=unit, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
 
 
 def _admission(config: Config) -> AdmissionRule:
@@ -291,7 +291,7 @@ def _admission(config: Config) -> AdmissionRule:
     )
 
 
-def _concurrency(config: Config, caches: Caches) -> CacheUseRule | None:
+def _concurrency(config: Config, caches: EngineCaches) -> CacheUseRule | None:
     settings, attempts = config.curation.concurrency, config.curation.attempts.most
     if settings.rule == "none":
         return None

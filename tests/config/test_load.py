@@ -36,7 +36,7 @@ def test_a_file_goes_before_its_preset_and_an_override_before_the_file(tmp_path)
     file.write_text('preset = "coupled"\n[rollout]\nnum_envs = 50\nnum_workers = 3\n')
     config = load(file, overrides=["rollout.num_workers=2"])
     assert config.preset == "coupled"
-    assert (config.rollout.num_envs, config.rollout.num_workers, config.rollout.lock_step) == (50, 2, True)
+    assert (config.rollout.num_envs, config.rollout.num_workers, config.rollout.lockstep) == (50, 2, True)
 
 
 def test_a_preset_that_is_asked_for_must_be_the_one_that_the_file_names(tmp_path):
@@ -49,7 +49,7 @@ def test_a_preset_that_is_asked_for_must_be_the_one_that_the_file_names(tmp_path
     with pytest.raises(ConfigError, match="builds on preset 'coupled', and 'dart' was asked for"):
         load(file, overrides=["preset=dart"])
     file.write_text("[rollout]\nnum_envs = 3\n")
-    assert load(file, preset_name="coupled").rollout.lock_step
+    assert load(file, preset_name="coupled").rollout.lockstep
 
 
 def test_an_unknown_key_of_a_file_names_the_file(tmp_path):
@@ -78,7 +78,7 @@ def test_a_workload_goes_over_a_preset_with_a_surrogate_policy():
 
 def test_a_preset_can_be_an_override():
     config = load(overrides=["preset=coupled"])
-    assert (config.preset, config.rollout.lock_step) == ("coupled", True)
+    assert (config.preset, config.rollout.lockstep) == ("coupled", True)
 
 
 def test_later_overrides_win_and_others_of_the_same_table_stay():
@@ -167,7 +167,7 @@ def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
         ("run.seed=-1", "run.seed = -1: wanted greater than or equal to 0"),
         ("run.hours.minutes=3", "run.hours = {'minutes': 3}: wanted a valid number"),
         ("run=3", "run = 3: wanted a table"),
-        ("rollout.lock_step=1", "rollout.lock_step = 1: wanted a valid boolean"),
+        ("rollout.lockstep=1", "rollout.lockstep = 1: wanted a valid boolean"),
         ("rollout.sync.mode=drian", "rollout.sync.mode = 'drian': wanted 'drain', 'keep' or 'restart'"),
         ("rollout.sync.workers_at_a_time=two", "= 'two': wanted a valid integer or 'all'"),
         ("rollout.limits.step_seconds=0", "rollout.limits.step_seconds = 0: wanted greater than 0"),

@@ -26,11 +26,11 @@ from dartsim.curation import (
     DataManager,
     FixedAttempts,
     FixedTurnLimit,
-    GroupRule,
+    GroupFilter,
     Rules,
+    SamplingUnit,
     StalenessRule,
     TaskOrder,
-    Units,
 )
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
@@ -95,7 +95,7 @@ def make(
     **options,
 ):
     """A data manager that trains on everything, one group of two at a time, unless told otherwise."""
-    everything = GroupRule(min_size=1, drop_all_failed=False, drop_solved=False, drop_equal=False)
+    everything = GroupFilter(min_size=1, drop_all_failed=False, drop_solved=False, drop_equal=False)
     rules = Rules(
         order=TaskOrder(tasks, np.random.default_rng(0)),
         attempts=rule or FixedAttempts(attempts),
@@ -107,7 +107,7 @@ def make(
     )
     return DataManager(
         rules,
-        units=Units(unit, num_envs=num_envs, attempts_per_task=attempts),
+        unit=SamplingUnit(unit, num_envs=num_envs, attempts_per_task=attempts),
         store=store or MemoryStore(),
         recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),
         seed=seed,

@@ -4,25 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.curation import AdmissionRule, Places
+from dartsim.curation import AdmissionRule, GroupCounts
 
 COUNTS = st.integers(0, 9)
 BOUNDS = st.none() | st.integers(1, 12)
-PLACES = st.builds(Places, COUNTS, COUNTS, COUNTS, COUNTS)
+PLACES = st.builds(GroupCounts, COUNTS, COUNTS, COUNTS, COUNTS)
 RULES = st.builds(AdmissionRule, max_ahead=BOUNDS, max_open=BOUNDS, max_ready=BOUNDS, max_waiting=BOUNDS)
 
 
 @pytest.mark.parametrize(
     ("bounds", "places", "lacks"),
     [
-        ({"max_ahead": 8}, Places(1, 2, 3, 1), None),
-        ({"max_ahead": 8}, Places(1, 2, 3, 2), "8 groups are ahead of published weights, at most 8 may be"),
-        ({"max_open": 2}, Places(1, 9, 9, 9), None),
-        ({"max_open": 2}, Places(2, 0, 0, 0), "2 groups are running, at most 2 may be"),
-        ({"max_ready": 3}, Places(9, 2, 9, 9), None),
-        ({"max_ready": 3}, Places(0, 4, 0, 0), "4 groups are ready, at most 3 may be"),
-        ({"max_waiting": 3}, Places(1, 1, 9, 9), None),
-        ({"max_waiting": 3}, Places(1, 2, 0, 0), "3 groups are waiting for an update, at most 3 may be"),
+        ({"max_ahead": 8}, GroupCounts(1, 2, 3, 1), None),
+        ({"max_ahead": 8}, GroupCounts(1, 2, 3, 2), "8 groups are ahead of published weights, at most 8 may be"),
+        ({"max_open": 2}, GroupCounts(1, 9, 9, 9), None),
+        ({"max_open": 2}, GroupCounts(2, 0, 0, 0), "2 groups are running, at most 2 may be"),
+        ({"max_ready": 3}, GroupCounts(9, 2, 9, 9), None),
+        ({"max_ready": 3}, GroupCounts(0, 4, 0, 0), "4 groups are ready, at most 3 may be"),
+        ({"max_waiting": 3}, GroupCounts(1, 1, 9, 9), None),
+        ({"max_waiting": 3}, GroupCounts(1, 2, 0, 0), "3 groups are waiting for an update, at most 3 may be"),
     ],
 )
 def test_each_bound_counts_its_own_places(bounds, places, lacks):
@@ -47,7 +47,7 @@ def test_one_group_more_anywhere_never_makes_room(rule, places, where):
 @given(RULES, st.lists(st.sampled_from(["begin", "complete", "lease", "train", "publish"]), max_size=60))
 def test_no_bound_is_ever_passed(rule, moves):
     """Whatever happens to groups, counts stay within every bound that only beginning a group can pass."""
-    places = Places()
+    places = GroupCounts()
     for move in moves:
         if move == "begin" and rule.room(places):
             places = places._replace(open=places.open + 1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Group
-from dartsim.curation import BatchRule, Begun
+from dartsim.curation import BatchRule, RunningGroup
 
 
 def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready():
@@ -47,16 +47,16 @@ def test_the_oldest_weights_come_first_then_what_was_begun_first(made):
 def test_in_order_waits_for_every_group_that_began_before(made):
     rule = BatchRule(min_groups=2, max_groups=2, order="in_order")
     eligible = ready_in_order(made, 2, 0, 3)
-    assert numbers(rule.select(eligible, [Begun(1, 0)])) == []
-    assert numbers(rule.select(eligible, [Begun(3, 0)])) == [0, 2]
+    assert numbers(rule.select(eligible, [RunningGroup(1, 0)])) == []
+    assert numbers(rule.select(eligible, [RunningGroup(3, 0)])) == [0, 2]
     assert numbers(rule.select(eligible)) == [0, 2]
 
 
 def test_a_batch_waits_for_running_groups_of_an_age(made):
     rule = BatchRule(min_groups=1, max_groups=1, wait_age=3)
     eligible = ready_in_order(made, 0)
-    assert numbers(rule.select(eligible, [Begun(1, 4)], version=6)) == [0]
-    assert numbers(rule.select(eligible, [Begun(1, 4)], version=7)) == []
+    assert numbers(rule.select(eligible, [RunningGroup(1, 4)], version=6)) == [0]
+    assert numbers(rule.select(eligible, [RunningGroup(1, 4)], version=7)) == []
     assert rule.looks_at_running
     assert not BatchRule().looks_at_running
 
@@ -70,7 +70,7 @@ def test_a_batch_waits_for_running_groups_of_an_age(made):
 def test_a_batch_has_distinct_eligible_groups_and_its_size(ids, order, size, running):
     rule = BatchRule(min_groups=size, max_groups=size + 1, order=order)
     eligible = [Group(number, None, (), float(place)) for place, number in enumerate(ids) if number not in running]
-    chosen = numbers(rule.select(eligible, [Begun(number, 0) for number in running]))
+    chosen = numbers(rule.select(eligible, [RunningGroup(number, 0) for number in running]))
     assert set(chosen) <= set(numbers(eligible))
     assert len(set(chosen)) == len(chosen)
     assert not chosen or size <= len(chosen) <= size + 1

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Drop
-from dartsim.curation import Caches, CacheUse, CacheUseRule, Pressure
+from dartsim.curation import CachePressure, CacheUse, CacheUseRule, EngineCaches
 
-EMPTY, FULL = Pressure(0.1), Pressure(0.85)
+EMPTY, FULL = CachePressure(0.1), CachePressure(0.85)
 
 
 def rule(first=20, group_size=4, **numbers):
@@ -41,7 +41,7 @@ def test_what_does_not_bind_is_not_raised():
 
 
 def test_caches_half_full_leave_it_alone():
-    assert set(looks(rule(), Pressure(0.7), 60, ends=20)) == {20}
+    assert set(looks(rule(), CachePressure(0.7), 60, ends=20)) == {20}
 
 
 def test_a_full_cache_cuts_to_the_target_once_and_then_rests():
@@ -50,18 +50,18 @@ def test_a_full_cache_cuts_to_the_target_once_and_then_rests():
 
 
 def test_only_above_nine_tenths_the_youngest_are_given_up():
-    assert [rule().look(0.0, 20, Pressure(share)) for share in (0.79, 0.89, 0.91)] == [False, False, True]
+    assert [rule().look(0.0, 20, CachePressure(share)) for share in (0.79, 0.89, 0.91)] == [False, False, True]
 
 
 def test_a_queue_that_stays_cuts_by_a_tenth():
-    assert looks(rule(), Pressure(0.7, waiting=6, running=10), 6) == [20] * 5 + [18]
-    assert set(looks(rule(), Pressure(0.7, waiting=5, running=10), 20)) == {20}
+    assert looks(rule(), CachePressure(0.7, waiting=6, running=10), 6) == [20] * 5 + [18]
+    assert set(looks(rule(), CachePressure(0.7, waiting=5, running=10), 20)) == {20}
 
 
 def test_two_looks_in_a_second_are_one():
     made = rule()
-    made.look(0.0, 20, Pressure(0.7))
-    assert not made.look(0.5, 20, Pressure(1.0))
+    made.look(0.0, 20, CachePressure(0.7))
+    assert not made.look(0.5, 20, CachePressure(1.0))
     assert made.bound == 20
 
 
@@ -79,17 +79,17 @@ def test_it_never_leaves_its_limits_and_never_rises_under_pressure(first, seen):
         before = made.bound
         for _ in range(ended):
             made.ended()
-        made.look(now, made.bound if all_run else made.bound // 2, Pressure(share, waiting, 10))
+        made.look(now, made.bound if all_run else made.bound // 2, CachePressure(share, waiting, 10))
         assert 2 <= made.bound <= 60
         assert made.bound <= before or share < 0.6
 
 
 class Engines:
-    """Caches whose fill a test sets."""
+    """EngineCaches whose fill a test sets."""
 
     def __init__(self, first):
         self.now = EMPTY
-        self.caches = Caches(first, lambda: self.now)
+        self.caches = EngineCaches(first, lambda: self.now)
 
 
 async def soon():
@@ -131,7 +131,7 @@ async def test_full_caches_give_the_youngest_groups_up(made):
     data = made.make(num_envs=6, concurrency=rule(first=6), caches=engines.caches)
     data.withdraw = ended.append
     first = answered(await asking(data, range(6)))
-    engines.now = Pressure(0.95)
+    engines.now = CachePressure(0.95)
     data.finish(made.ended(first[0]))  # 5 run, of which 3 are within .7 / .95 of them
     assert ended == [first[4].id, first[5].id]
     data.finish(made.ended(first[4]))
@@ -149,13 +149,13 @@ async def test_full_caches_give_the_youngest_groups_up(made):
 async def test_it_always_goes_on(made, share):
     """However full the caches are, one attempt may run, and so the run never stops."""
     engines = Engines(4)
-    engines.now = Pressure(share)
+    engines.now = CachePressure(share)
     data = made.make(num_envs=4, concurrency=rule(first=4, group_size=2), caches=engines.caches)
     ended: list[int] = []
     data.withdraw = ended.append
     asked = await asking(data, range(4))
     for _ in range(20):
-        attempt = next(a for a in answered(asked) if a.id in data._books.running)
+        attempt = next(a for a in answered(asked) if a.id in data._ledger.running)
         slot = next(slot for slot, one in enumerate(asked) if one.done() and one.result() is attempt)
         data.finish(made.ended(attempt, None if attempt.id in ended else 1.0))
         asked[slot] = (await asking(data, [slot]))[0]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Ending
-from dartsim.curation import AdmissionRule, FurtherRule, GroupRule
-from dartsim.curation.saved import read_open, save_open
+from dartsim.curation import AdmissionRule, FurtherRule, GroupFilter
+from dartsim.curation.scheduler_state import read_open, save_open
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0])), st.integers(0, 9), st.integers(0, 9), st.integers(-2, 9))
@@ -23,7 +23,7 @@ def test_only_failures_get_more_and_never_more_than_most_or_than_slots(rewards, 
 async def full(made, *, further, **options):
     """Four slots of which two play the only group that admission allows; the others wait."""
     rule = AdmissionRule(max_open=1)
-    data = made.make(further=FurtherRule(most=further), admission=rule, group_rule=GroupRule(), **options)
+    data = made.make(further=FurtherRule(most=further), admission=rule, group_rule=GroupFilter(), **options)
     loop = asyncio.get_running_loop()
     asked = [loop.create_task(data.admit(slot)) for slot in range(4)]
     await asyncio.sleep(0)
@@ -58,7 +58,7 @@ async def test_at_most_so_many_are_added_and_then_the_group_is_dropped(made):
 )
 async def test_nothing_is_added_where_no_slot_could_take_it(made, options):
     """Without a bound nobody waits for admission; a batch-wise slot waits for the others."""
-    data = made.make(num_envs=2, further=FurtherRule(most=4), group_rule=GroupRule(), **options)
+    data = made.make(num_envs=2, further=FurtherRule(most=4), group_rule=GroupFilter(), **options)
     for attempt in await asyncio.gather(data.admit(0), data.admit(1)):
         data.finish(made.ended(attempt, 0.0))
     assert (data.dropped, data._open.groups) == (2, {})
@@ -66,7 +66,7 @@ async def test_nothing_is_added_where_no_slot_could_take_it(made, options):
 
 async def test_a_bound_in_attempts_is_kept(made):
     """What it counts is not room for an attempt that its group would wait for."""
-    data = made.make(max_ahead=2, further=FurtherRule(most=4), group_rule=GroupRule())
+    data = made.make(max_ahead=2, further=FurtherRule(most=4), group_rule=GroupFilter())
     loop = asyncio.get_running_loop()
     asked = [loop.create_task(data.admit(slot)) for slot in range(3)]
     await asyncio.sleep(0)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dartsim.core.types import Drop
-from dartsim.curation import GroupRule
+from dartsim.curation import GroupFilter
 from dartsim.curation.groups import OpenGroup
 
-RULE = GroupRule()
+RULE = GroupFilter()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.core.errors import InvariantViolated, StoreFull
 from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
-from dartsim.curation import AttemptsBySuccess, GroupRule, SuccessPool
+from dartsim.curation import AttemptsBySuccess, GroupFilter, SuccessPool
 from dartsim.observe import DesktopState
 from dartsim.store.memory import MemoryStore
 
@@ -84,7 +84,7 @@ async def test_room_is_made_by_publishing_and_not_before(made):
 
 
 async def test_room_is_made_by_dropping(made):
-    data = made.make(num_envs=2, max_ahead=2, group_rule=GroupRule())
+    data = made.make(num_envs=2, max_ahead=2, group_rule=GroupFilter())
     for attempt in await admitted(data, [0, 1]):
         data.finish(made.ended(attempt, 0.0))
     assert (data.ahead, data.dropped) == (0, 2)
@@ -194,7 +194,7 @@ async def test_a_group_that_is_still_filled_takes_its_replacement_last(made):
 
 
 async def test_only_so_many_are_tried_again(made):
-    data = made.make(attempts=2, max_replacements=1, group_rule=GroupRule(), store=MemoryStore())
+    data = made.make(attempts=2, max_replacements=1, group_rule=GroupFilter(), store=MemoryStore())
     first, second = await admitted(data, range(2))
     data.finish(made.ended(first, None))
     data.finish(made.ended(second, None))
@@ -257,7 +257,7 @@ async def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready(made)
 
 
 async def test_groups_without_signal_are_no_part_of_a_batch(made):
-    data = made.make(group_rule=GroupRule())
+    data = made.make(group_rule=GroupFilter())
     await fill(data, made, [[0.0, 0.0], [1.0, 1.0], [0.5, 0.5], [0.0, 1.0]])
     assert [group.id for group in (await data.next_batch()).groups] == [3]
     assert data._store.reasons == {Drop.ALL_FAILED: 2, Drop.ALL_SOLVED: 2, Drop.NO_SIGNAL: 2}
@@ -297,7 +297,7 @@ async def test_the_oldest_turn_of_a_trajectory_counts_or_its_newest(made):
 
 
 async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
-    data = made.make(attempts=3, bound=0, group_rule=GroupRule(drop_equal=False))
+    data = made.make(attempts=3, bound=0, group_rule=GroupFilter(drop_equal=False))
     await fill(data, made, [[0.0, 1.0, 1.0]])
     await train(data)
     attempts = await admitted(data, range(3))
@@ -309,7 +309,7 @@ async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
 
 
 async def test_a_group_whose_fresh_part_has_no_signal_is_dropped_whole(made):
-    data = made.make(attempts=3, bound=0, group_rule=GroupRule())
+    data = made.make(attempts=3, bound=0, group_rule=GroupFilter())
     await fill(data, made, [[0.0, 1.0, 1.0]])
     await train(data)
     attempts = await admitted(data, range(3))
@@ -505,14 +505,14 @@ async def test_counts_that_do_not_add_up_are_found(made, name, change):
     await fill(data, made, [[0.0, 1.0]])
     await train(data)
     data.check()
-    setattr(data._books, name, getattr(data._books, name) + change)
+    setattr(data._ledger, name, getattr(data._ledger, name) + change)
     with pytest.raises(InvariantViolated, match="2 attempts were admitted, but they are found in these places"):
         data.check()
 
 
 async def test_counts_that_add_up_by_chance_are_found_too(made):
     data = made.make()
-    data._books.leased, data._books.dropped = -1, 1
+    data._ledger.leased, data._ledger.dropped = -1, 1
     with pytest.raises(InvariantViolated, match="0 attempts were admitted"):
         data.check()
 

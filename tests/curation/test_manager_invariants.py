@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Ending, TrajectoryState, UpdateResult, Weights
-from dartsim.curation import GroupRule, SuccessPool
-from dartsim.curation.units import Gang
+from dartsim.curation import GroupFilter, SuccessPool
+from dartsim.curation.admission_queue import SlotGroup
 from dartsim.sim import simulate
 from dartsim.store.memory import MemoryStore
 
@@ -38,8 +38,8 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
-class WatchedGang(Gang):
-    """A gang that notices if an attempt starts between the first end and the last."""
+class WatchedGang(SlotGroup):
+    """A slot_group that notices if an attempt starts between the first end and the last."""
 
     __slots__ = ("has_ended",)
 
@@ -68,7 +68,7 @@ class Cluster:
         self.most = config["min_groups"] + config["more_groups"]
         spare = config["spare"]
         self.max_ahead = None if spare is None else config["min_groups"] * config["attempts"] + spare
-        self.rule = GroupRule(min_size=1) if config["filter"] else None
+        self.rule = GroupFilter(min_size=1) if config["filter"] else None
         self.data = made.make(
             num_envs=config["num_envs"],
             unit=config["unit"],
@@ -83,8 +83,8 @@ class Cluster:
             pool=SuccessPool(max_per_task=2) if config["pool"] else None,
         )
         watched = defaultdict(WatchedGang)
-        gangs = [watched[id(gang)] for gang in self.data._line._units._gang_of]
-        self.data._line._units._gang_of = gangs
+        slot_groups = [watched[id(slot_group)] for slot_group in self.data._queue._unit._group_of]
+        self.data._queue._unit._group_of = slot_groups
         self.version = 0
         self.trained = Counter()
 
@@ -163,8 +163,8 @@ class Cluster:
         assert kept == waiting
         # Work conserving: who waits, waits for its unit or for room.
         if not data._ending and (self.max_ahead is None or data.ahead < self.max_ahead):
-            assert not data._line.startable()
-            assert not data._line.forgotten()
+            assert not data._queue.startable()
+            assert not data._queue.forgotten()
 
     def look_at(self, batch):
         assert self.config["min_groups"] <= len(batch.groups) <= self.most

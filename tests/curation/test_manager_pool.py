@@ -18,10 +18,10 @@ from dartsim.core.types import (
     UpdateResult,
     Weights,
 )
-from dartsim.curation import BatchRule, DataManager, FixedAttempts, GroupRule, StalenessRule, TaskOrder, Units
-from dartsim.curation.held_out import FilteredOrder, TaskFilter
-from dartsim.curation.pool import SuccessPool
+from dartsim.curation import BatchRule, DataManager, FixedAttempts, GroupFilter, SamplingUnit, StalenessRule, TaskOrder
 from dartsim.curation.rules import Rules
+from dartsim.curation.success_pool import SuccessPool
+from dartsim.curation.task_filter import FilteredOrder, TaskFilter
 from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
@@ -37,7 +37,7 @@ def played(attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
 
 def make(**options) -> DataManager:
     parts = {
-        "units": Units("rollout", num_envs=2, attempts_per_task=2),
+        "unit": SamplingUnit("rollout", num_envs=2, attempts_per_task=2),
         "store": MemoryStore(),
         "recorder": Recorder(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
     }
@@ -45,7 +45,7 @@ def make(**options) -> DataManager:
     rules = {
         "order": TaskOrder([TASK], np.random.default_rng(0)),
         "attempts": FixedAttempts(2),
-        "group_rule": GroupRule(),
+        "group_rule": GroupFilter(),
         "batch_rule": BatchRule(min_groups=1, max_groups=1),
         "staleness": StalenessRule(bound=0),
         "turn_limits": FixedTurnLimit(30),

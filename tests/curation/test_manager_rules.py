@@ -7,7 +7,7 @@ import pytest
 
 from dartsim.core.types import Drop, Ending, Restored, UpdateResult, Weights
 from dartsim.curation import AdmissionRule, BatchRule
-from dartsim.curation.saved import SCHEDULER
+from dartsim.curation.scheduler_state import SCHEDULER
 
 
 def start(coroutine):

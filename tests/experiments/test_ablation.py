@@ -39,7 +39,7 @@ def test_dart_has_every_part_and_decoupled_none():
 
 def test_coupled_waits_and_has_one_batch_ahead():
     settings = config("coupled", 0)
-    assert settings.rollout.lock_step
+    assert settings.rollout.lockstep
     assert settings.trainer.wait_for_sync
     assert settings.curation.max_ahead == settings.curation.batch.max_groups * settings.curation.attempts.most
 

@@ -70,7 +70,7 @@ def test_a_space_is_read_from_text():
     assert read_space("cluster.engine.reload_seconds=1..300:log")[0] == Range(
         "cluster.engine.reload_seconds", 1.0, 300.0, None, True
     )
-    assert read_space("rollout.lock_step=true|false")[0] == Choices("rollout.lock_step", (True, False))
+    assert read_space("rollout.lockstep=true|false")[0] == Choices("rollout.lockstep", (True, False))
 
 
 def test_a_space_is_read_from_a_file(tmp_path: Path):

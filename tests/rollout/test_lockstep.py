@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Request
 from dartsim.observe import DesktopState
-from dartsim.rollout import LockStepService
+from dartsim.rollout import LockstepService
 from dartsim.sim import simulate
 
 
@@ -52,7 +52,7 @@ class Clients:
     def __init__(self, fakes, count, seconds=lambda number, turn: 2.0):
         self.fakes = fakes
         self.pool = Pool(fakes, seconds)
-        self.service = LockStepService(self.pool)
+        self.service = LockstepService(self.pool)
         self.recorder = fakes.recorder(count)
         self.replies = {number: [] for number in range(count)}
 
@@ -170,7 +170,7 @@ async def test_who_is_cancelled_in_the_instant_in_which_a_turn_starts_is_not_wai
     assert clients.replies == {0: [], 1: [3.0, 6.0]}
 
 
-class Watched(LockStepService):
+class Watched(LockstepService):
     """Checks the rule at the start of every turn: all that are live take part, and no other request is under way."""
 
     def __init__(self, inner):

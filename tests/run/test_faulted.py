@@ -233,7 +233,7 @@ def clusters(draw):
     """A small cluster with a scheduler, a profile and some kinds of faults that are drawn."""
     most, groups = draw(st.integers(1, 3)), draw(st.integers(1, 2))
     ahead = draw(st.sampled_from([None, None, 0, 4]))
-    lock_step = draw(st.booleans())
+    lockstep = draw(st.booleans())
     kinds = draw(st.lists(st.sampled_from(NAMES), max_size=3, unique=True))
     return small(
         rollout={
@@ -241,11 +241,11 @@ def clusters(draw):
             "warm_envs": draw(st.sampled_from([0, 0, 2])),
             "num_workers": draw(st.integers(1, 4)),
             "unit": draw(st.sampled_from(["rollout", "task", "batch"])),
-            "lock_step": lock_step,
+            "lockstep": lockstep,
             "request_tries": draw(st.sampled_from([1, 3, 10])),
             "sync": {
                 "mode": draw(st.sampled_from(["drain", "keep", "restart"])),
-                "workers_at_a_time": "all" if lock_step else draw(st.sampled_from(["all", 1, 2])),
+                "workers_at_a_time": "all" if lockstep else draw(st.sampled_from(["all", 1, 2])),
             },
         },
         curation={

@@ -187,15 +187,15 @@ def configs(draw):
     if ahead is not None:
         ahead += groups * most
         ahead = ahead if bound is None else min(ahead, (bound + 1) * at_most * most)
-    lock_step = draw(st.booleans())
-    workers_at_a_time = "all" if lock_step else draw(st.sampled_from(["all", 1, 2]))
+    lockstep = draw(st.booleans())
+    workers_at_a_time = "all" if lockstep else draw(st.sampled_from(["all", 1, 2]))
     limits = draw(st.sampled_from([{}, {"lease_seconds": 200.0}, {"step_seconds": 6.0}, {"request_seconds": 20.0}]))
     return small(
         rollout={
             "num_envs": draw(st.integers(1, 10)),
             "num_workers": draw(st.integers(1, 4)),
             "unit": draw(st.sampled_from(["rollout", "task", "batch"])),
-            "lock_step": lock_step,
+            "lockstep": lockstep,
             "max_turns": draw(st.integers(1, 8)),
             "start_tries": draw(st.integers(1, 3)),
             "request_tries": draw(st.integers(1, 3)),

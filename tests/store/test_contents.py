@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from dartsim.core.errors import StoreFull
 from dartsim.core.types import Drop, Observation, Reply, Turn
-from dartsim.curation.pool import SuccessPool
+from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.contents import AT_ONCE, Contents
 from dartsim.store.database import open_sqlite

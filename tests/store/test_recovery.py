@@ -4,7 +4,7 @@ import pytest
 
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Group, TrajectoryState
-from dartsim.curation.pool import SuccessPool
+from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.store.load import load_trajectories

@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from dartsim.core.checks import check_store
 from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull, TakenOver
 from dartsim.core.types import Drop, Group, SuccessSource, TrajectoryState
-from dartsim.curation.pool import SuccessPool
+from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.load import load_successes, load_trajectories
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, VERSIONS

@@ -51,7 +51,7 @@ class RolloutConfig(Section):
     unit: Literal["rollout", "task", "batch"] = Field(
         "rollout", description="What has to end before its slots get new work."
     )
-    lock_step: bool = Field(False, description="Whether all live attempts take their turns together.")
+    lockstep: bool = Field(False, description="Whether all live attempts take their turns together.")
     max_turns: Positive = Field(30, description="Most turns of an attempt (DART headline run).")
     start_tries: Positive = Field(3, description="Starts of a desktop before its attempt is given up.")
     start_backoff_seconds: Seconds = Field(5.0, description="Wait after a failed start, doubled each time.")

@@ -1,4 +1,4 @@
-"""``Books``: where every admitted attempt is, and how many are where; what moves one tells store and recorder here."""
+"""``AttemptLedger``: the state of every attempt and how many are in each; tells the store and the recorder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dartsim.core.types import Attempt, Batch, Drop, Group, Trajectory, UpdateRe
 from dartsim.observe import Recorder
 
 
-class Books:
+class AttemptLedger:
     """The counts of attempts, by where they are.
 
     Invariant: every admitted attempt is in exactly one of running, collected in an open group, eligible, leased,

@@ -1,17 +1,17 @@
-"""``Room``: whether another attempt may start, by the bounds on attempts, on groups and on the engines' caches."""
+"""``AdmissionControl``: whether another attempt may start, by bounds on attempts, groups and the engines' caches."""
 
 from __future__ import annotations
 
 import asyncio
 
-from dartsim.curation.admission import Places
-from dartsim.curation.books import Books
+from dartsim.curation.admission import GroupCounts
+from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules import Rules
 
 
-class Room:
+class AdmissionControl:
     """What free slots wait for. It reads where attempts and groups are, and changes nothing there.
 
     Args:
@@ -24,9 +24,9 @@ class Room:
         holding: Whether no group may be begun, because new weights wait for those that run.
     """
 
-    def __init__(self, rules: Rules, books: Books, open_groups: OpenGroups, ready: ReadyGroups) -> None:
+    def __init__(self, rules: Rules, books: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups) -> None:
         self._rules = rules
-        self._books = books
+        self._ledger = books
         self._open = open_groups
         self._ready = ready
         self.holding = False
@@ -34,7 +34,7 @@ class Room:
     def there_is(self) -> bool:
         """Return whether another attempt may start: one that its group lacks, or the first of a new one."""
         most, admission = self._rules.max_ahead, self._rules.admission
-        if self._crowded() or (most is not None and self._books.ahead >= most):
+        if self._crowded() or (most is not None and self._ledger.ahead >= most):
             return False
         if admission.unbounded and not self.holding:
             return True
@@ -48,7 +48,7 @@ class Room:
             return "new weights wait for those that run"
         if self._crowded():
             return (
-                f"{len(self._books.running)} attempts run, at most {self._bound} may by what the engines' caches hold"
+                f"{len(self._ledger.running)} attempts run, at most {self._bound} may by what the engines' caches hold"
             )
         return self._rules.admission.lacks(self._places())
 
@@ -57,7 +57,7 @@ class Room:
         if self.holding or self._crowded() or self.there_is():
             return 0
         most = self._rules.max_ahead
-        return slots if most is None else min(slots, most - self._books.ahead)
+        return slots if most is None else min(slots, most - self._ledger.ahead)
 
     def ended(self) -> None:
         """An attempt has ended."""
@@ -69,11 +69,11 @@ class Room:
         rule, caches = self._rules.concurrency, self._rules.caches
         if rule is None or caches is None:
             return False
-        return rule.look(asyncio.get_running_loop().time(), len(self._books.running), caches.read())
+        return rule.look(asyncio.get_running_loop().time(), len(self._ledger.running), caches.read())
 
     def too_many(self) -> bool:
         """Return whether more attempts run than may, apart from those that are being withdrawn."""
-        return self._bound is not None and len(self._books.running) - len(self._books.withdrawn) > self._bound
+        return self._bound is not None and len(self._ledger.running) - len(self._ledger.withdrawn) > self._bound
 
     @property
     def _bound(self) -> int | None:
@@ -83,8 +83,8 @@ class Room:
 
     def _crowded(self) -> bool:
         rule = self._rules.concurrency
-        return rule is not None and len(self._books.running) >= rule.bound
+        return rule is not None and len(self._ledger.running) >= rule.bound
 
-    def _places(self) -> Places:
+    def _places(self) -> GroupCounts:
         ready = self._ready
-        return Places(len(self._open.groups), len(ready.groups), len(ready.leased), ready.unpublished)
+        return GroupCounts(len(self._open.groups), len(ready.groups), len(ready.leased), ready.unpublished)

@@ -1,4 +1,4 @@
-"""``Judge``: what attempts and groups teach about their tasks, and whether a complete group may be trained on."""
+"""``GroupGrader``: what attempts and groups teach about their tasks, and whether a complete group may be trained on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dartsim.curation.groups import OpenGroup
 from dartsim.curation.rules import Rules
 
 
-class Verdict(NamedTuple):
+class GradedGroup(NamedTuple):
     """What becomes of a complete group."""
 
     group: Group
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
     """The failure whose place a stored success took."""
 
 
-class Judge:
+class GroupGrader:
     """What is known about tasks from the attempts on them.
 
     Args:
@@ -37,8 +37,8 @@ class Judge:
         if self._rules.pool is not None:
             self._rules.pool.learn((trajectory,), now=now)
 
-    def verdict(self, opened: OpenGroup, *, now: float, version: Version) -> Verdict:
-        """Judge a group that has all its attempts, and take in how they ended.
+    def verdict(self, opened: OpenGroup, *, now: float, version: Version) -> GradedGroup:
+        """GroupGrader a group that has all its attempts, and take in how they ended.
 
         Args:
             opened: The group.
@@ -56,8 +56,8 @@ class Judge:
             rescue = self._rules.pool.rescue(opened.id, usable, now=now, version=version)
             if rescue is not None:
                 group = Group(opened.id, task, rescue.trajectories, now)
-                return Verdict(group, self.reason_to_drop(rescue.trajectories), rescue.replaced)
-        return Verdict(Group(opened.id, task, usable, now), reason)
+                return GradedGroup(group, self.reason_to_drop(rescue.trajectories), rescue.replaced)
+        return GradedGroup(Group(opened.id, task, usable, now), reason)
 
     def reason_to_drop(self, trajectories: Sequence[Trajectory]) -> Drop | None:
         """Return why a group of unmasked trajectories is not worth training on, or None if it is."""

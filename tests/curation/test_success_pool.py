@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, SuccessSource, Task, Trajectory, Turn
-from dartsim.curation.groups import GroupRule
-from dartsim.curation.pool import SuccessPool
+from dartsim.curation.groups import GroupFilter
+from dartsim.curation.success_pool import SuccessPool
 
 
 def played(
@@ -38,7 +38,7 @@ def test_a_group_in_which_all_failed_gets_one_success_for_its_oldest_failure():
     assert rescue.trajectories[-1] is success  # its own log-probabilities, untouched
     assert (rescue.use.origin, rescue.use.use) == (SuccessSource.ONLINE, 1)
     assert (rescue.use.age_seconds, rescue.use.age_versions) == (60.0, 2)
-    assert GroupRule().reason_to_drop(rescue.trajectories) is None
+    assert GroupFilter().reason_to_drop(rescue.trajectories) is None
 
 
 def test_without_a_success_of_the_task_the_group_stays_and_is_counted():

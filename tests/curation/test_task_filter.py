@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Task
-from dartsim.curation.held_out import FilteredOrder, TaskFilter, position, split_tasks
+from dartsim.curation.task_filter import FilteredOrder, TaskFilter, position, split_tasks
 
 TASKS = [Task(f"task-{index}", "") for index in range(400)]
 names = st.lists(st.text(min_size=1, max_size=6), min_size=2, max_size=30, unique=True)

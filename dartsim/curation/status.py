@@ -9,7 +9,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class CurationStatus:
     """The data manager at one moment.
 
     Attributes:
