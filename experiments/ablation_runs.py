@@ -21,11 +21,11 @@ from dartsim.real.evaluate import Evaluation, evaluate
 from dartsim.real.learner import TorchLearner
 from dartsim.real.vlm import build
 from dartsim.real.vlm.model import one_thread
+from dartsim.real.vlm.plan import learner_config, vlm_config
 from dartsim.real.warmstart import Demonstration, WarmStart, warm_start
 from dartsim.run.backend import desktop_maker
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import Learning, learning
-from dartsim.run.model_plan import learner_config, vlm_config
 from dartsim.run.models import Models, models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns

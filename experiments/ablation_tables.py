@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.run.compared import half_width
+from dartsim.lab.comparison import half_width
 from experiments.ablation_arms import ARMS
 from experiments.markdown import Rows, from_record, short_commit, table_from_record
 

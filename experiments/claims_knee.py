@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dartsim.run.bounds import desktop_bound, least_seconds, turn_load
+from dartsim.lab.bounds import desktop_bound, least_seconds, turn_load
 from dartsim.run.models import Models
 
 MOST = 1_000

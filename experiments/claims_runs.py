@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import track
 
 from dartsim.config import Config, load
+from dartsim.lab.bounds import bounds
+from dartsim.lab.comparison import half_width
 from dartsim.real.machine import usable_cores
 from dartsim.real.processes import process_pool
-from dartsim.run.bounds import bounds
-from dartsim.run.compared import half_width
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 

@@ -32,8 +32,8 @@ from dartsim.core.types import (
     Turn,
     Weights,
 )
-from dartsim.run.memory import GIB, learner_memory
-from dartsim.run.model_shapes import ModelShape, read_shape
+from dartsim.lab.memory import GIB, learner_memory
+from dartsim.lab.model_shapes import ModelShape, read_shape
 
 if TYPE_CHECKING:
     from dartsim.real.fsdp.learner import FsdpLearner

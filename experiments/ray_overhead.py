@@ -24,12 +24,12 @@ from dartsim.core.ports import AsyncEnv, PolicyWorker
 from dartsim.core.types import Attempt, Observation, Request, Weights
 from dartsim.envs.direct import DirectProvider
 from dartsim.real.local import LocalWorker
+from dartsim.real.ray_cluster.backend import make_policy, open_desktops, session
 from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
 from dartsim.real.ray_cluster.parts import Part, Want
 from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models, models
-from dartsim.run.ray import make_policy, open_desktops, session
 from experiments.common import Figures, Options, run_experiment
 
 AT_ONCE = (1, 16, 64)
@@ -97,7 +97,7 @@ async def desktops_compared(found: Models, calls: int, repeats: int) -> dict[str
     """Compare steps of the mock desktop."""
     most = max(AT_ONCE)
     here = DirectProvider(desktop_maker(found.config))
-    hosts = [Part("desktops-0", partial(DesktopHost, partial(open_desktops, found)), Want())]
+    hosts = [Part("desktops-0", partial(DesktopHost, partial(open_desktops, found.config, found.tasks)), Want())]
     async with RayProvider(hosts) as there:
         ways: list[Call] = []
         for provider in (here, there):

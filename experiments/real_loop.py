@@ -26,13 +26,12 @@ from typing import Any
 from rich.console import Console
 
 from dartsim.config import Config, load
+from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
-from dartsim.run.engine_plan import VARIABLE
+from dartsim.lab.measure import measure as measured_by
+from dartsim.lab.twin import as_json, compare, twin
 from dartsim.run.execute import execute
-from dartsim.run.measuring import measure as measured_by
-from dartsim.run.measuring import read_timings
-from dartsim.run.timings import TIMINGS
-from dartsim.run.twin import as_json, compare, twin
+from dartsim.run.timings import TIMINGS, read_timings
 from experiments.common import Figures, Options, run_experiment
 from experiments.real_profile import mean_checks
 from experiments.real_profile import show as show_comparison
@@ -140,7 +139,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
 def refuse_without_vllm() -> None:
     """End with status 2 and a message if there is no environment with vLLM."""
     try:
-        import dartsim.run.engines  # noqa: F401 - says which extra is missing
+        import dartsim.real.inference.backend  # noqa: F401 - says which extra is missing
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

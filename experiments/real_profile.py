@@ -21,11 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dartsim.config import Config, load
+from dartsim.lab.measure import measure as measured_by
+from dartsim.lab.twin import COMPARED, Check, as_json, compare, twin
 from dartsim.run.execute import execute
-from dartsim.run.measuring import measure as measured_by
-from dartsim.run.measuring import read_timings
-from dartsim.run.timings import TIMINGS
-from dartsim.run.twin import COMPARED, Check, as_json, compare, twin
+from dartsim.run.timings import TIMINGS, read_timings
 from experiments.common import Figures, Options, run_experiment
 
 PRESETS = {"mock": "tiny", "desktop": "desktop"}

@@ -15,12 +15,12 @@ from rich.progress import track
 from rich.table import Table
 
 from dartsim.config import Config, load
-from dartsim.lab.closed import predict
+from dartsim.lab.analytic_model import predict
+from dartsim.lab.bounds import bounds
+from dartsim.lab.comparison import FIGURES, classes_over_seeds, compared, over_seeds
 from dartsim.observe.bias import BAND, BY_DIFFICULTY, ByClass, usable
 from dartsim.real.machine import usable_cores
 from dartsim.real.processes import process_pool
-from dartsim.run.bounds import bounds
-from dartsim.run.compared import FIGURES, classes_over_seeds, compared, over_seeds
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments import prefix_hits

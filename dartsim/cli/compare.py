@@ -59,10 +59,10 @@ ROWS: dict[str, tuple[str, float]] = {
     "desktop h/1000 turns": ("desktop_hours_per_1000_turns", 1.0),
     "GPU h/1000 turns": ("gpu_hours_per_1000_turns", 1.0),
 }
-"""Rows of the table: the figure (``dartsim.run.compared``), and what it is multiplied by."""
+"""Rows of the table: the figure (``dartsim.lab.comparison``), and what it is multiplied by."""
 
 Classes = Mapping[str, Any]
-"""What ``dartsim.run.compared.classes_over_seeds`` returned."""
+"""What ``dartsim.lab.comparison.classes_over_seeds`` returned."""
 
 Column = tuple[str, Mapping[str, Mapping[str, float | None]], Classes]
 """A preset: its name, ``over_seeds`` of its runs, its classes of tasks."""
@@ -95,9 +95,9 @@ def compare(
     With a workload, a preset is its scheduler alone: cluster, tasks and latencies are the workload's. Every run's own
     folder lies below the comparison's.
     """
+    from dartsim.lab.comparison import classes_over_seeds, over_seeds
     from dartsim.observe.report import render_comparison, surrogates
     from dartsim.observe.rundir import read_run
-    from dartsim.run.compared import classes_over_seeds, over_seeds
 
     folder = out_folder or new_folder("compare-" + "-".join(dict.fromkeys(presets)))
     jobs = plan(presets, settings(overrides, hours, None, faults), seeds, folder, workload)
@@ -230,7 +230,7 @@ def _figures(runs: Sequence[RunDir], updates: int | None) -> tuple[int | None, l
         runs: All of them.
         updates: That update; None: the last one that all of them finished, if there is one.
     """
-    from dartsim.run.compared import compared
+    from dartsim.lab.comparison import compared
 
     finished = [update_hours(run.path) for run in runs]
     number = updates or min(map(len, finished)) or None

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from dartsim.cli.check import Check, State, installed
 from dartsim.config.secrets import hidden
+from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
-from dartsim.run.engine_plan import VARIABLE
 
 KNOCK_SECONDS = 5
 PROBE_SECONDS = 30

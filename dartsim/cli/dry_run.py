@@ -17,10 +17,11 @@ from rich.console import Console
 
 from dartsim.cli.missing import missing
 from dartsim.config import Config
-from dartsim.run.engine_plan import VARIABLE, engine_options, refuse_other_numbers
-from dartsim.run.estimate import VM_GIB, desktops_by_host, engine_places, estimate
+from dartsim.config.sections.vllm import VARIABLE
+from dartsim.lab.estimate import VM_GIB, desktops_by_host, engine_places, estimate
+from dartsim.real.inference.plan import engine_options, refuse_other_numbers
+from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.run.models import models
-from dartsim.run.ray import Kind, actors, placed
 
 PORT = "PORT"
 """Stands for a free port that is taken at the start."""
@@ -135,7 +136,7 @@ def _desktops(config: Config) -> dict[str, Any]:
     kind, number = config.backend.desktops, config.rollout.num_desktops
     if kind in ("sim", "mock"):
         return {"what": f"{number} {'modelled' if kind == 'sim' else 'mock desktops in this process'}"}
-    from dartsim.run.container_plan import container_spec, host_settings
+    from dartsim.real.containers.plan import container_spec, host_settings
 
     dealt = desktops_by_host(config)
     spec = asdict(container_spec(config, look=False))
@@ -191,7 +192,7 @@ def _learner(config: Config) -> dict[str, Any]:
     if kind != "fsdp":
         return {"what": "modelled" if kind == "sim" else "a thread of this process"}
     from dartsim.real.fsdp.group import node_command, rank_command, rank_variables
-    from dartsim.run.rank_plan import fsdp_settings
+    from dartsim.real.fsdp.plan import fsdp_settings
 
     fsdp, spread = config.trainer.fsdp, fsdp_settings(config)
     folder, environment = fsdp.folder or FOLDER, rank_variables(spread)

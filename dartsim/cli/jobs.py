@@ -71,6 +71,7 @@ def named_handler(name: str) -> logging.Handler:
 
 
 def _run_job(job: Job) -> None:
+    from dartsim.lab.bounds import bounds
     from dartsim.run.execute import execute
 
     logging.getLogger().handlers = [named_handler(job.name)]
@@ -78,4 +79,4 @@ def _run_job(job: Job) -> None:
     def advance(now: float) -> None:
         _progress[job.index] = now / 3600.0
 
-    execute(job.config, job.path, on_advance=advance)
+    execute(job.config, job.path, on_advance=advance, more_figures=bounds)

@@ -15,8 +15,8 @@ from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.cli.progress import Live, bars
 
 if TYPE_CHECKING:
-    from dartsim.run.measuring import Measured
-    from dartsim.run.twin import Check
+    from dartsim.lab.measure import Measured
+    from dartsim.lab.twin import Check
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -46,13 +46,14 @@ def measure(
     as long as RUN was, and its figures stand beside RUN's.
     """
     from dartsim.config import load, to_toml
+    from dartsim.lab.bounds import bounds
+    from dartsim.lab.measure import measure as measured_by
+    from dartsim.lab.measure import profile_toml
+    from dartsim.lab.twin import as_json, compare
+    from dartsim.lab.twin import twin as twin_of
     from dartsim.observe.rundir import CONFIG, read_run, write_text
     from dartsim.run.execute import execute
-    from dartsim.run.measuring import measure as measured_by
-    from dartsim.run.measuring import profile_toml, read_timings
-    from dartsim.run.timings import TIMINGS
-    from dartsim.run.twin import as_json, compare
-    from dartsim.run.twin import twin as twin_of
+    from dartsim.run.timings import TIMINGS, read_timings
 
     summary = read_run(run).summary
     config = load(run / CONFIG)
@@ -80,7 +81,13 @@ def measure(
         with bars() as progress:
             live = Live(progress, "twin", twin.run.hours)
             done, result = execute(
-                twin, folder, on_start=live.watch, on_advance=live, on_step=live.step, every_seconds=1.0
+                twin,
+                folder,
+                on_start=live.watch,
+                on_advance=live,
+                on_step=live.step,
+                every_seconds=1.0,
+                more_figures=bounds,
             )
         checks = compare(summary, done.summary)
         written |= {**as_json(checks), "run_dir": str(folder)}

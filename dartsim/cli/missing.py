@@ -14,10 +14,10 @@ from dartsim.cli import doctor
 from dartsim.cli.check import State
 from dartsim.cli.doctor_parts import INSTALL_VLLM
 from dartsim.config import Config
-from dartsim.run.container_plan import skeleton_problem
-from dartsim.run.engine_plan import VARIABLE
-from dartsim.run.estimate import HERE, Estimate
-from dartsim.run.memory import GIB
+from dartsim.config.sections.vllm import VARIABLE
+from dartsim.lab.estimate import HERE, Estimate
+from dartsim.lab.memory import GIB
+from dartsim.real.containers.plan import skeleton_problem
 
 
 class Missing(NamedTuple):

@@ -42,12 +42,13 @@ def run_jobs_on_ray(jobs: Sequence[Job], address: str, *, cpus: float = 1.0) -> 
 
 def packed(job: Job, tell: Tell) -> bytes:
     """Run a job wherever this is called, and return its folder as an archive."""
+    from dartsim.lab.bounds import bounds
     from dartsim.real.scratch import scratch_folder
     from dartsim.run.execute import execute
 
     with scratch_folder("run") as folder:
         path = folder / job.path.name
-        execute(job.config, path, on_advance=lambda now: tell(now / 3600.0))
+        execute(job.config, path, on_advance=lambda now: tell(now / 3600.0), more_figures=bounds)
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
             tar.add(path, arcname=".")

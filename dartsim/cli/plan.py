@@ -16,7 +16,7 @@ from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.lab.closed import Check
+    from dartsim.lab.analytic_model import Check
     from dartsim.lab.machines import Split
     from dartsim.lab.planning import Plan
 
@@ -62,7 +62,7 @@ def plan(
     from dartsim.cli.parallel import Counted, job_bars, runner_for
     from dartsim.cli.profiles import load_with_profile
     from dartsim.lab import Prices, as_virtual
-    from dartsim.lab.closed import checks
+    from dartsim.lab.analytic_model import checks
     from dartsim.lab.machines import Machines, read_hosts
     from dartsim.lab.planning import Planner, expected_runs
     from dartsim.run.models import models
@@ -114,8 +114,8 @@ def _simulated(made: Plan) -> str:
 
 
 def _spread(made: Plan) -> str:
+    from dartsim.lab.comparison import half_width
     from dartsim.lab.planning import trained_rate
-    from dartsim.run.compared import half_width
 
     width = half_width([trained_rate(figures) for figures in made.by_seed])
     return "" if width is None else f" ± {width:.1f}"

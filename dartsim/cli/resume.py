@@ -38,6 +38,7 @@ def resume(
     was stored is lost. The report covers all of its lives.
     """
     from dartsim.cli.run import resumable_after_ctrl_c, tell
+    from dartsim.lab.bounds import bounds
     from dartsim.run.resume import resumable
     from dartsim.run.resume import resume as go_on
 
@@ -54,6 +55,7 @@ def resume(
             on_advance=live,
             on_step=live.step,
             every_seconds=10.0,
+            more_figures=bounds,
         )
         if not result.interrupted:
             live.done()

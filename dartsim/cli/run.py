@@ -87,6 +87,7 @@ def run(
     Ctrl-C ends the run where it is and writes the report so far.
     """
     from dartsim.cli.profiles import load_with_profile
+    from dartsim.lab.bounds import bounds
     from dartsim.run.execute import execute
 
     given = [*backend_settings(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
@@ -100,7 +101,7 @@ def run(
         overrides=given,
     )
     if twin:
-        from dartsim.run.twin import planned
+        from dartsim.lab.twin import planned
 
         resolved = planned(resolved)
     if dry_run:
@@ -123,7 +124,13 @@ def run(
             errors.print(f"run: {path} (while it runs: dartsim status {path})", soft_wrap=True, highlight=False)
 
         run_dir, result = execute(
-            resolved, path, on_start=begin, on_advance=live, on_step=live.step, every_seconds=10.0
+            resolved,
+            path,
+            on_start=begin,
+            on_advance=live,
+            on_step=live.step,
+            every_seconds=10.0,
+            more_figures=bounds,
         )
         if not result.interrupted:
             live.done()

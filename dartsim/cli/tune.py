@@ -110,8 +110,8 @@ def tune(
     from dartsim.cli.tuned import show
     from dartsim.core.errors import ConfigError
     from dartsim.lab.asked import Asked
+    from dartsim.lab.costs import Prices
     from dartsim.lab.objectives import objective as objective_of
-    from dartsim.lab.prices import Prices
     from dartsim.lab.space import read_space
     from dartsim.lab.study import Study, require_optuna
 

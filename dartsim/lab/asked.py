@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dartsim.config import Config, to_toml
+from dartsim.lab.costs import GPU_HOURS, Prices
 from dartsim.lab.objectives import Objective
-from dartsim.lab.prices import GPU_HOURS, Prices
 from dartsim.lab.space import Space
 
 Sampler = Literal["tpe", "random", "qmc", "nsga2"]

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from dartsim.config import Config
 from dartsim.core.errors import DartsimError
-from dartsim.lab.prices import GPU_HOURS, Prices
+from dartsim.lab.bounds import bounds
+from dartsim.lab.costs import GPU_HOURS, Prices
 from dartsim.lab.virtual import changed
 from dartsim.observe import Recorder
 from dartsim.observe.figures import after_warmup, figures
 from dartsim.observe.recorder import UpdateRecord
-from dartsim.run.bounds import bounds
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dartsim.lab.comparison import half_width
 from dartsim.lab.jobs import Outcome
 from dartsim.lab.objectives import Objective
-from dartsim.run.compared import half_width
 
 
 class Change(NamedTuple):

@@ -1,8 +1,8 @@
 """A plan for given machines: how many desktops, rollout and trainer GPUs, which sync; and what one more of each buys.
 
-First every split is looked at in closed form (``dartsim.lab.closed``), then the best few are simulated, and their
-neighbours. The best of many simulated figures is partly luck, so what is told of the plan, and of one more or one less
-of each resource beside it, comes from seeds that the search has not seen.
+Every split is first predicted in closed form (``dartsim.lab.analytic_model``); then the best few and their neighbors
+are simulated. The best of many simulated figures is partly luck, so the figures of the plan, and of one more or one
+less of each resource, come from seeds that the search has not seen.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.closed import Predicted, predict
+from dartsim.lab.analytic_model import Predicted, predict
+from dartsim.lab.comparison import half_width
+from dartsim.lab.costs import Prices
 from dartsim.lab.jobs import Figures, Job, Outcome, Runner, outcomes
 from dartsim.lab.machines import Machines, Split, Splits, words
-from dartsim.lab.prices import Prices
 from dartsim.lab.virtual import changed
-from dartsim.run.compared import half_width
 from dartsim.run.models import models
 
 ENOUGH = 0.98

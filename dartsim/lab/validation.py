@@ -12,12 +12,12 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError
 from dartsim.lab.asked import Asked
+from dartsim.lab.comparison import half_width
 from dartsim.lab.jobs import Job, Outcome, Runner, outcomes
 from dartsim.lab.objectives import Objective
 from dartsim.lab.paired import change
 from dartsim.lab.sensitivity import Knob, knobs, moves
 from dartsim.lab.virtual import as_virtual, changed
-from dartsim.run.compared import half_width
 from dartsim.run.models import models
 
 KNOB_SEEDS = 3

@@ -38,21 +38,9 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
     """Return what makes one desktop: the mock desktop for a model that sees, else one without content."""
     if config.tasks.source != "mock":
         return lambda: SimDesktop(draw=False)
-    from dartsim.envs.mock.env import MockDesktop
+    from dartsim.envs.mock.env import mock_desktop_maker
 
-    screen = config.policy.screen
-    grammar, options = action_grammar(config)
-    return lambda: MockDesktop(width=screen, height=screen, grammar=grammar, grammar_options=options)
-
-
-def action_grammar(config: Config) -> tuple[str, dict[str, Any]]:
-    """Return the name and the options of the grammar that a model's actions are written in.
-
-    Models on Qwen2.5-VL (UI-TARS-1.5) speak of the pixels of the picture they see, those on Qwen3-VL of thousandths.
-    """
-    if config.policy.grammar == "ui_tars":
-        return "ui_tars", {"absolute": config.policy.family == "qwen2_5_vl"}
-    return "compact", {"columns": config.policy.grid, "rows": config.policy.grid}
+    return mock_desktop_maker(config.policy)
 
 
 def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvider:

@@ -14,9 +14,9 @@ from dartsim.real.evaluate import Answers, play
 from dartsim.real.pool_files import check_meaning, read_pool, token_meaning, write_pool
 from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.model import one_thread
+from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.backend import desktop_maker
 from dartsim.run.execute import SUCCESSES
-from dartsim.run.model_plan import vlm_config
 from dartsim.run.models import Models, models
 from dartsim.run.resuming import resumed
 from dartsim.run.successes import demonstrate

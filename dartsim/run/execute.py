@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,15 +17,15 @@ from dartsim.core.ports import Store
 from dartsim.core.types import Weights
 from dartsim.observe import Recorder
 from dartsim.observe.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
+from dartsim.observe.recorder import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
 from dartsim.observe.segments import SegmentLog
-from dartsim.run.bounds import bounds
+from dartsim.real.ray_cluster.backend import in_session
 from dartsim.run.curve import learning_curve
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held, is_held, refuse_held
 from dartsim.run.models import Models, models
 from dartsim.run.origin import FIRST, METRICS, SEGMENTS, SNAPSHOTS, Origin
-from dartsim.run.ray import in_session
 from dartsim.run.realtime import run_realtime
 from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
@@ -39,6 +39,9 @@ TENSORBOARD = "tensorboard"
 BEST, SUCCESSES = "best", "successes"
 """Folders of a run whose model learned: the promoted weights, and the successes that it keeps."""
 
+MoreFigures = Callable[[Models, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
+"""Returns figures of a run from what it was, its own figures, and its snapshots."""
+
 
 @in_session
 def execute(
@@ -49,6 +52,7 @@ def execute(
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
+    more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Simulate a configuration, with the model that it trains if it has one, and write its folder.
 
@@ -59,6 +63,7 @@ def execute(
         on_advance: Called with the virtual time now and then.
         on_step: Given the name, the steps done and the steps to do of what comes before the run.
         every_seconds: Virtual seconds between two such calls.
+        more_figures: Returns further figures for the summary, such as ``dartsim.lab.bounds.bounds``.
 
     Raises:
         ConfigError: If the configuration names what does not exist, or the folder holds a run already.
@@ -76,6 +81,7 @@ def execute(
             on_advance=on_advance,
             on_step=on_step,
             every_seconds=every_seconds,
+            more_figures=more_figures,
         )
 
 
@@ -88,6 +94,7 @@ def begin(
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
+    more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Begin a run in a folder that this process holds, and in which nothing has happened; otherwise as ``execute``.
 
@@ -99,6 +106,7 @@ def begin(
         on_advance: Likewise.
         on_step: Likewise.
         every_seconds: Likewise.
+        more_figures: Likewise.
     """
     claim(path)
     write_text(path / CONFIG, to_toml(found.config))
@@ -108,7 +116,14 @@ def begin(
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
         store.save({FIRST: first})
         parts = Parts(found, path, store, trained, first=first)
-        return run_parts(parts, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds)
+        return run_parts(
+            parts,
+            on_start=on_start,
+            on_advance=on_advance,
+            on_step=on_step,
+            every_seconds=every_seconds,
+            more_figures=more_figures,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +154,7 @@ def run_parts(
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
+    more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Run what was put together, and write its folder; arguments as ``execute``."""
     found, path, trained, origin = parts.found, parts.path, parts.trained, parts.origin
@@ -172,10 +188,12 @@ def run_parts(
             result = run_realtime(found, **options, on_step=on_step, folder=path)
         watch.interrupted = result.interrupted
         result = replace(result, alarm=watch.ended_by)
-    return write_results(parts, result, samples), result
+    return write_results(parts, result, samples, more_figures), result
 
 
-def write_results(parts: Parts, result: Finished, samples: Samples | None) -> RunDir:
+def write_results(
+    parts: Parts, result: Finished, samples: Samples | None, more_figures: MoreFigures | None = None
+) -> RunDir:
     """Write the folder of a run that has ended, and its page."""
     found, path, trained, origin = parts.found, parts.path, parts.trained, parts.origin
     config = found.config
@@ -200,7 +218,7 @@ def write_results(parts: Parts, result: Finished, samples: Samples | None) -> Ru
         summary={
             **result.figures,
             "bias": result.bias,
-            **bounds(found, result.figures, result.recorder.snapshots),
+            **(more_figures(found, result.figures, result.recorder.snapshots) if more_figures else {}),
             **more,
         },
         meta=meta(config, result),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import comb
 from typing import Any
 
+from dartsim.curation.attempts import attempts_at
 from dartsim.observe import Recorder
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
 from dartsim.observe.figures import summary
 from dartsim.observe.series import by_label
 from dartsim.run.models import Models
-from dartsim.run.usable import one_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +114,29 @@ def _expected(found: Models, offered: Mapping[str, int]) -> dict[str, float]:
 
     There is none of a pool of stored successes: it saves groups only of tasks of which it has one.
     """
-    known = found.difficulties
     return {
-        task: number * one_task(found, known[task].success_rate, known[task].length_factor).kept
-        for task, number in offered.items()
+        task: number * kept_chance(found, found.difficulties[task].success_rate) for task, number in offered.items()
     }
+
+
+def kept_chance(found: Models, rate: float) -> float:
+    """Return the chance that the group filter keeps a group of a task with this success rate, by closed form."""
+    curation, size = found.config.curation, group_size(found, rate)
+    groups = curation.groups
+    failed = (1.0 - rate) ** size if groups.drop_all_failed and not curation.pool.enabled else 0.0
+    solved = chance(rate, size, lambda mean: mean >= groups.max_mean_reward) if groups.drop_solved else 0.0
+    return max(0.0, 1.0 - failed - solved)
+
+
+def group_size(found: Models, rate: float) -> int:
+    """Return the attempts of a group of a task with this success rate."""
+    attempts = found.config.curation.attempts
+    if attempts.rule == "fixed":
+        return attempts.most
+    return attempts_at(rate, most=attempts.most, least=attempts.least, threshold=attempts.threshold)
+
+
+def chance(rate: float, number: int, holds: Callable[[float], bool]) -> float:
+    """Return the chance that something holds of the mean of ``number`` rewards of 0 or 1."""
+    wanted = (k for k in range(number + 1) if holds(k / number))
+    return min(1.0, sum(comb(number, k) * rate**k * (1.0 - rate) ** (number - k) for k in wanted))

@@ -20,25 +20,25 @@ from dartsim.core.types import Attempt, Task, Trajectory, Weights
 from dartsim.curation import SuccessPool
 from dartsim.envs.actions import Grammar, make_grammar
 from dartsim.envs.render import episode_gif
-from dartsim.run.backend import action_grammar, desktop_maker
+from dartsim.real.torch_missing import torch_missing
+from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
-from dartsim.run.torch_missing import torch_missing
 from dartsim.trainer.promoted import PromotedLearner
 
 try:
     from dartsim.real.evaluate import play
     from dartsim.real.fsdp.learner import FsdpLearner
+    from dartsim.real.learners import RealLearner, configured_learner
     from dartsim.real.local import LocalWorker
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.ray_cluster.learner import RayLearner
     from dartsim.real.vlm import Vlm, VlmPolicy, build
     from dartsim.real.vlm.model import one_thread
+    from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.warmstart import WarmStart, warm_start
     from dartsim.run.checkpointing import CheckpointedLearner, Saved
     from dartsim.run.held_out import EvaluatedLearner, HeldOut
-    from dartsim.run.learners import configured_learner
-    from dartsim.run.model_plan import vlm_config
-    from dartsim.run.promoting import CHECKPOINT, RealLearner, promoting, promotion_figures, write_state
+    from dartsim.run.promoting import CHECKPOINT, promoting, promotion_figures, write_state
     from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
@@ -72,7 +72,7 @@ class Learning:
     @property
     def grammar(self) -> Grammar:
         """The words of its actions."""
-        name, options = action_grammar(self._found.config)
+        name, options = self._found.config.policy.action_grammar
         screen = self._found.config.policy.screen
         return make_grammar(name, screen, screen, **options)
 

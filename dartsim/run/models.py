@@ -14,6 +14,7 @@ from dartsim.core.types import Task
 from dartsim.envs.generate import generated_tasks
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import load_suite
+from dartsim.run.timings import outcomes, read_timings
 from dartsim.sim import SimEnvironment
 from dartsim.sim.difficulty import TaskDifficulty, difficulties
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
@@ -95,8 +96,6 @@ def _outcomes(config: Config) -> Outcomes | None:
     path = config.surrogate.outcomes
     if path is None or config.policy.kind != "surrogate":
         return None
-    from dartsim.run.measuring import outcomes, read_timings
-
     return outcomes(read_timings(Path(path)))
 
 

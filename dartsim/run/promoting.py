@@ -9,9 +9,7 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
-from dartsim.real.fsdp.learner import FsdpLearner
-from dartsim.real.learner import TorchLearner
-from dartsim.real.ray_cluster.learner import RayLearner
+from dartsim.real.learners import RealLearner
 from dartsim.real.vlm import Vlm
 from dartsim.run.held_out import Trials
 from dartsim.run.models import Models
@@ -20,10 +18,6 @@ from dartsim.trainer.promotion import Decision, Evaluation, PromotionRule, Promo
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""
-
-
-RealLearner = TorchLearner | FsdpLearner | RayLearner
-"""A learner whose state can be kept, gone back to and written."""
 
 
 class Judge:

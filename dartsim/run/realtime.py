@@ -21,12 +21,12 @@ from dartsim.core.types import Weights
 from dartsim.observe import Recorder
 from dartsim.real.idle import IdleSelector
 from dartsim.real.keeping import KeepingDesktops
+from dartsim.real.ray_cluster.backend import placed, ray_desktops, ray_workers, session
 from dartsim.rollout import Service
 from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.origin import Origin
-from dartsim.run.ray import placed, ray_desktops, ray_workers, session
 from dartsim.run.system import System, success_pool
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
@@ -206,17 +206,19 @@ class RealParts:
     async def _desktops(self) -> EnvProvider:
         kind = self._config.backend.desktops
         if placed(self._config, "desktops"):
-            return await self._stack.enter_async_context(ray_desktops(self._found))
+            return await self._stack.enter_async_context(ray_desktops(self._config, self._found.tasks))
         if kind == "sim":
             return backend.provider(self._found, self._world, self._streams)
         if kind == "mock":
             from dartsim.envs.direct import DirectProvider
 
             return DirectProvider(backend.desktop_maker(self._config))
-        from dartsim.run.desktops import cache_folder, desktops
+        from dartsim.real.osworld.backend import cache_folder, desktops
 
         on_call = self._timings.desktop if self._timings else None
-        return await self._stack.enter_async_context(desktops(self._found, cache=cache_folder(), on_call=on_call))
+        return await self._stack.enter_async_context(
+            desktops(self._config, self._found.tasks, cache=cache_folder(), on_call=on_call)
+        )
 
     async def _workers(self) -> Sequence[PolicyWorker]:
         workers = await self._engines()
@@ -232,15 +234,16 @@ class RealParts:
         if learning is None:
             raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
         if kind == "local" and placed(self._config, "workers"):
-            return await self._stack.enter_async_context(ray_workers(self._found, learning.trainer.weights()))
+            return await self._stack.enter_async_context(ray_workers(self._config, learning.trainer.weights()))
         if kind == "local":
             local = learning.local_workers(self._config.rollout.num_workers)
             for worker in local:
                 worker.on_call = None if self._timings is None else self._timings.worker
             return local
-        from dartsim.run.engines import vllm_workers
+        from dartsim.real.inference.backend import vllm_workers
 
-        return await self._stack.enter_async_context(vllm_workers(self._found, learning, self._on_step))
+        served = vllm_workers(self._config, learning.vlm, version=learning.trainer.updates, on_step=self._on_step)
+        return await self._stack.enter_async_context(served)
 
     def _learner(self) -> Learner:
         found = self._trainer()

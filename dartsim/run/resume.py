@@ -18,12 +18,12 @@ from dartsim.observe import Recorder
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.recorder import HELD_OUT
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_text
-from dartsim.run.execute import Parts, begin, closing_store, learned, run_parts, stored
+from dartsim.real.ray_cluster.backend import in_session
+from dartsim.run.execute import MoreFigures, Parts, begin, closing_store, learned, run_parts, stored
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held
 from dartsim.run.models import models
 from dartsim.run.origin import LIVES, METRICS, Origin, read_origin
-from dartsim.run.ray import in_session
 
 
 def resume(
@@ -36,6 +36,7 @@ def resume(
     on_advance: Callable[[float], None] | None = None,
     on_step: Callable[[str, int, int], None] | None = None,
     every_seconds: float = 60.0,
+    more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Go on with a run by its own configuration, from its last transaction.
 
@@ -48,6 +49,7 @@ def resume(
         on_advance: Likewise.
         on_step: Likewise.
         every_seconds: Likewise.
+        more_figures: Likewise.
 
     Raises:
         ConfigError: If there is no run, it has finished, it was kept in memory, or a process runs it now.
@@ -64,6 +66,7 @@ def resume(
         on_advance=on_advance,
         on_step=on_step,
         every_seconds=every_seconds,
+        more_figures=more_figures,
     )
 
 
@@ -79,6 +82,7 @@ def _resume(
     on_advance: Callable[[float], None] | None,
     on_step: Callable[[str, int, int], None] | None,
     every_seconds: float,
+    more_figures: MoreFigures | None,
 ) -> tuple[RunDir, Finished]:
     found = models(config)
     planned = load(path / CONFIG).run.hours
@@ -98,7 +102,12 @@ def _resume(
                 trained = learned(found, path, on_step, restore=origin.recovered.checkpoint)
                 parts = Parts(found, path, store, trained, first=origin.first, origin=origin)
                 return run_parts(
-                    parts, on_start=on_start, on_advance=on_advance, on_step=on_step, every_seconds=every_seconds
+                    parts,
+                    on_start=on_start,
+                    on_advance=on_advance,
+                    on_step=on_step,
+                    every_seconds=every_seconds,
+                    more_figures=more_figures,
                 )
             store.clear()
         # The configuration stays where it is: a model's warm start takes minutes, and may be killed.
@@ -112,6 +121,7 @@ def _resume(
             on_advance=on_advance,
             on_step=on_step,
             every_seconds=every_seconds,
+            more_figures=more_figures,
         )
 
 

@@ -6,14 +6,18 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from dartsim.core.errors import ConfigError
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
+from dartsim.sim.outcomes import Outcomes, Recorded
 
+Entry = Mapping[str, Any]
+"""One line of the timings; see ``Timings``."""
 TIMINGS, OLDER = "timings.jsonl", "timings.old.jsonl"
 """Files of a run's folder: the newest lines, and the ones just before them."""
 PART_BYTES = 32 * 2**20
@@ -158,6 +162,48 @@ class Timings:
         at = asyncio.get_running_loop().time()
         line = {"at": round(at, 6), "what": what, "seconds": round(seconds, 6), **context, "busy": dict(+self._busy)}
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def read_timings(folder: Path) -> list[Entry]:
+    """Return the timings of a run, in order, as far as they are kept. A last line that was cut off is left out.
+
+    Args:
+        folder: The run's, or the file itself.
+
+    Raises:
+        ConfigError: If there are none, or a line is not what it should be.
+    """
+    path = folder if folder.suffix == ".jsonl" else folder / TIMINGS
+    older = path.with_name(OLDER)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if path.name == TIMINGS and older.is_file():
+            lines = [*older.read_text(encoding="utf-8").splitlines(keepends=True), *lines]
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}); only a run by the machine's clock writes it, such as "
+            "`dartsim run --backend mock`"
+        ) from None
+    entries: list[Entry] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            entries.append({**entry, "what": str(entry["what"]), "at": float(entry["at"])})
+        except (ValueError, KeyError, TypeError):
+            if number == len(lines) and not line.endswith("\n"):
+                break  # the run was killed
+            raise ConfigError(f"line {number} of {path} is not a timing: {line[:80]!r}; repeat the run") from None
+    return entries
+
+
+def outcomes(entries: Iterable[Entry]) -> Outcomes:
+    """Return what the attempts of a run came to; those that were not scored are left out.
+
+    Raises:
+        ConfigError: If none was scored.
+    """
+    ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
+    return Outcomes(Recorded(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended)
 
 
 class TimedDesktop:

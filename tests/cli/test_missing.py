@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.cli.missing import missing
 from dartsim.config import load
-from dartsim.run.estimate import estimate
+from dartsim.lab.estimate import estimate
 
 GPU = "NVIDIA H100 80GB HBM3, 81559 MiB"
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dartsim.run.bounds import least_seconds, turn_load
+from dartsim.lab.bounds import least_seconds, turn_load
 from dartsim.run.models import models
 from experiments import claims
 from experiments.charts import Panel, Series, draw

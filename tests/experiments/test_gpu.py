@@ -12,9 +12,9 @@ from experiments.gpu_work import computed, drawn_batch, parity, peak_flops, show
 
 
 def test_tokens_and_patches_are_those_of_the_prompts(tmp_path):
+    from dartsim.lab.model_shapes import read_shape
     from dartsim.real.vlm import build
     from dartsim.real.vlm.export import export
-    from dartsim.run.model_shapes import read_shape
 
     vlm = build(shown_model("cpu", small=True))
     batch = drawn_batch(vlm, update=1, groups=2, turns=2, screen=(56, 56), tokens=3)

@@ -20,7 +20,7 @@ def test_the_arms_differ_in_what_a_prompt_shows_alone():
 
 
 def test_the_setting_reaches_the_prompts():
-    from dartsim.run.model_plan import vlm_config
+    from dartsim.real.vlm.plan import vlm_config
 
     style = vlm_config(arm_config("block", 0, quick=False)).prompts
     assert style == PromptStyle(max_images=4, images_after_cut=2, max_texts=6, terse=True)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
-from dartsim.run.twin import COMPARED
+from dartsim.lab.twin import COMPARED
 from experiments import common, pages, real_loop, twin_tables
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
-from dartsim.run.twin import COMPARED
+from dartsim.lab.twin import COMPARED
 from experiments import real_profile
 
 

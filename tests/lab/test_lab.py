@@ -15,8 +15,9 @@ from dartsim.config import from_tree, load, merge, preset
 from dartsim.config.load import check_setting, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab import InProcess, Job, Outcome, Prices, as_virtual, changed, run_job
+from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.asked import Asked, difference
-from dartsim.lab.closed import checks, predict
+from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
 from dartsim.lab.jobs import Rung, means, outcomes, simulated, steady_turns_per_minute
 from dartsim.lab.objectives import objective
 from dartsim.lab.sensitivity import neighbours
@@ -25,7 +26,6 @@ from dartsim.lab.study import Study
 from dartsim.lab.validation import validate
 from dartsim.lab.whatif import REMOVED, gains
 from dartsim.observe.idle import CAUSES
-from dartsim.run.bounds import TurnLoad, engine_bound, least_seconds
 from dartsim.run.models import models
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment

@@ -14,9 +14,9 @@ from dartsim.core.errors import UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe.recorder import HELD_OUT
+from dartsim.real.vlm.plan import learner_config
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import learning
-from dartsim.run.model_plan import learner_config
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.successes import oracle_turns

@@ -11,9 +11,9 @@ from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Weights
 from dartsim.real.vlm import build
+from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.execute import BEST, execute
 from dartsim.run.learning import learning
-from dartsim.run.model_plan import vlm_config
 from dartsim.run.models import models
 from dartsim.run.promoting import Judge
 from dartsim.run.realtime import run_realtime

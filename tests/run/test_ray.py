@@ -42,7 +42,7 @@ def test_what_ray_cannot_place_is_refused(overrides, message):
 
 
 def test_only_what_is_real_and_wanted_is_placed():
-    from dartsim.run.ray import placed
+    from dartsim.real.ray_cluster.backend import placed
 
     config = load(preset_name="tiny", overrides=[*PARTS, "ray.engines.place=false", 'backend.learner="sim"'])
     assert [placed(config, kind) for kind in ("desktops", "workers", "learner")] == [True, False, False]
@@ -60,10 +60,10 @@ def test_a_dry_run_says_what_ray_would_place():
 
 
 def test_a_host_is_told_its_share_of_the_desktops():
-    from dartsim.run.ray import share
+    from dartsim.real.ray_cluster.backend import share
 
     found = models(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_envs=7", "rollout.warm_envs=1"]))
-    assert share(found, 3).config.rollout.num_desktops == 3
+    assert share(found.config, 3).rollout.num_desktops == 3
     assert found.config.rollout.num_desktops == 8
 
 
@@ -72,8 +72,8 @@ def train(*overrides, kill=None):
     pytest.importorskip("torch")
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra `ray`")
+    from dartsim.real.ray_cluster.backend import session
     from dartsim.run.learning import learning
-    from dartsim.run.ray import session
     from dartsim.run.realtime import run_realtime
 
     found = models(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))

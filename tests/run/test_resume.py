@@ -9,6 +9,7 @@ import pytest
 
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.core.errors import ConfigError
+from dartsim.lab.bounds import bounds
 from dartsim.run.execute import closing_store, execute, stored
 from dartsim.run.lock import held
 from dartsim.run.origin import read_origin
@@ -337,7 +338,7 @@ def test_a_model_in_real_time_goes_on(tmp_path):
     )
     first, _ = execute(config, tmp_path / "run")
     assert first.summary["total_updates"] == 1
-    run, _ = resume(tmp_path / "run", updates=2)
+    run, _ = resume(tmp_path / "run", updates=2, more_figures=bounds)
     assert run.summary["total_updates"] == 2
     assert run.summary["simulated_hours"] > first.summary["simulated_hours"]
     assert run.summary["bound_trained_turns_per_minute"] is None, "the modelled cluster binds nobody"

@@ -13,9 +13,8 @@ from dartsim.core.checks import check_env_provider, check_policy_worker, sample_
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
 from dartsim.real.local import LocalWorker
-from dartsim.run.measuring import read_timings
 from dartsim.run.realtime import RunLoop
-from dartsim.run.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings
+from dartsim.run.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 
 
 class Desktop:

@@ -9,7 +9,6 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.run.backend import action_grammar
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_free_text_without_a_checkpoint_is_refused():
 
 def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path):
     from dartsim.real.vlm import build
-    from dartsim.run.model_plan import learner_config, vlm_config
+    from dartsim.real.vlm.plan import learner_config, vlm_config
 
     found = config(folder, "policy.dtype=bfloat16", "policy.temperature=0.7", "trainer.lora.rank=4")
     made = vlm_config(found)
@@ -50,11 +49,11 @@ def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path)
 
 
 def test_coordinates_follow_the_family(folder: Path):
-    from dartsim.run.model_plan import vlm_config
+    from dartsim.real.vlm.plan import vlm_config
 
-    assert action_grammar(config(folder)) == ("ui_tars", {"absolute": False})
+    assert config(folder).policy.action_grammar == ("ui_tars", {"absolute": False})
     older = config(folder, "policy.family=qwen2_5_vl")
-    assert action_grammar(older) == ("ui_tars", {"absolute": True})
+    assert older.policy.action_grammar == ("ui_tars", {"absolute": True})
     assert "pixels of the screenshot" in vlm_config(older).prompts.task
     assert "thousandths" in vlm_config(config(folder)).prompts.task
 
@@ -62,7 +61,7 @@ def test_coordinates_follow_the_family(folder: Path):
 def test_the_user_s_words_are_a_file(folder: Path, tmp_path: Path):
     from dartsim.core.types import Observation
     from dartsim.real.vlm import build
-    from dartsim.run.model_plan import vlm_config
+    from dartsim.real.vlm.plan import vlm_config
 
     words = tmp_path / "words.txt"
     words.write_text("Be quick. {instruction}!\n", encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -63,3 +63,13 @@ class PolicyConfig(Section):
     )
     max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (DART: 35).")
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
+
+    @property
+    def action_grammar(self) -> tuple[str, dict[str, Any]]:
+        """Name and options of the grammar that a model's actions are written in.
+
+        Models on Qwen2.5-VL (UI-TARS-1.5) name pixels of the picture they see, those on Qwen3-VL thousandths of it.
+        """
+        if self.grammar == "ui_tars":
+            return "ui_tars", {"absolute": self.family == "qwen2_5_vl"}
+        return "compact", {"columns": self.grid, "rows": self.grid}

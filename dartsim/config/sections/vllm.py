@@ -8,6 +8,9 @@ from pydantic import Field
 
 from dartsim.core.section import Deadline, Positive, Section
 
+VARIABLE = "DARTSIM_VLLM_PYTHON"
+"""Names the interpreter of the environment that has vLLM, where the configuration does not."""
+
 
 class VllmConfig(Section):
     """vLLM engines, one a worker."""

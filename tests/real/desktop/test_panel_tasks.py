@@ -46,7 +46,7 @@ PANEL = (
 @pytest.mark.docker
 def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
-    from dartsim.run.desktops import desktops
+    from dartsim.real.osworld.backend import desktops
 
     found = models(load(preset_name="tiny", overrides=PANEL))
 

@@ -15,8 +15,8 @@ def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, de
     from functools import partial
 
     from dartsim.real.containers.engine import connect
+    from dartsim.real.ray_cluster.backend import open_desktops
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
-    from dartsim.run.ray import open_desktops
 
     more = ['ray.address="local"', f'desktop.image="{desktop_image}"', "rollout.num_envs=1", "tasks.count=1"]
     found = models(load(preset_name="desktop", overrides=more))
@@ -32,7 +32,7 @@ def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, de
             client.close()
 
     async def main():
-        part = place("desktops-0", partial(DesktopHost, partial(open_desktops, found)))
+        part = place("desktops-0", partial(DesktopHost, partial(open_desktops, found.config, found.tasks)))
         async with RayProvider([part]) as provider:
             desktop = await provider.start(0)
             shown = await desktop.reset(task, seed=1)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from dartsim.config import Config
 from dartsim.config.schema import VllmConfig
+from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.real.inference.options import EngineOptions
-
-VARIABLE = "DARTSIM_VLLM_PYTHON"
-"""Names the interpreter of the environment that has vLLM, where the configuration does not."""
 
 
 def engine_options(config: Config, model: Path) -> list[EngineOptions]:

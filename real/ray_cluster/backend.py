@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from dartsim.config import Config
 from dartsim.config.schema import RayPart
 from dartsim.core.ports import EnvProvider
-from dartsim.core.types import Weights
-from dartsim.run.models import Models
+from dartsim.core.types import Task, Weights
 
 if TYPE_CHECKING:
     from dartsim.real.inference.launcher import Engine
@@ -94,41 +93,37 @@ def want(part: RayPart) -> Want:
 # ---- desktops
 
 
-def ray_desktops(found: Models) -> RayProvider:
+def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
     """Return what starts desktops on the nodes of the cluster; use it as ``async with``."""
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
     from dartsim.real.ray_cluster.parts import Part
 
-    config = found.config
     ray = config.ray
-    opener = partial(open_desktops, share(found, ray.desktops.hosts))
+    opener = partial(open_desktops, share(config, ray.desktops.hosts), tasks)
     make = partial(DesktopHost, opener)
     hosts = [Part(f"desktops-{n}", make, want(ray.desktops), spread=True) for n in range(ray.desktops.hosts)]
     return RayProvider(hosts, ready_seconds=ray.ready_seconds)
 
 
-def share(found: Models, hosts: int) -> Models:
+def share(config: Config, hosts: int) -> Config:
     """Return what one of several hosts is told: it has room for its share of the desktops at least."""
-    from dataclasses import replace
-
-    rollout = found.config.rollout
+    rollout = config.rollout
     fewer = rollout.model_copy(update={"num_envs": -(-rollout.num_desktops // hosts), "warm_envs": 0})
-    return replace(found, config=found.config.model_copy(update={"rollout": fewer}))
+    return config.model_copy(update={"rollout": fewer})
 
 
 @asynccontextmanager
-async def open_desktops(found: Models) -> AsyncIterator[EnvProvider]:
+async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[EnvProvider]:
     """Provide the configured desktops of the machine that this is called on."""
-    config = found.config
     if config.backend.desktops == "mock":
         from dartsim.envs.direct import DirectProvider
-        from dartsim.run.backend import desktop_maker
+        from dartsim.envs.mock.env import mock_desktop_maker
 
-        yield DirectProvider(desktop_maker(config))
+        yield DirectProvider(mock_desktop_maker(config.policy))
         return
-    from dartsim.run.desktops import cache_folder, desktops
+    from dartsim.real.osworld.backend import cache_folder, desktops
 
-    async with desktops(found, cache=cache_folder()) as provider:
+    async with desktops(config, tasks, cache=cache_folder()) as provider:
         yield provider
 
 
@@ -136,11 +131,11 @@ async def open_desktops(found: Models) -> AsyncIterator[EnvProvider]:
 
 
 @asynccontextmanager
-async def ray_workers(found: Models, weights: Weights) -> AsyncIterator[list[RayWorker]]:
+async def ray_workers(config: Config, weights: Weights) -> AsyncIterator[list[RayWorker]]:
     """Place workers that compute the model themselves, and give them its weights.
 
     Args:
-        found: The configuration, and what it names.
+        config: The configuration.
         weights: What they serve first.
 
     Raises:
@@ -149,14 +144,14 @@ async def ray_workers(found: Models, weights: Weights) -> AsyncIterator[list[Ray
     from dartsim.real.ray_cluster.parts import Part
     from dartsim.real.ray_cluster.workers import RayWorker, Shared, WorkerHost
 
-    ray = found.config.ray
+    ray = config.ray
     shared = Shared()
     made: list[RayWorker] = []
     async with AsyncExitStack() as stack:
-        for index in range(found.config.rollout.num_workers):
-            make = partial(WorkerHost, index, partial(make_policy, found.config))
+        for index in range(config.rollout.num_workers):
+            make = partial(WorkerHost, index, partial(make_policy, config))
             part = Part(f"engine-{index}", make, want(ray.engines), spread=True)
-            worker = RayWorker(index, part, weights=weights, shared=shared, images=found.config.policy.max_images)
+            worker = RayWorker(index, part, weights=weights, shared=shared, images=config.policy.max_images)
             stack.callback(worker.close)
             made.append(worker)
         for worker in made:
@@ -168,7 +163,7 @@ def make_policy(config: Config) -> Policy:
     """Make the configured model, with weights that are never served; called where a worker is placed."""
     from dartsim.real.vlm import VlmPolicy, build
     from dartsim.real.vlm.model import one_thread
-    from dartsim.run.model_plan import vlm_config
+    from dartsim.real.vlm.plan import vlm_config
 
     one_thread()
     return VlmPolicy(build(vlm_config(config), seed=config.run.seed))

@@ -16,15 +16,18 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.types import Batch, Weights
 from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.real.fsdp.learner import FsdpLearner
+from dartsim.real.fsdp.plan import fsdp_settings
 from dartsim.real.learner import TorchLearner
+from dartsim.real.ray_cluster.backend import placed, ray_learner
+from dartsim.real.ray_cluster.learner import RayLearner
 from dartsim.real.scratch import scratch
 from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.export import export
 from dartsim.real.vlm.model import one_thread
-from dartsim.run.model_plan import learner_config, vlm_config
-from dartsim.run.promoting import RealLearner
-from dartsim.run.rank_plan import fsdp_settings
-from dartsim.run.ray import placed, ray_learner
+from dartsim.real.vlm.plan import learner_config, vlm_config
+
+RealLearner = TorchLearner | FsdpLearner | RayLearner
+"""A learner whose state can be kept, gone back to and written."""
 
 _FIRST = "first.safetensors"
 """Weights that a learner on another node begins with."""

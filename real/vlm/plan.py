@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dartsim.config import Config
-from dartsim.run.backend import action_grammar
-from dartsim.run.torch_missing import torch_missing
+from dartsim.real.torch_missing import torch_missing
 from dartsim.trainer.advantages import AdvantageConfig
 from dartsim.trainer.objective_config import ObjectiveConfig
 
@@ -41,7 +40,7 @@ def vlm_config(config: Config) -> VlmConfig:
 def _writer(config: Config) -> VlmConfig:
     """Return a model of a checkpoint's folder that writes free text in UI-TARS's form."""
     policy = config.policy
-    absolute = bool(action_grammar(config)[1]["absolute"])
+    absolute = bool(policy.action_grammar[1]["absolute"])
     text = ui_tars_task(absolute) if policy.instructions is None else read_task(Path(policy.instructions))
     return VlmConfig(
         family=policy.family,

@@ -6,11 +6,11 @@ import pytest
 from dartsim.config import load
 from dartsim.curation import TaskFilter
 from dartsim.lab import Prices, as_virtual, changed
-from dartsim.lab.closed import checks, predict
+from dartsim.lab.analytic_model import checks, predict
+from dartsim.lab.bounds import around_seconds, desktop_bound, engine_bound, reply_tokens, sites
 from dartsim.lab.jobs import simulated
-from dartsim.run.bounds import around_seconds, desktop_bound, engine_bound, reply_tokens, sites
+from dartsim.lab.trainable_share import OneTask, _Life, one_task, workload
 from dartsim.run.models import models
-from dartsim.run.usable import OneTask, _Life, one_task, workload
 
 OURS = {
     "curation.task_filter.max_mean": 0.99,

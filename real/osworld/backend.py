@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,8 @@ from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import EnvProvider
-from dartsim.run.backend import action_grammar
-from dartsim.run.container_plan import container_spec, host_settings
-from dartsim.run.models import Models
+from dartsim.core.types import Task
+from dartsim.real.containers.plan import container_spec, host_settings
 
 try:
     from dartsim.real.containers import DesktopFleet, DockerHost
@@ -38,12 +37,13 @@ except ModuleNotFoundError as missing:
 
 @asynccontextmanager
 async def desktops(
-    found: Models, *, cache: Path, on_call: Callable[[int, str, float], None] | None = None
+    config: Config, tasks: Sequence[Task], *, cache: Path, on_call: Callable[[int, str, float], None] | None = None
 ) -> AsyncIterator[EnvProvider]:
     """Open the configured engines, remove what earlier runs left there, and provide desktops; at the end none is left.
 
     Args:
-        found: The configuration, and what it names.
+        config: The configuration.
+        tasks: What is offered.
         cache: Folder of downloads, kept between runs.
         on_call: Told the slot, what a desktop did, and how many seconds it took.
 
@@ -51,7 +51,6 @@ async def desktops(
         ConfigError: If the image or the disk is missing, or no engine has room.
         EngineMissing: If no engine answers.
     """
-    config = found.config
     hosts = docker_hosts(config.desktop)
     spec, token = container_spec(config), ""
     open_hosts = [host for host in host_settings(config.desktop) if not is_loopback(host.bind_address)]
@@ -69,7 +68,7 @@ async def desktops(
             raise ConfigError(f"{missing}; ours are built by `dartsim desktop build`") from missing
         async with _evaluator(config) as evaluator:
             facts = None if evaluator is None else await evaluator.facts()
-            for task in found.tasks:
+            for task in tasks:
                 check_task(task, evaluator=evaluator is not None, facts=facts)
             yield DesktopProvider(fleet, spec, _usage(config, cache, Scorer(evaluator), on_call, token))
 
@@ -97,7 +96,7 @@ def _usage(
 ) -> Usage:
     desktop, own = config.desktop, config.backend.desktops == "desktop"
     settle = desktop.settle
-    grammar, options = action_grammar(config)
+    grammar, options = config.policy.action_grammar
     settings = DesktopSettings(
         grammar=grammar,
         grammar_options=options,

@@ -5,7 +5,7 @@ from statistics import stdev
 
 import pytest
 
-from dartsim.run.compared import FIGURES, class_ratios, classes_over_seeds, compared, half_width, over_seeds
+from dartsim.lab.comparison import FIGURES, class_ratios, classes_over_seeds, compared, half_width, over_seeds
 
 BIAS = {
     "short": {"offered": 50, "trained": 30},

@@ -15,9 +15,9 @@ from math import ceil, inf
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from dartsim.lab.throughput_bound import supply_bound
 from dartsim.observe.recorder import Snapshot
 from dartsim.run.models import Models, hosts
-from dartsim.run.supply import supply_bound
 from dartsim.sim import SimEnvironment
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import place

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Task
-from dartsim.run.measuring import LATENCIES, mean_live, measure, outcomes, profile_toml, read_timings
+from dartsim.lab.measure import LATENCIES, mean_live, measure, profile_toml
+from dartsim.lab.twin import COMPARED, as_json, compare, twin
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.run.timings import TIMINGS
-from dartsim.run.twin import COMPARED, as_json, compare, twin
+from dartsim.run.timings import TIMINGS, outcomes, read_timings
 from dartsim.sim.latency import from_spec
 from dartsim.sim.outcomes import Recorded
 

@@ -8,12 +8,12 @@ import pytest
 
 from dartsim.config import load
 from dartsim.config.load import from_tree, merge
+from dartsim.lab.measure import measure
+from dartsim.lab.twin import compare, twin
 from dartsim.run import simulation
-from dartsim.run.measuring import measure, outcomes, read_timings
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.run.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings
-from dartsim.run.twin import compare, twin
+from dartsim.run.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, outcomes, read_timings
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.outcomes import Recorded
 

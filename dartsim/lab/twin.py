@@ -9,7 +9,7 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.config.load import from_tree, lay_profile, merge
-from dartsim.run.measuring import Measured, Tree
+from dartsim.lab.measure import Measured, Tree
 from dartsim.run.models import models
 
 COMPARED = (

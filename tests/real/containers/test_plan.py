@@ -3,8 +3,7 @@
 import pytest
 
 from dartsim.config import load
-from dartsim.real.containers import KvmState
-from dartsim.run import container_plan
+from dartsim.real.containers import KvmState, plan
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ def test_kvm_of_an_engine_on_another_machine_is_not_looked_for_here(monkeypatch,
         asked.append(local)
         return KvmState(local, "as asked")
 
-    monkeypatch.setattr(container_plan, "kvm_state", kvm_state)
+    monkeypatch.setattr(plan, "kvm_state", kvm_state)
     config = load(
         preset_name="desktop",
         overrides=[
@@ -34,7 +33,7 @@ def test_kvm_of_an_engine_on_another_machine_is_not_looked_for_here(monkeypatch,
             f"desktop.hosts.one.url={url}",
         ],
     )
-    spec = container_plan.container_spec(config, look=False)
+    spec = plan.container_spec(config, look=False)
     assert asked == [local]
     assert bool(spec.devices) == local
     assert ('set desktop.kvm = "on"' in caplog.text) == warns

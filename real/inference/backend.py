@@ -6,18 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import SyncMode
-from dartsim.core.types import Weights
-from dartsim.run.engine_plan import backend_of, engine_options, refuse_other_numbers
-from dartsim.run.models import Models
-from dartsim.run.ray import placed, ray_engines
-
-if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
+from dartsim.core.types import Version, Weights
+from dartsim.real.inference.plan import backend_of, engine_options, refuse_other_numbers
+from dartsim.real.ray_cluster.backend import placed, ray_engines
 
 try:
     from dartsim.real.inference.asking import Asker
@@ -28,6 +23,7 @@ try:
     from dartsim.real.inference.weights import Spool, transfer_for
     from dartsim.real.inference.worker import VllmWorker
     from dartsim.real.scratch import scratch_folder
+    from dartsim.real.vlm import Vlm
     from dartsim.real.vlm.export import export
 except ModuleNotFoundError as missing:
     raise ConfigError(f"vLLM workers need {missing.name}: pip install torch 'dartsim[train,real]'") from None
@@ -40,28 +36,28 @@ ENTROPY_TOKENS = 20
 
 @asynccontextmanager
 async def vllm_workers(
-    found: Models, learning: Learning, on_step: Callable[[str, int, int], None] | None = None
+    config: Config, vlm: Vlm, *, version: Version, on_step: Callable[[str, int, int], None] | None = None
 ) -> AsyncIterator[list[VllmWorker]]:
     """Start the configured engines, or attach to them, give them the model's weights, and stop ours at the end.
 
     Args:
-        found: The configuration.
-        learning: The model.
+        config: The configuration.
+        vlm: The model.
+        version: Of its weights.
         on_step: Told "engines", how many are there and how many there will be: a start takes minutes.
 
     Raises:
         ConfigError: If there is no interpreter with vLLM, or more workers than addresses.
         WorkerFault: If an engine does not come up, or does not hold the weights it was given.
     """
-    config = found.config
     # Engines on other machines read from the learner's folder, which is on a disk that they see.
     shared = config.trainer.fsdp.folder if config.backend.learner == "fsdp" else None
     if placed(config, "workers"):
         shared = config.ray.folder or shared
     with scratch_folder("engines", shared) as folder:
-        model = export(learning.vlm, folder / "model")
-        weights = Weights(learning.trainer.updates, model)
-        asker = Asker(learning.vlm, top_logprobs=_top_logprobs(config))
+        model = export(vlm, folder / "model")
+        weights = Weights(version, model)
+        asker = Asker(vlm, top_logprobs=_top_logprobs(config))
         ledger, spool = Ledger(), Spool(folder / "versions", like=model)
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:

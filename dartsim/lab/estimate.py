@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from dartsim.config import Config
 from dartsim.config.schema import DesktopHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.run.memory import (
+from dartsim.lab.memory import (
     BYTES,
     GIB,
     REPLY_TOKENS,
@@ -24,7 +24,7 @@ from dartsim.run.memory import (
     engine_memory,
     learner_memory,
 )
-from dartsim.run.model_shapes import OF_FAMILY, ModelShape, read_shape
+from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 
 HERE = "this machine"
 TUNNELLED = "the engines' machine"

@@ -8,11 +8,9 @@ too much.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +18,11 @@ import tomli_w
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.run.timings import CUT, OLDER, TIMINGS
+from dartsim.run.timings import CUT, Entry
 from dartsim.sim.drift import fit_memory
 from dartsim.sim.fitting import Line, fit_line, fit_quantiles
-from dartsim.sim.outcomes import Outcomes, Recorded
 
 Tree = dict[str, Any]
-Entry = Mapping[str, Any]
-"""One line of the timings; see ``dartsim.run.timings.Timings``."""
-
 LATENCIES = {
     "boot": "env/start",
     "setup": "env/reset",
@@ -86,38 +80,6 @@ class Measured:
         return {row.what: row.n for row in self.rows}
 
 
-def read_timings(folder: Path) -> list[Entry]:
-    """Return the timings of a run, in order, as far as they are kept. A last line that was cut off is left out.
-
-    Args:
-        folder: The run's, or the file itself.
-
-    Raises:
-        ConfigError: If there are none, or a line is not what it should be.
-    """
-    path = folder if folder.suffix == ".jsonl" else folder / TIMINGS
-    older = path.with_name(OLDER)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if path.name == TIMINGS and older.is_file():
-            lines = [*older.read_text(encoding="utf-8").splitlines(keepends=True), *lines]
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error.strerror}); only a run by the machine's clock writes it, such as "
-            "`dartsim run --backend mock`"
-        ) from None
-    entries: list[Entry] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            entries.append({**entry, "what": str(entry["what"]), "at": float(entry["at"])})
-        except (ValueError, KeyError, TypeError):
-            if number == len(lines) and not line.endswith("\n"):
-                break  # the run was killed
-            raise ConfigError(f"line {number} of {path} is not a timing: {line[:80]!r}; repeat the run") from None
-    return entries
-
-
 def measure(config: Config, entries: Sequence[Entry]) -> Measured:
     """Return what a run's timings say about the cluster it ran on.
 
@@ -143,16 +105,6 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
     for part in (_desktops, _workers, _learner, _faults):
         settings = {**settings, **part(config, found, notes)}
     return Measured(found.rows(), {"cluster": settings}, notes)
-
-
-def outcomes(entries: Iterable[Entry]) -> Outcomes:
-    """Return what the attempts of a run came to; those that were not scored are left out.
-
-    Raises:
-        ConfigError: If none was scored.
-    """
-    ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
-    return Outcomes(Recorded(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended)
 
 
 def profile_toml(measured: Measured, about: Tree) -> str:

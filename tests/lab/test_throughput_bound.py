@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import load
+from dartsim.lab.bounds import bounds
+from dartsim.lab.throughput_bound import supply_bound
 from dartsim.observe.recorder import Snapshot
-from dartsim.run.bounds import bounds
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.run.supply import supply_bound
 
 
 def made(minute, generated, dropped=0, trained=0, *, stale=0):

@@ -32,7 +32,7 @@ def supply_bound(by_part: Mapping[str, float], snapshots: Sequence[Snapshot], wa
     Beyond what it made, the rest is as its second half.
 
     Args:
-        by_part: Turns a minute that ``trainer``, ``desktops`` and ``engines`` allow, as ``dartsim.run.bounds`` says;
+        by_part: Turns a minute that ``trainer``, ``desktops`` and ``engines`` allow, as ``dartsim.lab.bounds`` says;
             a part that is missing allows any number.
         snapshots: Of the run, oldest first.
         warmup_share: Share of the run before what is measured.

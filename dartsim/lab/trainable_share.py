@@ -9,12 +9,11 @@ attempts (``curation.attempts.further``), because where desktops or engines limi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from math import ceil, comb
+from math import ceil
 
-from dartsim.curation.attempts import attempts_at
+from dartsim.run.finished import chance, group_size, kept_chance
 from dartsim.run.models import Models
 
 MOST_PASSES = 500
@@ -73,25 +72,15 @@ def workload(found: Models, groups: float = 0.0) -> tuple[float, float]:
 def one_task(found: Models, rate: float, length_factor: float) -> OneTask:
     """Return what a task of this success rate is to curation."""
     curation, lengths = found.config.curation, found.lengths
-    size, groups, rule = group_size(found, rate), curation.groups, curation.task_filter
+    size, rule = group_size(found, rate), curation.task_filter
     mean = rate * lengths.success_mean + (1.0 - rate) * lengths.failure_mean
-    failed = (1.0 - rate) ** size if groups.drop_all_failed and not curation.pool.enabled else 0.0
-    solved = _chance(rate, size, lambda mean: mean >= groups.max_mean_reward) if groups.drop_solved else 0.0
     return OneTask(
         size=size,
         turns=min(mean * length_factor, float(found.config.rollout.max_turns)),
-        kept=max(0.0, 1.0 - failed - solved),
-        skipped=_chance(rate, rule.window, lambda mean: mean > rule.max_mean or mean < rule.min_mean),
+        kept=kept_chance(found, rate),
+        skipped=chance(rate, rule.window, lambda mean: mean > rule.max_mean or mean < rule.min_mean),
         unjudged=ceil(rule.window / size) - 1,
     )
-
-
-def group_size(found: Models, rate: float) -> int:
-    """Return the attempts of a group of a task with this success rate."""
-    attempts = found.config.curation.attempts
-    if attempts.rule == "fixed":
-        return attempts.most
-    return attempts_at(rate, most=attempts.most, least=attempts.least, threshold=attempts.threshold)
 
 
 class _Life:
@@ -123,9 +112,3 @@ class _Life:
         self._new[-1] += stays
         self._left_out.append(skipped)
         return offered
-
-
-def _chance(rate: float, number: int, says: Callable[[float], bool]) -> float:
-    """Return the chance of a mean of ``number`` rewards of 0 or 1 of which ``says`` is true."""
-    wanted = (k for k in range(number + 1) if says(k / number))
-    return min(1.0, sum(comb(number, k) * rate**k * (1.0 - rate) ** (number - k) for k in wanted))

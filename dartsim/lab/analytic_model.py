@@ -2,7 +2,7 @@
 
 Interactive law: N desktops a worker that think for Z and are answered after R make N / (Z + R) turns a second; R grows
 with the requests that the engine computes together. Little's law: what is in a state is the rate into it times the time
-in it. Bottleneck law: see ``dartsim.run.bounds``.
+in it. Bottleneck law: see ``dartsim.lab.bounds``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.run.bounds import (
+from dartsim.lab.bounds import (
     TurnLoad,
     alone_seconds,
     around_seconds,
@@ -27,8 +27,8 @@ from dartsim.run.bounds import (
     trainer_bound,
     turn_load,
 )
+from dartsim.lab.trainable_share import workload
 from dartsim.run.models import Models
-from dartsim.run.usable import workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

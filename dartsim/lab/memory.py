@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dartsim.run.model_shapes import ModelShape
+from dartsim.lab.model_shapes import ModelShape
 
 GIB = 2**30
 GPU_RESERVE_BYTES = 2 * GIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dartsim.config import load
-from dartsim.lab.closed import predict
+from dartsim.lab.analytic_model import predict
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 
