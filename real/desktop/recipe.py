@@ -33,11 +33,17 @@ PACKAGES = (
     "gir1.2-atspi-2.0",
     "gir1.2-gtk-3.0",
     # the server, and what actions and set-up commands use
+    "libxcb-randr0",
+    "libxcb-render0",
+    "libxcb-shm0",
+    "libxcb-xfixes0",
     "python3",
+    "python3-flask",
     "python3-gi",
     "python3-pil",
     "python3-pyatspi",
     "python3-tk",
+    "python3-waitress",
     "python3-xlib",
     "libglib2.0-bin",
     "scrot",
@@ -67,6 +73,7 @@ OFFICE_PACKAGES = ("libreoffice-calc", "libreoffice-gtk3")
 """LibreOffice Calc, for the larger variant."""
 
 PYTHON_PACKAGES = (
+    "mss==10.2.0",
     "pyautogui==0.9.54",
     "mouseinfo==0.1.3",
     "pymsgbox==2.0.1",
@@ -74,7 +81,7 @@ PYTHON_PACKAGES = (
     "pyscreeze==1.0.1",
     "pytweening==1.2.0",
 )
-"""Pure Python packages that Debian does not have; python3-xlib and python3-pil are their other needs."""
+"""Pure Python packages that Debian does not have; their other needs are python3-xlib, python3-pil and libxcb."""
 
 ENVIRONMENT = {
     "HOME": HOME,

@@ -64,7 +64,13 @@ def missing_packages(*, office: bool = False, viewer: bool = False) -> list[str]
         wanted |= {"soffice": OFFICE_PACKAGES[0]}
     missing = {package for program, package in wanted.items() if shutil.which(program, path=_SEARCHED) is None}
     site = Path("/usr/lib/python3/dist-packages")
-    modules = {"gi": "python3-gi", "PIL": "python3-pil", "Xlib": "python3-xlib"}
+    modules = {
+        "gi": "python3-gi",
+        "PIL": "python3-pil",
+        "flask": "python3-flask",
+        "waitress": "python3-waitress",
+        "Xlib": "python3-xlib",
+    }
     missing |= {package for module, package in modules.items() if not (site / module).exists()}
     typelibs = [*Path("/usr/lib").glob("*/girepository-1.0"), Path("/usr/lib/girepository-1.0")]
     for name, package in {"Atspi-2.0": "gir1.2-atspi-2.0", "Gtk-3.0": "gir1.2-gtk-3.0"}.items():

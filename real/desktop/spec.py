@@ -41,7 +41,7 @@ def desktop_spec(
         memory_mib: Limit of memory, MiB.
         cpus: Limit of cores.
         pids: Limit of processes and threads.
-        shm_mib: Memory for ``/dev/shm``, MiB; the screen's pixels lie there (8 at 1920 × 1080).
+        shm_mib: Memory for ``/dev/shm``, MiB.
         image: Name of the image; None is the one that today's recipe makes.
 
     Raises:

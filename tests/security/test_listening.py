@@ -113,24 +113,29 @@ def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
     assert token not in repr(replace(OWN_SERVER, token=token))
 
 
-@pytest.fixture
-def desktop_server():
+@pytest.fixture(scope="module")
+def server_and_bodies():
     """A desktop's HTTP server with one route, on a port of loopback."""
-    from dartsim.real.desktop.server.wire import Server, as_text
+    from flask import request
+
+    from dartsim.real.desktop.server.app import make_app, serve
 
     asked = []
 
-    def route(request):
-        asked.append(request.body)
-        return as_text("done")
+    def route():
+        asked.append(request.get_data())
+        return "done"
 
-    server = Server(("127.0.0.1", 0), {("POST", "/execute"): route}, siblings=True, token="s3cret-token")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server.server_address[1], asked
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    server = serve(make_app({("POST", "/execute"): route}, siblings=True, token="s3cret-token"), "127.0.0.1", 0)
+    threading.Thread(target=server.run, daemon=True).start()
+    return server.effective_port, asked
+
+
+@pytest.fixture
+def desktop_server(server_and_bodies):
+    """The server's port, and the bodies of this test's requests."""
+    server_and_bodies[1].clear()
+    return server_and_bodies
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,16 @@
-"""The server inside a desktop's container: OSWorld's protocol over HTTP, on the standard library.
+"""The server inside a desktop's container: OSWorld's protocol over HTTP, on Flask as the original.
 
-It is run by the container's own Python, from a copy of this folder; Pillow, python-xlib and AT-SPI come from there and
-are not needed to import ``wire``, ``commands``, ``files``, ``frame`` or ``warm`` elsewhere.
+It is run by the container's own Python, from a copy of this folder; Flask, Pillow, python-xlib, mss and AT-SPI come
+from there. ``app``, ``commands``, ``files`` and ``warm`` need Flask at most.
 
-    wire.py            requests, replies, error pages; who may connect
-    routes.py          the table: method and path -> function
+    __main__.py        the table of routes, and the program
+    app.py             the Flask application: who may call, error pages
     commands.py        programs: execute, launch, run_python, run_bash_script
     actions.py         warm interpreters for ``python -c "import pyautogui …"``; warm.py is their parent process
     files.py           directories, files, uploads, downloads
     desktop.py         screenshot, sizes, cursor, windows, wallpaper, accessibility, terminal
-    screen.py          takes screenshots; frame.py the pixels as PNG; display.py the one X connection
-    windows.py         windows, as the window manager tells of them
+    screen.py          takes screenshots
+    x11.py             the one X connection, and the windows as the window manager reports them
     accessibility.py   the AT-SPI tree as XML, in an interpreter of its own
     recording.py       ffmpeg
 
@@ -27,5 +27,5 @@ Departures from OSWorld's server, all of them on purpose:
 - ``/accessibility`` needs no LibreOffice; ``/terminal`` reads any focused terminal that AT-SPI shows.
 - The wallpaper is the root window's; its path is kept in ``~/.config/dartsim-wallpaper`` and not in GNOME's settings.
 - ``/setup/open_file`` looks for the window ten times a second, the original once.
-- Containers on the same network cannot connect; the original listens to everybody.
+- Containers on the same network are refused (403); the original answers everybody.
 """

@@ -1,6 +1,6 @@
 """Serve one desktop: ``python -m dartsim.real.desktop.server``, inside the container.
 
-Environment: ``DISPLAY``; ``FRAMEBUFFER``, the file of Xvfb's pixels; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether
+Environment: ``DISPLAY``; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether
 actions run in forked warm interpreters; ``ACTION_PAUSE_SECONDS``, pyautogui's pause after each call in those;
 ``SIBLINGS`` (0), whether other containers of the same network may connect; ``DESKTOP_TOKEN``, which every request has
 to bring, and which no program that is started here gets to see in its environment.
@@ -11,15 +11,46 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dartsim.real.desktop.server import files
 from dartsim.real.desktop.server.actions import WarmPythons
+from dartsim.real.desktop.server.app import View, make_app, serve
 from dartsim.real.desktop.server.commands import Commands
 from dartsim.real.desktop.server.desktop import Desktop
-from dartsim.real.desktop.server.display import XConnection
 from dartsim.real.desktop.server.recording import Recording
-from dartsim.real.desktop.server.routes import table
 from dartsim.real.desktop.server.screen import Screen
-from dartsim.real.desktop.server.windows import Windows
-from dartsim.real.desktop.server.wire import Server
+from dartsim.real.desktop.server.x11 import Windows, XConnection
+
+
+def routes(desktop: Desktop, commands: Commands, recording: Recording) -> dict[tuple[str, str], View]:
+    """Return the function of every (method, path): OSWorld's 26."""
+    return {
+        ("GET", "/screenshot"): desktop.screenshot,
+        ("POST", "/execute"): commands.execute,
+        ("POST", "/setup/execute"): commands.execute,
+        ("POST", "/execute_with_verification"): commands.execute_with_verification,
+        ("POST", "/setup/execute_with_verification"): commands.execute_with_verification,
+        ("POST", "/setup/launch"): commands.launch,
+        ("GET", "/accessibility"): desktop.accessibility,
+        ("GET", "/terminal"): desktop.terminal,
+        ("POST", "/screen_size"): desktop.screen_size,
+        ("POST", "/window_size"): desktop.window_size,
+        ("GET", "/cursor_position"): desktop.cursor_position,
+        ("GET", "/platform"): desktop.platform,
+        ("POST", "/desktop_path"): desktop.desktop_path,
+        ("POST", "/wallpaper"): desktop.wallpaper,
+        ("POST", "/list_directory"): files.list_directory,
+        ("POST", "/file"): files.read,
+        ("POST", "/setup/upload"): files.upload,
+        ("POST", "/setup/download_file"): files.download,
+        ("POST", "/setup/open_file"): desktop.open_file,
+        ("POST", "/setup/activate_window"): desktop.activate_window,
+        ("POST", "/setup/close_window"): desktop.close_window,
+        ("POST", "/setup/change_wallpaper"): desktop.change_wallpaper,
+        ("POST", "/start_recording"): recording.start,
+        ("POST", "/end_recording"): recording.end,
+        ("POST", "/run_python"): commands.run_python,
+        ("POST", "/run_bash_script"): commands.run_bash_script,
+    }
 
 
 def main() -> None:
@@ -27,7 +58,7 @@ def main() -> None:
     token = os.environ.pop("DESKTOP_TOKEN", "")
     setting = os.environ.get
     connection = XConnection(setting("DISPLAY", ":99"))
-    screen, windows = Screen(connection, Path(setting("FRAMEBUFFER", "/dev/shm/Xvfb_screen0"))), Windows(connection)
+    screen, windows = Screen(connection), Windows(connection)
     warm = None
     if setting("WARM_ACTIONS", "1") != "0":
         warm = WarmPythons(Path(setting("XDG_RUNTIME_DIR", "/tmp")) / "actions.socket")
@@ -35,9 +66,9 @@ def main() -> None:
     commands = Commands(lambda: [window.title for window in windows.all()], warm)
     desktop = Desktop(connection, screen, windows, commands)
     desktop.show_background()
-    routes = table(desktop, commands, Recording(screen))
-    port = int(setting("PORT", "5000"))
-    Server(("0.0.0.0", port), routes, siblings=setting("SIBLINGS", "0") != "0", token=token).serve_forever()
+    views = routes(desktop, commands, Recording(screen))
+    app = make_app(views, siblings=setting("SIBLINGS", "0") != "0", token=token)
+    serve(app, "0.0.0.0", int(setting("PORT", "5000"))).run()
 
 
 if __name__ == "__main__":

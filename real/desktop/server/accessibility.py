@@ -1,8 +1,9 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""The AT-SPI tree as XML in OSWorld's form: run as ``python -m real.desktop.server.accessibility [--terminal]``.
+"""The AT-SPI tree as XML in OSWorld's form, and a terminal's text.
 
-An interpreter of its own for every tree: AT-SPI keeps a cache per process that goes stale between two trees,
-and an application that hangs must not hang the server. ``--terminal`` prints a focused terminal's text as JSON.
+Run as ``python -m dartsim.real.desktop.server.accessibility``; ``--terminal`` prints a focused terminal's text as JSON.
+An interpreter of its own for every tree: AT-SPI keeps a cache per process that goes stale between two trees, and an
+application that hangs must not hang the server.
 """
 
 from __future__ import annotations

@@ -14,9 +14,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dartsim.real.desktop.server.wire import HttpError, Reply, Request, as_json, as_text
+from flask import abort
+
+from dartsim.real.desktop.server.app import json_body
+
+if TYPE_CHECKING:
+    from flask.typing import ResponseReturnValue
 
 EXECUTE_SECONDS = 120.0
 PYTHON_SECONDS = 30.0
@@ -99,8 +104,7 @@ def read_back(file: Any) -> str:
 def words_of(data: Mapping[str, Any]) -> tuple[str | list[str], bool]:
     """Return the command of a request and whether a shell reads it; ``~/`` at the start of a word is the home folder.
 
-    Raises:
-        HttpError: 400 if it is neither text nor a list of words.
+    A command that is neither text nor a list of words ends the request with 400.
     """
     shell = bool(data.get("shell", False))
     command = data.get("command", "" if shell else [])
@@ -109,7 +113,7 @@ def words_of(data: Mapping[str, Any]) -> tuple[str | list[str], bool]:
     if isinstance(command, str):
         return command, shell
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
-        raise HttpError(400, "The command is neither text nor a list of words.")
+        abort(400, "The command is neither text nor a list of words.")
     return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in command], shell
 
 
@@ -121,9 +125,9 @@ def python_code(command: str | list[str], shell: bool) -> str | None:
     return code if program in {"python", "python3"} and flag == "-c" and "pyautogui" in code else None
 
 
-def failed(message: object, status: int = 500) -> Reply:
+def failed(message: object, status: int = 500) -> ResponseReturnValue:
     """Return the JSON error that most routes share."""
-    return as_json({"status": "error", "message": str(message)}, status)
+    return {"status": "error", "message": str(message)}, status
 
 
 @dataclass(slots=True)
@@ -139,38 +143,38 @@ class Commands:
     warm: WarmPython | None = None
     _launched: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def execute(self, request: Request) -> Reply:
+    def execute(self) -> ResponseReturnValue:
         """``/execute``: run a command to its end; a failing one is a success with its return code."""
         try:
-            return as_json(_success(self._run(request.json())))
+            return _success(self._run(json_body()))
         except (OSError, ValueError, IndexError, subprocess.SubprocessError) as exc:
             return failed(exc)
 
-    def execute_with_verification(self, request: Request) -> Reply:
+    def execute_with_verification(self) -> ResponseReturnValue:
         """``/execute_with_verification``: run a command, then wait until a window or a second command confirms it."""
-        data = request.json()
+        data = json_body()
         try:
             done = self._run(data)
             wanted = data.get("verification") or {}
             if not wanted:
-                return as_json(_success(done))
+                return _success(done)
             limit, interval = float(data.get("max_wait_time", 10)), float(data.get("check_interval", 1))
             waited = self._confirm(wanted, limit, interval)
         except (OSError, TypeError, ValueError, IndexError, subprocess.SubprocessError) as exc:
             return failed(exc)
         if waited is not None:
-            return as_json(_success(done) | {"verification": "passed", "wait_time": waited})
+            return _success(done) | {"verification": "passed", "wait_time": waited}
         told = {"status": "verification_failed", "verification": "failed", "wait_time": data.get("max_wait_time", 10)}
-        return as_json(_success(done) | told, 500)
+        return _success(done) | told, 500
 
-    def launch(self, request: Request) -> Reply:
+    def launch(self) -> ResponseReturnValue:
         """``/setup/launch``: start a program and leave it running."""
         try:
-            command, shell = words_of(request.json())
+            command, shell = words_of(json_body())
             self.start(command, shell=shell)
         except (OSError, ValueError, IndexError) as exc:
             return failed(exc)
-        return as_text(f"{command if isinstance(command, str) else ' '.join(command)} launched successfully")
+        return f"{command if isinstance(command, str) else ' '.join(command)} launched successfully"
 
     def start(self, command: str | Sequence[str], *, shell: bool = False) -> None:
         """Start a program in a session of its own, so that it outlives this server."""
@@ -181,9 +185,9 @@ class Commands:
         # Without this its entry would stay in the process table until the next launch.
         threading.Thread(target=process.wait, daemon=True).start()
 
-    def run_python(self, request: Request) -> Reply:
+    def run_python(self) -> ResponseReturnValue:
         """``/run_python``: run a program text, at most 30 s; its failure is a success of the route."""
-        code = request.json().get("code")
+        code = json_body().get("code")
         if not code:
             return failed("Code not supplied!", 400)
         path = _script(str(code), ".py")
@@ -196,20 +200,18 @@ class Commands:
         finally:
             Path(path).unlink(missing_ok=True)
         error = done.error or (f"Process exited with code {done.returncode}" if done.returncode else "")
-        return as_json(
-            {
-                "status": "error" if done.returncode else "success",
-                "message": "\n".join(part for part in (done.output, error) if part),
-                "need_more": False,
-                "output": done.output,
-                "error": error,
-                "return_code": done.returncode,
-            }
-        )
+        return {
+            "status": "error" if done.returncode else "success",
+            "message": "\n".join(part for part in (done.output, error) if part),
+            "need_more": False,
+            "output": done.output,
+            "error": error,
+            "return_code": done.returncode,
+        }
 
-    def run_bash_script(self, request: Request) -> Reply:
+    def run_bash_script(self) -> ResponseReturnValue:
         """``/run_bash_script``: run a script, errors merged into its output."""
-        data = request.json()
+        data = json_body()
         script, folder = data.get("script"), data.get("working_dir")
         if not script:
             return _bash("error", "Script not supplied!", -1, 400)
@@ -266,13 +268,12 @@ def _success(done: Done) -> dict[str, Any]:
     return {"status": "success", "output": done.output, "error": done.error, "returncode": done.returncode}
 
 
-def _python_failed(message: str, error: str) -> Reply:
-    told = {"status": "error", "message": message, "error": error, "need_more": False, "output": None}
-    return as_json(told, 500)
+def _python_failed(message: str, error: str) -> ResponseReturnValue:
+    return {"status": "error", "message": message, "error": error, "need_more": False, "output": None}, 500
 
 
-def _bash(status: str, output: str, returncode: int, code: int) -> Reply:
-    return as_json({"status": status, "output": output, "error": "", "returncode": returncode}, code)
+def _bash(status: str, output: str, returncode: int, code: int) -> ResponseReturnValue:
+    return {"status": status, "output": output, "error": "", "returncode": returncode}, code
 
 
 def _script(text: str, suffix: str) -> str:

@@ -11,16 +11,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flask import Response, abort, make_response, request
 from PIL import Image
 
+from dartsim.real.desktop.server.app import json_body
 from dartsim.real.desktop.server.commands import Commands, failed, run
-from dartsim.real.desktop.server.display import XConnection
 from dartsim.real.desktop.server.files import expand
 from dartsim.real.desktop.server.screen import Screen
-from dartsim.real.desktop.server.windows import Window, Windows
-from dartsim.real.desktop.server.wire import HttpError, Reply, Request, as_json, as_page, as_text
+from dartsim.real.desktop.server.x11 import Window, Windows, XConnection
+
+if TYPE_CHECKING:
+    from flask.typing import ResponseReturnValue
 
 _TREE_SECONDS = 60.0
 _OPEN_SECONDS = 1_800.0
@@ -43,90 +46,90 @@ class Desktop:
     windows: Windows
     commands: Commands
 
-    def screenshot(self, request: Request) -> Reply:
+    def screenshot(self) -> ResponseReturnValue:
         """``/screenshot``: the screen with the cursor, as PNG."""
-        return Reply(self.screen.png(), 200, "image/png", {"Cache-Control": "no-cache"})
+        return Response(self.screen.png(), mimetype="image/png", headers={"Cache-Control": "no-cache"})
 
-    def screen_size(self, request: Request) -> Reply:
+    def screen_size(self) -> ResponseReturnValue:
         """``/screen_size``."""
         width, height = self.screen.size()
-        return as_json({"width": width, "height": height})
+        return {"width": width, "height": height}
 
-    def cursor_position(self, request: Request) -> Reply:
+    def cursor_position(self) -> ResponseReturnValue:
         """``/cursor_position``: a list of two numbers."""
-        return as_json(list(self.screen.pointer()))
+        return list(self.screen.pointer())
 
-    def platform(self, request: Request) -> Reply:
+    def platform(self) -> ResponseReturnValue:
         """``/platform``."""
-        return as_text(platform.system())
+        return platform.system()
 
-    def desktop_path(self, request: Request) -> Reply:
+    def desktop_path(self) -> ResponseReturnValue:
         """``/desktop_path``."""
         path = Path.home() / "Desktop"
         if not path.exists():
-            return as_json({"error": "Unsupported operating system or desktop path not found"}, 404)
-        return as_json({"desktop_path": str(path)})
+            return {"error": "Unsupported operating system or desktop path not found"}, 404
+        return {"desktop_path": str(path)}
 
-    def window_size(self, request: Request) -> Reply:
+    def window_size(self) -> ResponseReturnValue:
         """``/window_size``: of the oldest window of a class."""
-        fields, _ = request.form()
-        if "app_class_name" not in fields:
-            return as_json({"error": "app_class_name is required"}, 400)
-        size = self.windows.size_of_class(fields["app_class_name"])
+        name = request.form.get("app_class_name")
+        if name is None:
+            return {"error": "app_class_name is required"}, 400
+        size = self.windows.size_of_class(name)
         if size is None:
-            return as_json({"error": f"no window has the class {fields['app_class_name']}"}, 404)
-        return as_json({"width": size[0], "height": size[1]})
+            return {"error": f"no window has the class {name}"}, 404
+        return {"width": size[0], "height": size[1]}
 
-    def activate_window(self, request: Request) -> Reply:
+    def activate_window(self) -> ResponseReturnValue:
         """``/setup/activate_window``: a success even if there is no such window, as in the original."""
-        window = self._named(request.json())
+        window = self._named(json_body())
         if window is not None:
             self.windows.activate(window)
-        return as_text("Window activated successfully")
+        return "Window activated successfully"
 
-    def close_window(self, request: Request) -> Reply:
+    def close_window(self) -> ResponseReturnValue:
         """``/setup/close_window``: a success even if there is no such window, as in the original."""
-        window = self._named(request.json())
+        window = self._named(json_body())
         if window is not None:
             self.windows.close(window)
-        return as_text("Window closed successfully.")
+        return "Window closed successfully."
 
-    def open_file(self, request: Request) -> Reply:
+    def open_file(self) -> ResponseReturnValue:
         """``/setup/open_file``: open a file or start a program, and wait until a window has its name."""
-        path = request.json().get("path")
+        path = json_body().get("path")
         if not path:
-            return as_text("Path not supplied!", 400)
+            return "Path not supplied!", 400
         file = expand(str(path))
         if not file.exists() and not shutil.which(str(path)):
-            return as_text(f"Application/file not found: {path}", 404)
+            return f"Application/file not found: {path}", 404
         try:
             self.commands.start(["xdg-open", str(file)] if file.exists() else [str(path)])
         except OSError as exc:
-            return as_text(f"Failed to open {path}. Error: {exc}", 500)
+            return f"Failed to open {path}. Error: {exc}", 500
         name = file.name if file.exists() else str(path)
         if not self._activate_when_there(name, Path(name).stem):
-            return as_text(f"Failed to find window for {name} within {_OPEN_SECONDS:g} seconds.", 500)
-        return as_text("File opened and window activated successfully")
+            return f"Failed to find window for {name} within {_OPEN_SECONDS:g} seconds.", 500
+        return "File opened and window activated successfully"
 
-    def wallpaper(self, request: Request) -> Reply:
+    def wallpaper(self) -> ResponseReturnValue:
         """``/wallpaper``: the picture that was set last."""
         try:
             path = Path(_wallpaper_note().read_text())
         except OSError:
-            return as_page(404, "Wallpaper file not found")
+            abort(404, "Wallpaper file not found")
         try:
-            return Reply(path.read_bytes(), 200, "image/png")
+            return Response(path.read_bytes(), mimetype="image/png")
         except OSError:
-            return as_page(500, "Unable to serve the wallpaper file")
+            abort(500, "Unable to serve the wallpaper file")
 
-    def change_wallpaper(self, request: Request) -> Reply:
+    def change_wallpaper(self) -> ResponseReturnValue:
         """``/setup/change_wallpaper``: show a picture behind the windows."""
-        path = request.json().get("path")
+        path = json_body().get("path")
         if not path:
-            return as_text("Path not supplied!", 400)
+            return "Path not supplied!", 400
         file = expand(str(path))
         if not file.exists():
-            return as_text(f"File not found: {file}", 404)
+            return f"File not found: {file}", 404
         try:
             with Image.open(file) as image:
                 self._paint(image.convert("RGB"))
@@ -134,33 +137,29 @@ class Desktop:
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text(str(file))
         except (OSError, ValueError) as exc:
-            return as_text(f"Failed to change wallpaper. Error: {exc}", 500)
-        return as_text("Wallpaper changed successfully")
+            return f"Failed to change wallpaper. Error: {exc}", 500
+        return "Wallpaper changed successfully"
 
     def show_background(self) -> None:
         """Paint the empty desktop, unless a picture was set before this server was started again."""
         if not _wallpaper_note().exists():
             self.screen.paint_background()
 
-    def accessibility(self, request: Request) -> Reply:
+    def accessibility(self) -> ResponseReturnValue:
         """``/accessibility``: the AT-SPI tree as XML."""
-        return as_json({"AT": _accessibility()})
+        return {"AT": _accessibility()}
 
-    def terminal(self, request: Request) -> Reply:
+    def terminal(self) -> ResponseReturnValue:
         """``/terminal``: what a focused terminal shows, or null."""
         try:
-            return as_json({"output": _accessibility("--terminal"), "status": "success"})
+            return {"output": _accessibility("--terminal"), "status": "success"}
         except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as exc:
             return failed(exc)
-
-    def titles(self) -> list[str]:
-        """Return the titles of the open windows."""
-        return [window.title for window in self.windows.all()]
 
     def _named(self, data: dict[str, Any]) -> Window | None:
         name = data.get("window_name")
         if not name:
-            raise _PlainError(as_text("window_name required", 400))
+            abort(make_response("window_name required", 400))
         return self.windows.find(str(name), strict=bool(data.get("strict")), by_class=bool(data.get("by_class")))
 
     def _activate_when_there(self, *names: str) -> bool:
@@ -185,14 +184,6 @@ class Desktop:
             context.free()
             pixmap.free()  # the root window keeps its own hold of it
             display.sync()
-
-
-class _PlainError(HttpError):
-    """Ends a request with a reply that is no page."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(reply.status, "")
-        self.reply = reply
 
 
 def _wallpaper_note() -> Path:

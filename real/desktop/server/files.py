@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dartsim.real.desktop.server.wire import Reply, Request, as_json, as_text
+from flask import Response, request, send_file
+
+from dartsim.real.desktop.server.app import json_body
+
+if TYPE_CHECKING:
+    from flask.typing import ResponseReturnValue
 
 _DOWNLOAD_TRIES = 3
 _DOWNLOAD_SECONDS = 300.0
@@ -20,14 +26,14 @@ def expand(path: str) -> Path:
     return Path(os.path.expandvars(Path(path).expanduser()))
 
 
-def list_directory(request: Request) -> Reply:
+def list_directory() -> ResponseReturnValue:
     """``/list_directory``: a folder's tree."""
-    data = request.json()
+    data = json_body()
     if "path" not in data:
-        return as_json({"error": "Missing 'path' parameter"}, 400)
+        return {"error": "Missing 'path' parameter"}, 400
     if not Path(str(data["path"])).is_dir():
-        return as_json({"error": "The provided path is not a directory"}, 400)
-    return as_json({"directory_tree": _tree(Path(str(data["path"])))})
+        return {"error": "The provided path is not a directory"}, 400
+    return {"directory_tree": _tree(Path(str(data["path"])))}
 
 
 def _tree(folder: Path) -> dict[str, Any]:
@@ -43,48 +49,47 @@ def _tree(folder: Path) -> dict[str, Any]:
     return {"type": "directory", "name": folder.name, "children": children}
 
 
-def read(request: Request) -> Reply:
+def read() -> ResponseReturnValue:
     """``/file``: a file's bytes."""
-    fields, _ = request.form()
-    if "file_path" not in fields:
-        return as_json({"error": "file_path is required"}, 400)
-    path = expand(fields["file_path"])
+    if "file_path" not in request.form:
+        return {"error": "file_path is required"}, 400
+    path = expand(request.form["file_path"])
     try:
-        return attachment(path, path.read_bytes())
+        return attachment(path)
     except FileNotFoundError:
-        return as_json({"error": "File not found"}, 404)
+        return {"error": "File not found"}, 404
     except OSError as exc:
-        return as_json({"error": f"Failed to serve file: {exc}"}, 500)
+        return {"error": f"Failed to serve file: {exc}"}, 500
 
 
-def attachment(path: Path, data: bytes) -> Reply:
+def attachment(path: Path) -> Response:
     """Return a file's bytes as something to be saved under its name."""
-    name = path.name.encode("ascii", "replace").decode().replace('"', "_")
-    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-cache"}
-    return Reply(data, 200, "application/octet-stream", headers)
+    # Read at once, not streamed: files of /proc do not tell their size.
+    data = io.BytesIO(path.read_bytes())
+    return send_file(data, "application/octet-stream", as_attachment=True, download_name=path.name)
 
 
-def upload(request: Request) -> Reply:
+def upload() -> ResponseReturnValue:
     """``/setup/upload``: write a file, whole or not at all."""
-    fields, files = request.form()
-    if "file_path" not in fields or "file_data" not in files:
-        return as_json({"error": "file_path and file_data are required"}, 400)
-    path, data = expand(fields["file_path"]), files["file_data"]
+    if "file_path" not in request.form or "file_data" not in request.files:
+        return {"error": "file_path and file_data are required"}, 400
+    path = expand(request.form["file_path"])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        request.files["file_data"].save(path)
+        num_bytes = path.stat().st_size
     except OSError as exc:
         _remove(path)
-        return as_json({"error": f"Failed to upload file: {exc}"}, 500)
-    return as_text(f"File Uploaded: {len(data)} bytes")
+        return {"error": f"Failed to upload file: {exc}"}, 500
+    return f"File Uploaded: {num_bytes} bytes"
 
 
-def download(request: Request) -> Reply:
+def download() -> ResponseReturnValue:
     """``/setup/download_file``: fetch a URL into a file; three tries."""
-    data = request.json()
+    data = json_body()
     url, path = data.get("url"), data.get("path")
     if not url or not path:
-        return as_text("Path or URL not supplied!", 400)
+        return "Path or URL not supplied!", 400
     target = expand(str(path))
     error: Exception | None = None
     for _ in range(_DOWNLOAD_TRIES):
@@ -95,8 +100,8 @@ def download(request: Request) -> Reply:
             error = exc
             _remove(target)
         else:
-            return as_text(f"File downloaded successfully: {num_bytes} bytes")
-    return as_text(f"Failed to download {url}. No retries left. Error: {error}", 500)
+            return f"File downloaded successfully: {num_bytes} bytes"
+    return f"Failed to download {url}. No retries left. Error: {error}", 500
 
 
 def _fetch(url: str, target: Path) -> int:

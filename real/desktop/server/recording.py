@@ -8,11 +8,16 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flask import abort
 
 from dartsim.real.desktop.server.commands import failed
 from dartsim.real.desktop.server.files import attachment
 from dartsim.real.desktop.server.screen import Screen
-from dartsim.real.desktop.server.wire import Reply, Request, as_json, as_page
+
+if TYPE_CHECKING:
+    from flask.typing import ResponseReturnValue
 
 _START_SECONDS = 2.0
 _END_SECONDS = 15.0
@@ -32,7 +37,7 @@ class Recording:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def start(self, request: Request) -> Reply:
+    def start(self) -> ResponseReturnValue:
         """``/start_recording``: answers once ffmpeg has been recording for two seconds."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
@@ -44,11 +49,11 @@ class Recording:
             try:
                 process.wait(_START_SECONDS)
             except subprocess.TimeoutExpired:
-                return as_json({"status": "success", "message": "Started recording successfully."})
+                return {"status": "success", "message": "Started recording successfully."}
             told = process.stderr.read().decode(errors="replace") if process.stderr is not None else ""
             return failed(f"Failed to start recording. ffmpeg terminated unexpectedly. Error: {told}")
 
-    def end(self, request: Request) -> Reply:
+    def end(self) -> ResponseReturnValue:
         """``/end_recording``: the film."""
         with self._lock:
             process, self._process = self._process, None
@@ -61,8 +66,8 @@ class Recording:
                 _, told = process.communicate()
                 return failed(f"Recording process was unresponsive and had to be killed. Stderr: {told.decode()}")
             if not self._path.exists() or not self._path.stat().st_size:
-                return as_page(500, f"Recording failed. The output file is missing or empty. {told.decode()}")
-            return attachment(self._path, self._path.read_bytes())
+                abort(500, f"Recording failed. The output file is missing or empty. {told.decode()}")
+            return attachment(self._path)
 
     def _begin(self) -> subprocess.Popen[bytes]:
         width, height = self._screen.size()

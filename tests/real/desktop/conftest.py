@@ -127,6 +127,6 @@ def start_desktop(engine: Any) -> Iterator[Any]:
         container.remove(force=True, v=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_caller() -> Any:
     return Caller

@@ -1,17 +1,58 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Windows as the window manager tells of them (EWMH): listed, activated, closed, measured."""
+"""The X server: one shared connection, and the windows as the window manager reports them (EWMH).
+
+An X client per request is what kills OSWorld's server after some 250 screenshots; here there is one for all.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from Xlib import X, error
+from Xlib.display import Display
 from Xlib.protocol import event
 
-from dartsim.real.desktop.server.display import XConnection
-
 _FROM_A_PAGER = 2  # EWMH: who asks; window managers obey a pager where they would only flash for an application
+
+
+class XConnection:
+    """Lends the connection to one caller at a time; connects at first use, and again after the server went away.
+
+    Args:
+        name: The display, such as ``:99``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.RLock()
+        self._display: Any = None
+
+    @contextmanager
+    def use(self) -> Iterator[Any]:
+        """Lend the connection.
+
+        Raises:
+            Xlib.error.ConnectionClosedError: If the X server died. One that hangs makes the caller hang.
+        """
+        with self._lock:
+            if self._display is None:
+                self._display = Display(self.name)
+            try:
+                yield self._display
+            except (error.ConnectionClosedError, OSError):
+                self._drop()
+                raise
+
+    def _drop(self) -> None:
+        display, self._display = self._display, None
+        try:
+            display.close()
+        except (error.ConnectionClosedError, OSError):
+            return  # it was closed by the other side
 
 
 @dataclass(frozen=True, slots=True)
