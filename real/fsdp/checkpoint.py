@@ -1,9 +1,9 @@
 """Checkpoints of several processes: each writes its part (torch's DCP), and any number of them reads it again.
 
 FOLDER/learner.json    updates, seed, number of ranks, whether there is optimizer state
-FOLDER/parts/          ``torch.distributed.checkpoint``
+FOLDER/parts/          a safetensors file of each rank, by ``torch.distributed.checkpoint``
 
-DCP's description of the parts is a pickle: ``descriptions`` reads it without running what it names.
+DCP's default format describes the parts in a pickle; safetensors files describe themselves.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_parts
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from dartsim.real.fsdp.descriptions import Reader
 from dartsim.real.fsdp.peers import Ranks
 from dartsim.real.gradient_steps import GradientSteps
 
@@ -39,7 +40,7 @@ def save(steps: GradientSteps, folder: Path, peers: Ranks, *, seed: int) -> None
         partial.mkdir(parents=True)
     peers.wait()
     tensors, numbers = steps.state(copy=False)
-    save_parts(tensors, checkpoint_id=str(partial / PARTS))
+    save_parts(tensors, storage_writer=HuggingFaceStorageWriter(str(partial / PARTS), save_distributed=True))
     if peers.rank == 0:
         stepped = any(name.startswith("step/") for name in tensors)
         about = {**numbers, "seed": seed, "ranks": peers.size, "stepped": stepped, "torch": torch.__version__}
@@ -53,7 +54,7 @@ def load(steps: GradientSteps, folder: Path) -> None:
     """Go on from a checkpoint of any number of processes, or of ``TorchLearner``. All processes call it, if any.
 
     Raises:
-        ValueError: If it is another model's.
+        ValueError: If it is another model's, or no checkpoint.
     """
     numbers = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     if not (folder / PARTS).is_dir():
@@ -64,11 +65,20 @@ def load(steps: GradientSteps, folder: Path) -> None:
         for name, parameter in steps.parameters.items():
             tensors |= {f"{key}/{name}": torch.zeros_like(parameter) for key in _MOMENTS}
             tensors[f"step/{name}"] = torch.zeros((), device=parameter.device)
-    _check(tensors, Reader(str(folder / PARTS)).read_metadata().state_dict_metadata)
+    reader = HuggingFaceStorageReader(str(folder / PARTS))
+    _check(tensors, _described(reader, folder))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process may read it, too
-        load_parts(tensors, storage_reader=Reader(str(folder / PARTS)), no_dist=not dist.is_initialized())
+        load_parts(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
     steps.restore((tensors, numbers))
+
+
+def _described(reader: HuggingFaceStorageReader, folder: Path) -> dict[str, Any]:
+    """Return what the parts hold, by name."""
+    try:
+        return dict(reader.read_metadata().state_dict_metadata)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / PARTS} is no checkpoint: {error}") from None
 
 
 def _check(wanted: dict[str, Tensor], found: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import pickle
-import warnings
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KNOWN = {
-    "real/fsdp/descriptions.py": "reads DCP's description with a list of the classes that may be made",
     "real/ray_cluster/errors.py": "asks whether an error of this process can travel; reads what it has just written",
 }
 """Files that name pickle, and why they may."""
@@ -117,76 +115,50 @@ class Evil:
         return (eval, (f"__import__('pathlib').Path({str(self._canary)!r}).touch()",))
 
 
-def checkpoint(folder, data):
+class Steps:
+    """What a checkpoint is loaded into: one parameter."""
+
+    def __init__(self, torch):
+        self.parameters = {"a": torch.zeros(4)}
+        self.restored = None
+
+    def restore(self, state):
+        self.restored = state
+
+
+def load(folder, *, name, data):
+    """Load a checkpoint whose only part is this file."""
+    torch = pytest.importorskip("torch")
+    from dartsim.real.fsdp import checkpoint
+
     (folder / "parts").mkdir(parents=True)
-    (folder / "parts" / ".metadata").write_bytes(data)
+    (folder / "parts" / name).write_bytes(data)
     (folder / "learner.json").write_text('{"stepped": false, "updates": 1, "seed": 0, "ranks": 1}')
-    return folder
+    steps = Steps(torch)
+    checkpoint.load(steps, folder)
+    return steps.restored
 
 
-def test_a_hostile_description_of_a_checkpoint_runs_nothing(tmp_path):
-    pytest.importorskip("torch")
-    from dartsim.real.fsdp.descriptions import Reader
-
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp", "shard-00001-model-00001-of-00001.safetensors"])
+def test_a_hostile_part_of_a_checkpoint_runs_nothing(tmp_path, name):
     canary = tmp_path / "canary"
-    folder = checkpoint(tmp_path / "c", pickle.dumps(Evil(canary)))
-    with pytest.raises(ValueError, match=r"no description of a checkpoint: found builtins\.eval"):
-        Reader(str(folder / "parts")).read_metadata()
+    with pytest.raises(ValueError, match=r"no checkpoint|another model"):
+        load(tmp_path / "c", name=name, data=pickle.dumps(Evil(canary)))
     assert not canary.exists()
     pickle.loads(pickle.dumps(Evil(canary)))
     assert canary.exists(), "the same pickle does harm where it is trusted"
 
 
-@pytest.mark.parametrize("data", [b"", b"\x80\x04.", b"garbage", pickle.dumps({"a": 1}), pickle.dumps(None)])
-def test_nonsense_instead_of_a_description_is_told_so(tmp_path, data):
-    pytest.importorskip("torch")
-    from dartsim.real.fsdp.descriptions import Reader
-
-    with pytest.raises(ValueError, match="description of a checkpoint"):
-        Reader(str(checkpoint(tmp_path / "c", data) / "parts")).read_metadata()
+@pytest.mark.parametrize("data", [b"", b"\x80\x04.", b"garbage", b"\xff" * 100])
+def test_nonsense_instead_of_a_part_is_told_so(tmp_path, data):
+    with pytest.raises(ValueError, match="no checkpoint"):
+        load(tmp_path / "c", name="part.safetensors", data=data)
 
 
-def written(tmp_path, state):
-    from torch.distributed.checkpoint.state_dict_saver import save
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        save(state, checkpoint_id=str(tmp_path / "parts"), no_dist=True)
-    return tmp_path / "parts"
-
-
-def test_descriptions_that_torch_writes_are_read(tmp_path):
+def test_whole_tensors_are_read_as_parts(tmp_path):
     torch = pytest.importorskip("torch")
-    from torch.distributed.checkpoint.state_dict_loader import load
+    from safetensors.torch import save
 
-    from dartsim.real.fsdp.descriptions import Reader
-
-    parts = written(tmp_path, {"a": torch.arange(4.0), "b": torch.ones(2, 3, dtype=torch.bfloat16)})
-    found = {"a": torch.zeros(4), "b": torch.zeros(2, 3, dtype=torch.bfloat16)}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        load(found, storage_reader=Reader(str(parts)), no_dist=True)
-    assert found["a"].tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert bool((found["b"] == 1).all())
-
-
-def test_checkpoints_that_hold_objects_are_refused(tmp_path):
-    torch = pytest.importorskip("torch")
-    from dartsim.real.fsdp.descriptions import Reader
-
-    parts = written(tmp_path, {"a": torch.zeros(2), "object": {"x": "a pickle again"}})
-    with pytest.raises(ValueError, match=r"'object', which is no tensor|no tensor"):
-        Reader(str(parts)).read_metadata()
-
-
-def test_parts_outside_of_the_checkpoint_are_refused(tmp_path):
-    torch = pytest.importorskip("torch")
-    from dartsim.real.fsdp.descriptions import Reader
-
-    parts = written(tmp_path, {"a": torch.zeros(2)})
-    found = pickle.loads((parts / ".metadata").read_bytes())
-    for index, info in found.storage_data.items():
-        found.storage_data[index] = type(info)("../../secret", info.offset, info.length)
-    (parts / ".metadata").write_bytes(pickle.dumps(found))
-    with pytest.raises(ValueError, match="lies outside of the checkpoint"):
-        Reader(str(parts)).read_metadata()
+    restored, numbers = load(tmp_path / "c", name="part.safetensors", data=save({"weight/a": torch.arange(4.0)}))
+    assert restored["weight/a"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert numbers["updates"] == 1
