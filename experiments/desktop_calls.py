@@ -14,9 +14,9 @@ from dartsim.envs.actions import make_grammar
 from dartsim.envs.reading import read
 from dartsim.real.containers import DockerHost
 from dartsim.real.desktop.tasks.panel import panel_tasks
-from dartsim.real.osworld.boot import start_desktop
 from dartsim.real.osworld.desktop import OsworldDesktop
-from dartsim.real.osworld.hands import command, placing, snippets
+from dartsim.real.osworld.provider import start_desktop
+from dartsim.real.osworld.pyautogui_code import command, placing, snippets
 from experiments.desktop_cluster import Shape, percentiles
 
 T = TypeVar("T")

@@ -107,7 +107,7 @@ def tasks(
 
 def _chosen(names: Sequence[str]) -> list[Task]:
     """Return the named tasks, all if none is named, in the order of the list."""
-    from dartsim.real.desktop.tasks.suite import desktop_tasks
+    from dartsim.real.desktop.tasks import desktop_tasks
 
     known = desktop_tasks()
     unknown = sorted(set(names) - {task.id for task in known})

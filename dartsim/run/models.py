@@ -176,8 +176,8 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
 
 def _desktop(config: Config) -> Sequence[Task]:
     """Return the tasks of our desktop image."""
+    from dartsim.real.desktop.tasks import desktop_tasks
     from dartsim.real.desktop.tasks.panel import panel_tasks
-    from dartsim.real.desktop.tasks.suite import desktop_tasks
 
     tasks = config.tasks
     if tasks.desktop == "panel":

@@ -9,8 +9,7 @@ from dartsim.real.containers.container import Container
 from dartsim.real.containers.engine import EngineInfo, HostSettings
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.host import DockerHost
-from dartsim.real.containers.kvm import Kvm, KvmState, kvm_state
-from dartsim.real.containers.official import official_spec
+from dartsim.real.containers.official import Kvm, KvmState, kvm_state, official_spec
 from dartsim.real.containers.spec import ContainerSpec, Limits
 
 __all__ = [

@@ -15,8 +15,7 @@ from dartsim.real.containers.errors import HostClosed, call_fault, start_fault
 from dartsim.real.containers.launch import Launch, Started
 from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
 from dartsim.real.containers.owner import new_owner, retire
-from dartsim.real.containers.reaper import count_ours, reap
-from dartsim.real.containers.removal import remove_container
+from dartsim.real.containers.reaper import count_ours, reap, remove_container
 from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dartsim.real.containers.engine import HostSettings
 from dartsim.real.containers.errors import ContainerExited, ContainerStartFailed, PortsUnknown, start_fault
-from dartsim.real.containers.removal import remove_container
+from dartsim.real.containers.reaper import remove_container
 from dartsim.real.containers.spec import ContainerSpec, create_arguments
 
 logger = logging.getLogger(__name__)

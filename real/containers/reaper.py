@@ -1,19 +1,50 @@
 """Remove what nobody wants any more; leave everybody else's alone. Blocking.
 
 Only what carries our labels is looked at. Of that, a container stays if its owner lives or holds a lease on it
-(``real.containers.leases.wanted``). Of the caller's own containers those stay that it knows of: the others were made
+(``dartsim.real.containers.leases.wanted``). Of the caller's own containers those stay that it knows of: the others were made
 by a call whose answer got lost.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
 from dartsim.real.containers.leases import OWNER, newest_records, wanted
 from dartsim.real.containers.owner import Owner
-from dartsim.real.containers.removal import remove_container
+
+
+def remove_container(client: Any, name: str, *, seconds: float) -> bool:
+    """Kill and remove a container, paused or not, with its anonymous volumes; return whether it was there.
+
+    Args:
+        client: Client of the ``docker`` package.
+        name: Name or id.
+        seconds: How long to wait for a removal that somebody else has begun.
+
+    Raises:
+        Exception: What the ``docker`` package raises if the engine cannot be reached or refuses.
+    """
+    import docker.errors
+
+    deadline = time.monotonic() + seconds
+    was_there = False
+    while True:
+        try:
+            client.api.remove_container(name, force=True, v=True)
+        except docker.errors.NotFound:
+            return was_there
+        except docker.errors.APIError as error:
+            # 409: a removal is in progress already. The engine has no call to wait for its end on every version.
+            if error.status_code != 409 or time.monotonic() > deadline:
+                raise
+            was_there = True
+            time.sleep(0.05)
+        else:
+            return True
+
 
 logger = logging.getLogger(__name__)
 

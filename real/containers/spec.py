@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dartsim.core.errors import ConfigError
@@ -141,3 +142,13 @@ def _limits(limits: Limits) -> dict[str, Any]:
     if limits.shm_mib is not None:
         found["shm_size"] = f"{limits.shm_mib}m"
     return found
+
+
+TOKEN_VARIABLE = "DESKTOP_TOKEN"
+"""Environment variable of the token of a desktop that can be reached from elsewhere; kept in memory only."""
+
+
+def with_token(spec: ContainerSpec) -> tuple[ContainerSpec, str]:
+    """Return a spec whose server wants a new token, and the token."""
+    token = secrets.token_urlsafe(32)
+    return replace(spec, environment={**spec.environment, TOKEN_VARIABLE: token}), token

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dartsim.real.osworld.failures import FetchFailed
+from dartsim.real.osworld.errors import FetchFailed
 
 if TYPE_CHECKING:
     import httpx

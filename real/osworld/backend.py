@@ -18,7 +18,7 @@ from dartsim.real.containers.plan import container_spec, host_settings
 try:
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.containers.errors import ImageMissing
-    from dartsim.real.containers.tokens import with_token
+    from dartsim.real.containers.spec import with_token
     from dartsim.real.loopback import is_loopback
     from dartsim.real.osworld.coverage import check_task
     from dartsim.real.osworld.evaluator import EvaluatorProcess

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dartsim.real.osworld import replies
 from dartsim.real.osworld.errors import BadScreenshot, VmBadReply
-from dartsim.real.osworld.frames import Frame
-from dartsim.real.osworld.png import decode_png
+from dartsim.real.osworld.frames import Frame, decode_png
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
 

@@ -12,13 +12,11 @@ from gymnasium.error import ResetNeeded
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.real.osworld.episode import Episode
 from dartsim.real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
-from dartsim.real.osworld.hands import command
-from dartsim.real.osworld.memory import check_memory
+from dartsim.real.osworld.pyautogui_code import Episode, command
 from dartsim.real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
-from dartsim.real.osworld.recycle import recycle_server
+from dartsim.real.osworld.recycle import check_memory, recycle_server
 from dartsim.real.osworld.settings import DesktopSettings
 
 if TYPE_CHECKING:

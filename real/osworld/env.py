@@ -21,9 +21,9 @@ from dartsim.core.errors import EnvBroken, EnvFault
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.base import GuiEnv
-from dartsim.real.osworld.attach import connect
-from dartsim.real.osworld.boot import Starter
+from dartsim.real.osworld.connect import connect
 from dartsim.real.osworld.desktop import OsworldDesktop, Scores
+from dartsim.real.osworld.provider import Starter
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER, ServerTraits, Timeouts
 

@@ -15,14 +15,18 @@ EnvBroken
 ├── WrongScreenSize      the screen is not as large as configured
 ├── OutOfMemory          the kernel killed programs of the desktop for want of memory
 ├── ServerRestarted      the server restarted under an attempt, and what it had started may be gone
-└── DesktopLost          an earlier fault of the same desktop: it takes no more calls
+├── DesktopLost          an earlier fault of the same desktop: it takes no more calls
+└── SetupFailed          a set-up step of the task failed
+ScoreUnavailable
+└── Unscored             the state could not be turned into a score
+FetchFailed              a file that a task names could not be had
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from dartsim.core.errors import EnvBroken, EnvStartFailed
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 
 
 class NotReady(EnvStartFailed):
@@ -125,3 +129,33 @@ class DesktopLost(EnvBroken):
     """The desktop broke before and was asked again."""
 
     cause: ClassVar[str] = "desktop_lost"
+
+
+class FetchFailed(DartsimError):
+    """A file that a task names could not be had on this host."""
+
+
+class SetupFailed(EnvBroken):
+    """A set-up step of a task failed: the attempt did not begin where the task says.
+
+    Attributes:
+        cause: ``setup_failed``, ``setup_download_failed``, ``setup_tabs_failed`` or ``setup_until_never_met``.
+    """
+
+    def __init__(self, message: str, *, cause: str = "setup_failed") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class Unscored(ScoreUnavailable):
+    """The state of a desktop could not be turned into a score.
+
+    Attributes:
+        cause: ``getter_failed``, ``getter_unavailable``, ``gold_download_failed``, ``metric_failed``,
+            ``metric_unavailable``, ``score_out_of_range``, ``score_timeout``, ``evaluator_died``,
+            ``evaluator_timeout`` or ``vm_unreachable`` (seen by the evaluator process).
+    """
+
+    def __init__(self, message: str, *, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause

@@ -1,18 +1,210 @@
-"""``DesktopProvider``: starts a cluster's desktops in containers, one for each attempt."""
+"""One desktop in a container of its own: ``start_desktop`` starts it, ``Starter`` also looks after the engine.
+
+``DesktopProvider`` does so for a cluster of desktops.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.spec import ContainerSpec
-from dartsim.real.osworld.boot import start_desktop
-from dartsim.real.osworld.desktop import OsworldDesktop
-from dartsim.real.osworld.fetch import Downloads
+from dartsim.real.osworld.connect import connect
+from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from dartsim.real.osworld.fetch import Desk, Downloads
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.osworld.transport import ServerTraits, Timeouts
+from dartsim.real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
+
+if TYPE_CHECKING:
+    from dartsim.real.containers.container import Container
+    from dartsim.real.containers.engine import HostSettings
+    from dartsim.real.containers.host import DockerHost
+
+LOOK_SECONDS = 2.0
+"""How often the container of a desktop that boots is looked at."""
+GIVE_UP_SECONDS = 10.0
+"""How long a start that failed or was cancelled waits for its clean-up, which otherwise goes on behind it: an engine
+that hangs must not keep a slot past its deadline. As long as ``HostSettings.cancel_seconds``."""
+
+_closing: set[asyncio.Task[None]] = set()
+"""Clean-ups that go on; asyncio itself does not hold on to its tasks."""
+
+
+def desk_of(container: Container) -> Desk:
+    """Return the addresses of a desktop in a container, by the names of its ports."""
+    host = f"[{container.host}]" if ":" in container.host else container.host
+
+    def url(name: str) -> str | None:
+        return f"http://{host}:{container.ports[name]}" if name in container.ports else None
+
+    server = url("server")
+    if server is None:
+        raise ValueError(f"{container} publishes {', '.join(container.ports) or 'no port'}, wanted one named 'server'")
+    return Desk(server_url=server, chromium_url=url("chromium"), vlc_url=url("vlc"))
+
+
+async def start_desktop(
+    host: DockerHost | DesktopFleet,
+    spec: ContainerSpec,
+    *,
+    slot: int = 0,
+    settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
+    server: ServerTraits = OWN_SERVER,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+    root: Path | None = None,
+    downloads: Downloads | None = None,
+    scorer: Scores | None = None,
+    on_call: OnCall | None = None,
+) -> OsworldDesktop:
+    """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left in the end.
+
+    Reverting the desktop removes the container and starts another from the same image.
+
+    Args:
+        host: The engine, or several of them.
+        spec: What is started; its port of the server is named ``server``.
+        slot: What it is started for.
+        settings: How it is shown.
+        server: What is known of the server in it.
+        timeouts: Of calls.
+        root: Folder for the files of attempts; by default a temporary one.
+        downloads: Shared by desktops.
+        scorer: Scores states; by default with our own metrics only.
+        on_call: Is told how long things took; here also ``start``, the container alone.
+
+    Raises:
+        EnvStartFailed: If it did not become ready.
+    """
+    loop = asyncio.get_running_loop()
+
+    async def up() -> Container:
+        began = loop.time()
+        try:
+            return await host.start(spec, slot=slot)
+        finally:
+            if on_call is not None:
+                on_call("start", loop.time() - began)
+
+    container = await up()
+
+    async def remove() -> None:
+        await container.remove()
+
+    async def revert() -> Desk:
+        nonlocal container
+        await container.remove()
+        container = await up()
+        return desk_of(container)
+
+    desktop = connect(
+        desk_of(container),
+        settings=settings,
+        server=server,
+        timeouts=timeouts,
+        root=root,
+        downloads=downloads,
+        scorer=scorer,
+        close=remove,
+        revert=revert,
+        on_call=on_call,
+    )
+    try:
+        await _boot(desktop, container)
+    except BaseException:
+        await _give_up(desktop)
+        raise
+    return desktop
+
+
+async def _give_up(desktop: OsworldDesktop) -> None:
+    """Close a desktop that nobody will use; wait for that, but not for ever."""
+    closing = asyncio.create_task(desktop.close(), name="close a desktop that did not start")
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+    await asyncio.wait({closing}, timeout=GIVE_UP_SECONDS)
+
+
+async def _boot(desktop: OsworldDesktop, container: Container) -> None:
+    """Wait for a good screenshot, but not from a container that has ended."""
+    booting = asyncio.create_task(desktop.boot())
+    try:
+        while not (await asyncio.wait({booting}, timeout=LOOK_SECONDS))[0]:
+            await _still_runs(container)
+    except BaseException:
+        booting.cancel()
+        await asyncio.wait({booting})
+        raise
+    await booting
+
+
+async def _still_runs(container: Container) -> None:
+    from dartsim.real.containers.errors import ContainerExited, ContainerFault, ContainerGone
+
+    try:
+        state = await container.state()
+    except ContainerGone as fault:
+        raise ContainerExited(f"{container} was removed while its desktop booted: {fault}") from fault
+    except ContainerFault:
+        return  # the engine may answer at the next look
+    if state["Status"] in ("exited", "dead"):
+        raise ContainerExited(
+            f"{container.spec.image} ended with exit code {state.get('ExitCode')} before its desktop was ready"
+            f"{', out of memory' if state.get('OOMKilled') else ''}"
+        )
+
+
+class Starter:
+    """Starts one desktop after the other on an engine, which it opens when first called.
+
+    Args:
+        spec: What is started.
+        engine: The engine; by default the one of DOCKER_HOST, or this machine's.
+        server: What is known of the server in it.
+        timeouts: Of calls.
+        scorer: Scores states; by default with our own metrics only.
+    """
+
+    def __init__(
+        self,
+        spec: ContainerSpec,
+        *,
+        engine: HostSettings | None = None,
+        server: ServerTraits = OWN_SERVER,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        scorer: Scores | None = None,
+    ) -> None:
+        self._spec = spec
+        self._engine = engine
+        self._server = server
+        self._timeouts = timeouts
+        self._scorer = scorer
+        self._host: DockerHost | None = None
+
+    async def __call__(self, settings: DesktopSettings) -> OsworldDesktop:
+        """Start a desktop that is shown by these settings, and return it ready."""
+        from dartsim.real.containers.host import DockerHost
+
+        if self._host is None:
+            self._host = DockerHost(self._engine, run="gymnasium")
+        return await start_desktop(
+            self._host,
+            self._spec,
+            settings=settings,
+            server=self._server,
+            timeouts=self._timeouts,
+            scorer=self._scorer,
+        )
+
+    async def close(self) -> None:
+        """Let go of the engine, and of all that still runs there."""
+        if self._host is not None:
+            await self._host.close()
+            self._host = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

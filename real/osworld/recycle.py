@@ -1,16 +1,20 @@
-"""Restarting the server inside a desktop, before it dies of the X clients that it leaks.
+"""Between two attempts: the server restarted before it dies of the X clients that it leaks, and memory checked.
 
 OSWorld's server runs as a service that is started again about 5 s after it was killed. The programs it has launched
 belong to that service, and may be killed with it; so a server is best restarted between two attempts.
+
+When a container runs out of memory it lives on, an application may be gone, and what is left looks like a desktop on
+which nothing was done. A score of that state would say nothing about the policy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING
 
 from dartsim.core.errors import EnvBroken
-from dartsim.real.osworld.errors import VmBadReply, VmHung
+from dartsim.real.osworld.errors import OutOfMemory, VmBadReply, VmHung
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
@@ -54,3 +58,24 @@ async def _server_pid(client: VmClient) -> int:
     if done.returncode != 0 or not last.isdecimal():
         raise VmBadReply(f"found {done!r} when asked for the server's process, wanted its number")
     return int(last)
+
+
+COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Where a container sees the counts of its own control group, versions 2 and 1."""
+
+
+async def check_memory(client: VmClient) -> None:
+    """Refuse a desktop in which programs were killed for want of memory, ever since its container started.
+
+    Raises:
+        OutOfMemory: If there were any.
+        EnvBroken: If the desktop cannot be asked.
+    """
+    # One of the two files is not there, so that the exit code says nothing.
+    done = await client.execute(["cat", *COUNTERS], seconds=client.timeouts.other, action=False)
+    killed = sum(int(number) for number in re.findall(r"^oom_kill (\d+)$", done.output, re.MULTILINE))
+    if killed:
+        raise OutOfMemory(
+            f"{client.base_url}: the kernel killed {killed} programs because the container is out of memory; raise "
+            "its limit (desktop.memory_mib)"
+        )

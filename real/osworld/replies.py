@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dartsim.real.osworld.errors import VmBadReply, VmMissing
-from dartsim.real.osworld.png import check_png
+from dartsim.real.osworld.frames import check_png
 
 if TYPE_CHECKING:
     import httpx

@@ -15,9 +15,8 @@ from xml.etree.ElementTree import ParseError
 
 from dartsim.core.types import Task
 from dartsim.envs.base import FAIL, is_infeasible
-from dartsim.real.osworld.errors import VmBadReply, VmLost
+from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
 from dartsim.real.osworld.evaluator import EvaluatorProcess, Facts, ResultFileMissing
-from dartsim.real.osworld.failures import FetchFailed, Unscored
 from dartsim.real.osworld.getters import NATIVE as GETTERS
 from dartsim.real.osworld.known import OURS_FIRST
 from dartsim.real.osworld.metrics import NATIVE as METRICS
@@ -26,7 +25,7 @@ from dartsim.real.osworld.steps import run_steps
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.fetch import TaskFolder
 
 SCORE_SECONDS = 900.0
 """Longest time of one scoring, postconfig included."""

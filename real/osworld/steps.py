@@ -15,13 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import EnvBroken, TaskFileError
-from dartsim.real.osworld.errors import VmBadReply, VmLost
-from dartsim.real.osworld.failures import FetchFailed, SetupFailed
-from dartsim.real.osworld.fetch import check_url
-from dartsim.real.osworld.folder import TaskFolder, check_name
-from dartsim.real.osworld.history import add_visits
+from dartsim.real.osworld.chrome import Tabs, add_visits
+from dartsim.real.osworld.errors import FetchFailed, SetupFailed, VmBadReply, VmLost
+from dartsim.real.osworld.fetch import TaskFolder, check_name, check_url
 from dartsim.real.osworld.known import REFUSED_STEPS
-from dartsim.real.osworld.tabs import Tabs
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient

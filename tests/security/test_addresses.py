@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dartsim.real.osworld.failures import FetchFailed
+from dartsim.real.osworld.errors import FetchFailed
 from dartsim.real.osworld.fetch import Downloads, check_url
 
 httpx = pytest.importorskip("httpx")

@@ -14,8 +14,7 @@ from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.envs.tasks import load_suite
 from dartsim.real.osworld import archives
 from dartsim.real.osworld.archives import BadArchive, check_zip
-from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.folder import Desk, TaskFolder, check_name
+from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder, check_name
 from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
 
 OUT = [
@@ -101,7 +100,7 @@ def test_a_link_left_in_the_folder_is_replaced_not_followed(tmp_path):
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link", "folder/../../secret"])
 def test_local_files_of_a_task_come_from_its_sources(tmp_path, name):
-    from dartsim.real.osworld.failures import FetchFailed
+    from dartsim.real.osworld.errors import FetchFailed
 
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "s" / "folder").mkdir(parents=True)
@@ -204,8 +203,8 @@ def test_replies_of_a_desktop_are_bounded_and_plain():
     import gzip
 
     httpx = pytest.importorskip("httpx")
-    from dartsim.real.osworld.bounded import Bounded
     from dartsim.real.osworld.errors import VmBadReply
+    from dartsim.real.osworld.transport import Bounded
 
     sent = []
 

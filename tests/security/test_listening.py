@@ -100,8 +100,7 @@ def test_desktops_without_a_token_beyond_loopback_need_a_word(bind):
 
 def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
     pytest.importorskip("httpx", reason="needs the extra `real`")
-    from dartsim.real.containers.spec import ContainerSpec
-    from dartsim.real.containers.tokens import VARIABLE, with_token
+    from dartsim.real.containers.spec import ContainerSpec, with_token
     from dartsim.real.osworld.transport import OWN_SERVER
 
     spec = ContainerSpec(image="ours", environment={"WIDTH": "100"})
@@ -109,7 +108,7 @@ def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
     _, other = with_token(spec)
     assert token != other
     assert len(token) >= 40
-    assert first.environment == {"WIDTH": "100", VARIABLE: token}
+    assert first.environment == {"WIDTH": "100", TOKEN_VARIABLE: token}
     assert token not in repr(replace(OWN_SERVER, token=token))
 
 
@@ -170,8 +169,7 @@ def test_the_client_sends_the_token_and_the_evaluator_gets_it(desktop_server):
 
     from dartsim.real.osworld.client import VmClient
     from dartsim.real.osworld.evaluator import _desk
-    from dartsim.real.osworld.fetch import Downloads
-    from dartsim.real.osworld.folder import Desk, TaskFolder
+    from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
     from dartsim.real.osworld.transport import OWN_SERVER
 
     port, asked = desktop_server

@@ -11,15 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import TaskFileError
-from dartsim.real.osworld.failures import FetchFailed
-from dartsim.real.osworld.fetch import check_url
-from dartsim.real.osworld.folder import check_name
+from dartsim.real.osworld.errors import FetchFailed
+from dartsim.real.osworld.fetch import check_name, check_url
 from dartsim.real.osworld.getters import apps, desktop, files
 from dartsim.real.osworld.known import GETTERS, LATER_GETTERS, REFUSED_GETTERS
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.fetch import TaskFolder
 
 Config = Mapping[str, Any]
 Getter = Callable[["VmClient", "TaskFolder", Config], Awaitable[Any]]

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dartsim.real.osworld.errors import VmMissing
-from dartsim.real.osworld.failures import Unscored
+from dartsim.real.osworld.errors import Unscored, VmMissing
 from dartsim.real.osworld.getters.desktop import vm_command_line
 from dartsim.real.osworld.getters.files import vm_file
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.fetch import TaskFolder
 
 VLC_SECONDS = 10.0
 VSCODE_SECONDS = 1.0

@@ -10,7 +10,7 @@ from dartsim.real.osworld.errors import VmBadReply, VmLost, VmMissing
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.fetch import TaskFolder
     from dartsim.real.osworld.replies import Executed
 
 _ACTIVE = "{https://accessibility.ubuntu.example.org/ns/state}active"

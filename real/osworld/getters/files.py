@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from dartsim.real.osworld.errors import VmMissing
-from dartsim.real.osworld.failures import Unscored
+from dartsim.real.osworld.errors import Unscored, VmMissing
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.folder import TaskFolder
+    from dartsim.real.osworld.fetch import TaskFolder
 
 Paths = str | list[str | None] | None
 """One path as a text, several as a list; None for a file that is not there."""

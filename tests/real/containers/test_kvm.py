@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.real.containers.kvm import Kvm, kvm_state
+from dartsim.real.containers.official import Kvm, kvm_state
 
 KVM = Path("/dev/kvm")
 

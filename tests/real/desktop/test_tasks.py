@@ -8,8 +8,8 @@ import pytest
 from dartsim.config import load
 from dartsim.envs.actions import Click, Done, Drag, Fail, Scroll, make_grammar
 from dartsim.envs.base import is_infeasible
+from dartsim.real.desktop.tasks import FOLDER, desktop_tasks
 from dartsim.real.desktop.tasks.oracles import ORACLES
-from dartsim.real.desktop.tasks.suite import FOLDER, desktop_tasks
 from dartsim.real.osworld.coverage import check_task
 from dartsim.run.models import models
 

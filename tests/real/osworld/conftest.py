@@ -50,7 +50,7 @@ def desktop_url(small_desktop: Any) -> Iterator[str]:
     """The server of a small desktop that runs for the whole session; leave its screen as it is."""
     from anyio.from_thread import start_blocking_portal
 
-    from dartsim.real.osworld.boot import Starter
+    from dartsim.real.osworld.provider import Starter
     from dartsim.real.osworld.settings import DesktopSettings
 
     starter = Starter(small_desktop)

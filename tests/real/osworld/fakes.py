@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dartsim.real.osworld.errors import VmBadReply, VmMissing
-from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.folder import Desk, TaskFolder
+from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
 from dartsim.real.osworld.replies import Executed
 
 

@@ -20,8 +20,8 @@ import httpx
 import numpy as np
 
 from dartsim.envs.actions import Click, Drag, MalformedAction, Move, TypeText, make_grammar
-from dartsim.real.osworld.hands import PREFIX
-from dartsim.real.osworld.png import encode_png
+from dartsim.real.osworld.frames import encode_png
+from dartsim.real.osworld.pyautogui_code import PREFIX
 from dartsim.real.osworld.transport import ServerTraits
 
 PATIENT = ServerTraits(screenshot_budget=None, restart_seconds=8.0)

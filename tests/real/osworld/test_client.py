@@ -21,8 +21,8 @@ from dartsim.real.osworld.errors import (  # noqa: E402
     VmMissing,
     VmRefused,
 )
-from dartsim.real.osworld.hands import command  # noqa: E402
-from dartsim.real.osworld.png import check_png, decode_png, encode_png  # noqa: E402
+from dartsim.real.osworld.frames import check_png, decode_png, encode_png  # noqa: E402
+from dartsim.real.osworld.pyautogui_code import command  # noqa: E402
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts  # noqa: E402
 
 CLICK = command("pyautogui.click(30, 40)")

@@ -158,7 +158,7 @@ def test_a_desktop_that_is_not_there(standin, vm):
 
 
 def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
-    from dartsim.real.osworld.attach import connect
+    from dartsim.real.osworld.connect import connect
 
     started, closed = [], []
 

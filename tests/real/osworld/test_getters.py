@@ -4,8 +4,7 @@ import zipfile
 import pytest
 
 from dartsim.core.errors import TaskFileError
-from dartsim.real.osworld.errors import VmBadReply, VmLost, VmMissing
-from dartsim.real.osworld.failures import FetchFailed, Unscored
+from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.getters import KNOWN, NATIVE, check_getter
 from dartsim.real.osworld.getters.apps import VIDEO_TYPES
 from dartsim.real.osworld.replies import Executed

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("httpx")
 
 from dartsim.real.osworld.errors import OutOfMemory
-from dartsim.real.osworld.memory import COUNTERS, check_memory
+from dartsim.real.osworld.recycle import COUNTERS, check_memory
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.transport import Timeouts
 

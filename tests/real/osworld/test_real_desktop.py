@@ -16,7 +16,7 @@ import dartsim.real  # noqa: F401 - registers the environment
 from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Task
-from dartsim.real.osworld.boot import start_desktop
+from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts

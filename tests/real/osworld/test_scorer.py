@@ -4,9 +4,8 @@ import pytest
 
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError
 from dartsim.core.types import Task
-from dartsim.real.osworld.errors import VmBadReply, VmHung, VmLost
+from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost
 from dartsim.real.osworld.evaluator import Facts, ResultFileMissing
-from dartsim.real.osworld.failures import SetupFailed, Unscored
 from dartsim.real.osworld.metrics import NATIVE, Metric
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.scorer import Scorer

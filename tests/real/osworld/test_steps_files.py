@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from dartsim.core.errors import TaskFileError
-from dartsim.real.osworld.failures import FetchFailed
-from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.folder import check_name
+from dartsim.real.osworld.errors import FetchFailed
+from dartsim.real.osworld.fetch import Downloads, check_name
 
 httpx = pytest.importorskip("httpx")
 

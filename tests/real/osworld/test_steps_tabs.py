@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from dartsim.real.osworld.failures import SetupFailed
-from dartsim.real.osworld.tabs import Tabs, same_page
+from dartsim.real.osworld.chrome import Tabs, same_page
+from dartsim.real.osworld.errors import SetupFailed
 
 httpx = pytest.importorskip("httpx")
 

@@ -72,7 +72,7 @@ def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
         for module in (core, containers, inference, osworld)
         for error in vars(module).values()
     }
-    spoken = {  # by an instance, in dartsim.real.osworld.failures; or nothing real can be told of it
+    spoken = {  # by an instance, in dartsim.real.osworld.errors; or nothing real can be told of it
         "setup_download_failed",
         "setup_tabs_failed",
         "getter_failed",

@@ -23,7 +23,7 @@ from dartsim.envs.actions import (
     make_grammar,
 )
 from dartsim.envs.reading import read
-from dartsim.real.osworld.hands import PREFIX, command, placing, snippets
+from dartsim.real.osworld.pyautogui_code import PREFIX, command, placing, snippets
 
 
 def here(x, y):

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from dartsim.core.types import Task
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
-from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.folder import Desk, TaskFolder
+from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.steps import run_steps

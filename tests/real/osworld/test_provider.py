@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("httpx")
 
 from dartsim.real.osworld import boot
-from dartsim.real.osworld.boot import start_desktop
+from dartsim.real.osworld.provider import start_desktop
 
 
 class Container:
