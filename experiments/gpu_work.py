@@ -232,9 +232,9 @@ def engine(device: Device, *, loads: int, small: bool) -> dict[str, Any] | None:
 
 
 async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
-    from dartsim.real.inference.asking import Asker
     from dartsim.real.inference.launcher import LocalEngine
     from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.inference.request_codec import RequestCodec
     from dartsim.real.inference.weights import file_transfer
     from dartsim.real.inference.worker import VllmWorker
     from dartsim.real.vlm import build
@@ -260,7 +260,7 @@ async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
         worker = VllmWorker(
             0,
             LocalEngine(options, Path(folder) / "logs"),
-            Asker(vlms[0]),
+            RequestCodec(vlms[0]),
             weights=Weights(0, str(folders[0])),
             transfer=file_transfer(),
         )

@@ -49,7 +49,7 @@ from dartsim.rollout.sync import SyncPlan
 from experiments.common import Figures, Options, run_experiment
 
 if TYPE_CHECKING:
-    from dartsim.real.inference.asking import Asked, Asker
+    from dartsim.real.inference.request_codec import EncodedRequest, RequestCodec
 
 LIVE = (1, 16, 256, 1_000)
 """Turns at once."""
@@ -75,17 +75,17 @@ Ask = Callable[[int], Awaitable[Any]]
 class Turns:
     """What is asked: the requests' maker, a finished body, and the reply of the server."""
 
-    asker: Asker
-    asked: Asked
+    codec: RequestCodec
+    asked: EncodedRequest
 
     @classmethod
     def make(cls) -> Turns:
         """Return turns of the tiny model on a screen of 112 x 112."""
-        from dartsim.real.inference.asking import Asker
+        from dartsim.real.inference.request_codec import RequestCodec
         from dartsim.real.vlm import build, tiny
 
-        asker = Asker(build(tiny()))
-        return cls(asker, asker.prepare(request(0)))
+        codec = RequestCodec(build(tiny()))
+        return cls(codec, codec.encode_now(request(0)))
 
     def answer(self) -> bytes:
         """Return what a vLLM server would say."""
@@ -151,7 +151,7 @@ async def ours(url: str, turns: Turns) -> Any:
     async with AsyncExitStack() as stack:
         workers = []
         for index in range(WORKERS):
-            worker = VllmWorker(index, AttachedEngine(url), turns.asker, weights=Weights(0), settings=settings)
+            worker = VllmWorker(index, AttachedEngine(url), turns.codec, weights=Weights(0), settings=settings)
             workers.append(await stack.enter_async_context(worker))
         pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(), plan=SyncPlan(), recorder=recorder)
         track = recorder.desktops.tracks[0]

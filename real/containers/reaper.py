@@ -1,8 +1,8 @@
 """Remove what nobody wants any more; leave everybody else's alone. Blocking.
 
 Only what carries our labels is looked at. Of that, a container stays if its owner lives or holds a lease on it
-(``dartsim.real.containers.leases.wanted``). Of the caller's own containers those stay that it knows of: the others were made
-by a call whose answer got lost.
+(``leases.wanted``). Of the caller's own containers those stay that it knows of: the others were made by a call whose
+answer got lost.
 """
 
 from __future__ import annotations

@@ -15,13 +15,12 @@ from dartsim.real.inference.plan import backend_of, engine_options, refuse_other
 from dartsim.real.ray_cluster.backend import placed, ray_engines
 
 try:
-    from dartsim.real.inference.asking import Asker
     from dartsim.real.inference.launcher import AttachedEngine, Engine, LocalEngine
     from dartsim.real.inference.ledger import Ledger
+    from dartsim.real.inference.request_codec import RequestCodec
     from dartsim.real.inference.settings import WorkerSettings
-    from dartsim.real.inference.starting import started
     from dartsim.real.inference.weights import Spool, transfer_for
-    from dartsim.real.inference.worker import VllmWorker
+    from dartsim.real.inference.worker import VllmWorker, started
     from dartsim.real.scratch import scratch_folder
     from dartsim.real.vlm import Vlm
     from dartsim.real.vlm.export import export
@@ -57,7 +56,7 @@ async def vllm_workers(
     with scratch_folder("engines", shared) as folder:
         model = export(vlm, folder / "model")
         weights = Weights(version, model)
-        asker = Asker(vlm, top_logprobs=_top_logprobs(config))
+        codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
         ledger, spool = Ledger(), Spool(folder / "versions", like=model)
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
@@ -71,7 +70,7 @@ async def vllm_workers(
                 VllmWorker(
                     index,
                     engine,
-                    asker,
+                    codec,
                     # What an attached engine holds is anybody's guess until it was loaded.
                     weights=Weights(weights.version) if isinstance(engine, AttachedEngine) else weights,
                     transfer=transfer_for(backend_of(config.vllm)),

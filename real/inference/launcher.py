@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import tempfile
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 from dartsim.config.secrets import hidden
+from dartsim.real.inference import plugin
 from dartsim.real.inference.client import EngineClient
 from dartsim.real.inference.errors import EngineStartFailed
 from dartsim.real.inference.options import EngineOptions
-from dartsim.real.inference.site import write_site
 from dartsim.real.parent import end_with
 
 logger = logging.getLogger(__name__)
@@ -268,3 +269,29 @@ def free_port(host: str) -> int:
 def _signal(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+MODULE = "dartsim_vllm_plugin"
+"""Name of the plugin's copy. It must not be ours: the engine's environment may hold another version of this package."""
+
+
+def write_site(folder: Path) -> Path:
+    """Write the folder, and return it; writing it again changes nothing, also for an engine that just reads it."""
+    here = Path(__file__).parent
+    facts = folder / f"{MODULE}-1.dist-info"
+    facts.mkdir(parents=True, exist_ok=True)
+    _write(folder / f"{MODULE}.py", (here / "plugin.py").read_bytes())
+    _write(folder / "sitecustomize.py", (here / "torchvision_cpu.py").read_bytes())
+    _write(facts / "METADATA", f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n".encode())
+    _write(facts / "entry_points.txt", plugin.ENTRY_POINTS.format(module=MODULE).encode())
+    return folder
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Put a file there as a whole: engines are started beside one another, and share the folder."""
+    if file.is_file() and file.read_bytes() == content:
+        return
+    handle, name = tempfile.mkstemp(dir=file.parent)
+    with os.fdopen(handle, "wb") as partial:
+        partial.write(content)
+    Path(name).replace(file)

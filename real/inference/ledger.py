@@ -11,11 +11,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dartsim.core.types import Version
 from dartsim.real.inference.errors import WeightsTorn, WeightsUnconfirmed
-from dartsim.real.inference.files import FileNow, file_now
+
+
+class FileNow(NamedTuple):
+    """What tells a file from one that took its place, or that was written to since.
+
+    Attributes:
+        file: Its path.
+        inode: Of the file that is there now.
+        size: Bytes.
+        changed_ns: When it was written last, nanoseconds.
+    """
+
+    file: Path
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def file_now(file: Path) -> FileNow:
+    """Return a file as it is.
+
+    Raises:
+        OSError: If it is not there.
+    """
+    found = file.stat()
+    return FileNow(file, found.st_ino, found.st_size, found.st_mtime_ns)
+
 
 _HASHED_BYTES = 64 * 2**20
 """Tensors up to this size are hashed: norms and biases of every layer at any scale, all of a small model."""

@@ -25,7 +25,7 @@ dartsim = {module}:register
 [vllm.logits_processors]
 dartsim = {module}:GrammarProcessor
 """
-"""The entry points of a copy of this file; see ``dartsim.real.inference.site``."""
+"""The entry points of a copy of this file; see ``dartsim.real.inference.launcher``."""
 
 _END, _REFUSED = -1, -2
 

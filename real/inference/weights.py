@@ -17,7 +17,7 @@ from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.types import Version, Weights
 from dartsim.real.inference.client import EngineClient
 from dartsim.real.inference.errors import EngineBadReply, WeightsRefused, WeightsTorn
-from dartsim.real.inference.files import FileNow, file_now
+from dartsim.real.inference.ledger import FileNow, file_now
 from dartsim.real.inference.plugin import BACKEND, digest
 
 

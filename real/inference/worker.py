@@ -1,7 +1,7 @@
 """``VllmWorker``: one vLLM engine behind the port ``PolicyWorker``.
 
-    generate:  request --Asker--> tokens, screenshots --HTTP--> tokens, log-probabilities, versions --Asker--> reply
-    load:      weights --EngineLife, Holding--> engine
+    generate:  request --RequestCodec--> tokens, screenshots --HTTP--> tokens, log-probabilities --RequestCodec--> reply
+    load:      weights --EngineSupervisor, EngineWeights--> engine
 
 States: up; loading; unloaded (a load failed, or what a dead engine served is gone: nothing is served until a load
 succeeds); down (the process ended: it is started again, gets its weights back, and is up).
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -21,16 +21,16 @@ import numpy as np
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Version, Weights
-from dartsim.real.inference.asking import Answered, Asked, Asker
 from dartsim.real.inference.client import EngineClient
+from dartsim.real.inference.engine_weights import EngineWeights
 from dartsim.real.inference.errors import EngineHung, EngineRestarted, EngineUnloaded
-from dartsim.real.inference.holding import Holding
+from dartsim.real.inference.in_flight import InFlight
 from dartsim.real.inference.launcher import Engine
 from dartsim.real.inference.ledger import Ledger
-from dartsim.real.inference.life import EngineLife
 from dartsim.real.inference.metrics import EngineLoad
-from dartsim.real.inference.sending import Sender
+from dartsim.real.inference.request_codec import DecodedReply, EncodedRequest, RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
+from dartsim.real.inference.supervisor import EngineSupervisor
 from dartsim.real.inference.weights import Spool, Transfer
 
 
@@ -39,7 +39,7 @@ class VllmWorker:
 
     Every reply carries the log-probabilities of the distribution it was sampled from (``processed_logprobs``: after
     temperature and grammar) and the versions of its tokens, as the engine itself counted them. ``Reply.entropies``
-    is what ``Asker`` makes of the likeliest tokens, or None.
+    is what ``RequestCodec`` makes of the likeliest tokens, or None.
 
     Prefixes are cached by version: a request that is sent after a change of weights never hits an entry made before
     it, even where kept requests still hold its memory (the engine's cache cannot be reset then). One that was sent
@@ -54,7 +54,7 @@ class VllmWorker:
     Args:
         index: Its number in the pool.
         engine: The server, not started.
-        asker: Requests to tokens; shared by the workers of a pool.
+        codec: Requests to tokens; shared by the workers of a pool.
         weights: What the engine starts with: ``source`` is its model folder. None as source, for an engine that is
             attached to, leaves the first weights unconfirmed.
         transfer: How weights get in.
@@ -67,7 +67,7 @@ class VllmWorker:
         self,
         index: int,
         engine: Engine,
-        asker: Asker,
+        codec: RequestCodec,
         *,
         weights: Weights,
         transfer: Transfer | None = None,
@@ -78,28 +78,30 @@ class VllmWorker:
         self.index = index
         self.engine = engine
         self.counts: Counter[str] = Counter()
-        self._asker = asker
+        self._codec = codec
         self._settings = settings or WorkerSettings()
-        self._holding = Holding(engine, transfer=transfer, ledger=ledger, spool=spool, settings=self._settings)
-        self._sender = Sender(engine.name, self._settings, self._target)
-        self._life = EngineLife(
-            self._holding,
+        self._engine_weights = EngineWeights(
+            engine, transfer=transfer, ledger=ledger, spool=spool, settings=self._settings
+        )
+        self._in_flight = InFlight(engine.name, self._settings, self._target)
+        self._supervisor = EngineSupervisor(
+            self._engine_weights,
             weights,
             settings=self._settings,
             counts=self.counts,
-            kill=self._sender.kill,
+            kill=self._in_flight.kill,
             warm_up=self._warm_up,
         )
 
     @property
     def state(self) -> State:
         """What it is good for."""
-        return self._life.state
+        return self._supervisor.state
 
     @property
     def version(self) -> Version:
         """Of the weights it serves, or served last."""
-        return self._life.version
+        return self._supervisor.version
 
     # ---- life
 
@@ -120,7 +122,7 @@ class VllmWorker:
             WeightsUnconfirmed: If it holds other weights than those it was started with.
         """
         try:
-            await self._life.start()
+            await self._supervisor.start()
         except BaseException:
             await self.close()
             raise
@@ -128,15 +130,15 @@ class VllmWorker:
     async def close(self) -> None:
         """End all requests and the engine, if it is ours. May be called twice."""
         try:
-            await self._life.leave()
+            await self._supervisor.leave()
         finally:
-            self._sender.kill(EngineRestarted(f"{self.engine.name} was closed"))
-            await self._sender.settle()
-            await self._holding.stop()
+            self._in_flight.kill(EngineRestarted(f"{self.engine.name} was closed"))
+            await self._in_flight.settle()
+            await self._engine_weights.stop()
 
     async def wait_until_up(self) -> None:
         """Wait until the engine serves."""
-        await self._life.wait_until_up()
+        await self._supervisor.wait_until_up()
 
     async def read_load(self) -> EngineLoad:
         """Read the engine's own metrics.
@@ -144,7 +146,7 @@ class VllmWorker:
         Raises:
             WorkerFault: If it did not answer.
         """
-        return await self._holding.connected().load()
+        return await self._engine_weights.connected().load()
 
     # ---- requests
 
@@ -160,7 +162,7 @@ class VllmWorker:
         except WorkerFault as fault:
             self.counts[f"fault/{cause_of(fault)}"] += 1
             if self.state is State.DOWN:
-                fault.back = self._life.wait_until_back
+                fault.back = self._supervisor.wait_until_back
             raise
         self.counts["requests"] += 1
         self.counts["prompt_tokens"] += asked.prompt_tokens
@@ -179,15 +181,15 @@ class VllmWorker:
             read.cached_tokens,
         )
 
-    async def _generate(self, request: Request) -> tuple[Asked, Answered, Version]:
+    async def _generate(self, request: Request) -> tuple[EncodedRequest, DecodedReply, Version]:
         """Ask the engine once it is up; return what was asked, what it answered, and the version it was sent to."""
         if self.state is not State.UP:
             await self._until_up()
-        asked = await self._asker.ask(request)
+        asked = await self._codec.encode(request)
         if self.state is not State.UP:
             await self._until_up()
         sent_at = self.version
-        return asked, self._asker.read(await self._sender.send(asked.body), asked), sent_at
+        return asked, self._codec.decode(await self._in_flight.send(asked.body), asked), sent_at
 
     @asynccontextmanager
     async def _in_time(self, what: str) -> AsyncIterator[None]:
@@ -201,12 +203,12 @@ class VllmWorker:
             ) from None
 
     async def _until_up(self) -> None:
-        if self.state is State.LOADING and self._holding.client is not None:
+        if self.state is State.LOADING and self._engine_weights.client is not None:
             return  # the engine itself lets it wait, or refuses it for a while
         restarting = self.state is State.LOADING
         try:
             async with asyncio.timeout(self._settings.patience_seconds):
-                await self._life.wait_until_up()
+                await self._supervisor.wait_until_up()
         except TimeoutError:
             text = f"{self.engine.name} is {self.state}, and was not up within {self._settings.patience_seconds:g} s"
             raise (EngineRestarted(text) if restarting else EngineUnloaded(text)) from None
@@ -215,14 +217,14 @@ class VllmWorker:
         """Have the engine answer a blank screen, before anybody else asks it; nothing is counted."""
         screen = np.zeros((112, 112, 3), dtype=np.uint8)
         attempt = Attempt(-1, Task("warm-up", "Wait."), 0, 0, 0, 1, self.version)
-        asked = await self._asker.ask(Request(attempt, 0, Observation(screen, "Wait."), []))
+        asked = await self._codec.encode(Request(attempt, 0, Observation(screen, "Wait."), []))
         async with self._in_time("its first request"):
-            self._asker.read(await self._sender.send(asked.body), asked)
+            self._codec.decode(await self._in_flight.send(asked.body), asked)
 
     def _target(self) -> tuple[EngineClient, str | None]:
         """Return whom to ask, and the salt of the prefix cache."""
         # While weights change, nobody knows which ones will make the cache's entry: nobody else may use it then.
-        return self._holding.connected(), str(self.version) if self.state is State.UP else None
+        return self._engine_weights.connected(), str(self.version) if self.state is State.UP else None
 
     # ---- weights
 
@@ -236,4 +238,68 @@ class VllmWorker:
         Raises:
             WorkerFault: If they could not be loaded; nothing is served then until a load succeeds.
         """
-        await self._life.load(weights, mode)
+        await self._supervisor.load(weights, mode)
+
+
+Begin = Callable[[VllmWorker], Awaitable[None]]
+"""Starts a worker, and does what else it needs before it serves."""
+
+
+async def _start(worker: VllmWorker) -> None:
+    await worker.start()
+
+
+@asynccontextmanager
+async def started(workers: Sequence[VllmWorker], *, at_once: int, begin: Begin = _start) -> AsyncIterator[None]:
+    """Start workers, and close them all at the end.
+
+    An engine's start is minutes of reading and compiling: one after the other, a pool's start is their sum. More at
+    once than the machine's cores and disk carry only makes each of them slow, and too late.
+
+    Invariant: when this is left, by whatever way, each worker was closed, and so no engine of ours runs.
+
+    Args:
+        workers: None of them started.
+        at_once: Most starts under way.
+        begin: How one is started.
+
+    Raises:
+        WorkerFault: The first start that failed; those under way are cancelled, those that wait never begin.
+    """
+    places, failed = asyncio.Semaphore(at_once), False
+
+    async def one(worker: VllmWorker) -> None:
+        nonlocal failed
+        async with places:
+            if failed:  # its place came free by a failure, and its cancellation is on the way
+                return
+            try:
+                await begin(worker)
+            except BaseException:
+                failed = True
+                raise
+
+    try:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in workers:
+                    group.create_task(one(worker), name=f"start-{worker.engine.name}")
+        except BaseExceptionGroup as faults:
+            raise faults.exceptions[0] from None
+        yield
+    finally:
+        await _close(workers)
+
+
+async def _close(workers: Sequence[VllmWorker]) -> None:
+    """Close all, also if whoever waits for it is cancelled meanwhile."""
+    if not workers:
+        return
+    closing = [asyncio.create_task(worker.close(), name=f"close-{worker.engine.name}") for worker in workers]
+    try:
+        await asyncio.wait(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait(closing)
+        raise
+    for task in closing:
+        task.result()

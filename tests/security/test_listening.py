@@ -100,7 +100,7 @@ def test_desktops_without_a_token_beyond_loopback_need_a_word(bind):
 
 def test_our_desktops_get_a_new_token_each_run_that_is_shown_nowhere():
     pytest.importorskip("httpx", reason="needs the extra `real`")
-    from dartsim.real.containers.spec import ContainerSpec, with_token
+    from dartsim.real.containers.spec import TOKEN_VARIABLE, ContainerSpec, with_token
     from dartsim.real.osworld.transport import OWN_SERVER
 
     spec = ContainerSpec(image="ours", environment={"WIDTH": "100"})

@@ -21,10 +21,10 @@ from dartsim.core.types import Reply, Weights
 pytest.importorskip("httpx")
 pytest.importorskip("torch")
 
-from dartsim.real.inference.asking import Asker
 from dartsim.real.inference.client import EngineClient
 from dartsim.real.inference.errors import EngineAborted, EngineBadReply, EngineHung, WeightsRefused
 from dartsim.real.inference.launcher import AttachedEngine
+from dartsim.real.inference.request_codec import RequestCodec
 from dartsim.real.inference.settings import WorkerSettings
 from dartsim.real.inference.weights import FolderReload, file_transfer
 from dartsim.real.inference.worker import VllmWorker
@@ -34,14 +34,14 @@ SETTINGS = WorkerSettings(request_seconds=60.0, patience_seconds=0.05, retry_sec
 
 
 def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
-    asker = more.pop("asker", None) or Asker(models.vlms[0], top_logprobs=8)
+    codec = more.pop("codec", None) or RequestCodec(models.vlms[0], top_logprobs=8)
     weights = Weights(0, str(models.folders[0]))
     settings = more.pop("settings", SETTINGS)
-    return VllmWorker(3, AttachedEngine(server.url), asker, weights=weights, settings=settings, **more)
+    return VllmWorker(3, AttachedEngine(server.url), codec, weights=weights, settings=settings, **more)
 
 
 async def body_of(models: Any, request: Any, **sampling: Any) -> dict[str, Any]:
-    asked = await Asker(models.vlms[0]).ask(request)
+    asked = await RequestCodec(models.vlms[0]).encode(request)
     params = {"max_tokens": 1, "temperature": 1.0, "logprobs": 0, "detokenize": False, "seed": 1, **sampling}
     return {**asked.body, "sampling_params": params, "request_id": f"raw-{request.attempt.id}", "cache_salt": "raw"}
 
@@ -242,7 +242,7 @@ def test_new_weights_answer_after_a_load(
         async with worker_at(server, models, transfer=way) as worker:
             before = await worker.generate(request_of(turn=1))
             if transfer == "file":
-                await way.prepare(worker._holding.connected())
+                await way.prepare(worker._engine_weights.connected())
             for version in (1, 2):
                 live = [asyncio.create_task(worker.generate(request_of(n))) for n in range(4)]
                 if mode is SyncMode.DRAIN:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.real.inference.errors import WeightsTorn
-from dartsim.real.inference.files import file_now
-from dartsim.real.inference.ledger import read_folder
+from dartsim.real.inference.ledger import file_now, read_folder
 from dartsim.real.inference.weights import file_transfer
 
 

@@ -18,10 +18,10 @@ import pytest
 from dartsim.core.errors import ConfigError, WorkerFault, WorkerRestarted
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Weights
-from dartsim.real.inference.asking import Asker
 from dartsim.real.inference.errors import EngineStartFailed
 from dartsim.real.inference.launcher import LocalEngine
 from dartsim.real.inference.options import EngineOptions, one_engine_a_gpu
+from dartsim.real.inference.request_codec import RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
 from dartsim.real.inference.weights import file_transfer
 from dartsim.real.inference.worker import VllmWorker
@@ -37,7 +37,7 @@ def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTI
     return VllmWorker(
         0,
         engine,
-        Asker(models.vlms[0]),
+        RequestCodec(models.vlms[0]),
         weights=Weights(0, str(models.folders[0])),
         transfer=file_transfer(),
         settings=settings,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dartsim.real.inference import plugin
-from dartsim.real.inference.site import MODULE, write_site
+from dartsim.real.inference.launcher import MODULE, write_site
 from dartsim.real.vlm.export import GRAMMAR_FILE
 
 

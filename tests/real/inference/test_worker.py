@@ -12,7 +12,6 @@ import pytest
 from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Weights
-from dartsim.real.inference.asking import Asker
 from dartsim.real.inference.errors import (
     EngineBadReply,
     EngineHung,
@@ -25,6 +24,7 @@ from dartsim.real.inference.errors import (
     WeightsUnconfirmed,
 )
 from dartsim.real.inference.launcher import AttachedEngine
+from dartsim.real.inference.request_codec import RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
 from dartsim.real.inference.weights import Spool
 from dartsim.real.inference.worker import VllmWorker
@@ -35,7 +35,9 @@ QUICK = WorkerSettings(request_seconds=5.0, patience_seconds=0.05, pause_seconds
 def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
     weights = Weights(0, str(models.folders[0]))
     settings = more.pop("settings", QUICK)
-    return VllmWorker(0, AttachedEngine(server.url), Asker(models.vlms[0]), weights=weights, settings=settings, **more)
+    return VllmWorker(
+        0, AttachedEngine(server.url), RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more
+    )
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -113,7 +115,7 @@ def test_a_cancelled_call_ends_the_request_in_the_engine(standin: Any, models: A
 def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: Any) -> None:
     async def main() -> None:
         engine = AttachedEngine("http://127.0.0.1:9", start_seconds=0.1)
-        worker = VllmWorker(0, engine, Asker(models.vlms[0]), weights=Weights(0), settings=QUICK)
+        worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=Weights(0), settings=QUICK)
         with pytest.raises(EngineStartFailed, match=r"127.0.0.1:9 was not healthy"):
             await worker.start()
         with pytest.raises(WorkerFault, match="is down"):

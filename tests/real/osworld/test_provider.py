@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("httpx")
 
-from dartsim.real.osworld import boot
+from dartsim.real.osworld import provider as provider_module
 from dartsim.real.osworld.provider import start_desktop
 
 
@@ -39,7 +39,7 @@ class Host:
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_so_long(monkeypatch, hangs):
-    monkeypatch.setattr(boot, "GIVE_UP_SECONDS", 0.05 if hangs else 60.0)
+    monkeypatch.setattr(provider_module, "GIVE_UP_SECONDS", 0.05 if hangs else 60.0)
 
     async def main():
         container = Container(hangs)
@@ -49,10 +49,10 @@ def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_s
         await asyncio.wait({starting})
         assert starting.cancelled()
         assert container.removed is not hangs
-        assert len(boot._closing) == hangs
+        assert len(provider_module._closing) == hangs
         container.go_on.set()
-        while boot._closing:
-            await asyncio.wait(set(boot._closing))
+        while provider_module._closing:
+            await asyncio.wait(set(provider_module._closing))
             await asyncio.sleep(0)
         assert container.removed, "it goes on behind the start"
 

@@ -69,13 +69,13 @@ def test_a_server_starts_where_its_actor_sits_and_ends_with_it(engine, end):
 def test_a_worker_over_it_keeps_what_the_port_promises(engine, model):
     import numpy as np
 
-    from dartsim.real.inference.asking import Asker
+    from dartsim.real.inference.request_codec import RequestCodec
     from dartsim.real.inference.worker import VllmWorker
 
     vlm, folder = model
 
     async def main():
-        worker = VllmWorker(0, engine(), Asker(vlm), weights=Weights(0, folder))
+        worker = VllmWorker(0, engine(), RequestCodec(vlm), weights=Weights(0, folder))
         async with worker:
             shown = Observation(np.zeros((112, 112, 3), np.uint8), checks.TASK.instruction)
             await checks.check_policy_worker(worker, shown, source=folder)

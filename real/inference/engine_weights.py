@@ -1,8 +1,8 @@
-"""``Holding``: one engine and the weights in it: started with them, changed, named and confirmed.
+"""``EngineWeights``: one engine and the weights in it: started with them, changed, named and confirmed.
 
     weights --Spool--> folder --Ledger--> whole? --pause, Transfer, or a new process--> engine --Ledger--> confirmed
 
-``EngineLife`` says when.
+``EngineSupervisor`` says when.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dartsim.real.inference.settings import WorkerSettings
 from dartsim.real.inference.weights import FolderReload, Spool, Transfer
 
 
-class Holding:
+class EngineWeights:
     """Puts weights into one engine. Knows nothing of requests, and calls of it must not overlap.
 
     Attributes:

@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from dartsim.core.types import Weights
-from dartsim.real.inference.asking import Asker
 from dartsim.real.inference.errors import EngineStartFailed
-from dartsim.real.inference.launcher import LocalEngine, free_port
+from dartsim.real.inference.launcher import LocalEngine, free_port, write_site
 from dartsim.real.inference.ledger import Ledger
 from dartsim.real.inference.options import EngineOptions
+from dartsim.real.inference.request_codec import RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
-from dartsim.real.inference.site import write_site
-from dartsim.real.inference.starting import started
 from dartsim.real.inference.weights import file_transfer
-from dartsim.real.inference.worker import VllmWorker
+from dartsim.real.inference.worker import VllmWorker, started
 
 SECONDS = 10.0
 
@@ -95,7 +93,7 @@ async def test_a_cancelled_pool_is_closed(after: float) -> None:
 
 def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
     """Workers over engines that are processes, one for each group of flags."""
-    asker, ledger = Asker(models.vlms[0]), Ledger()
+    codec, ledger = RequestCodec(models.vlms[0]), Ledger()
     return [
         VllmWorker(
             number,
@@ -106,7 +104,7 @@ def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...])
                 folder,
                 name=f"engine-{number}",
             ),
-            asker,
+            codec,
             weights=Weights(0, str(models.folders[0])),
             transfer=file_transfer(),
             ledger=ledger,

@@ -1,4 +1,4 @@
-"""``Asker``: requests of the control plane as bodies for vLLM, and its answers as content.
+"""``RequestCodec``: requests of the control plane as bodies for vLLM, and its answers as content.
 
 Prompts are those of the learner, token by token, with one difference: a screenshot's run of image tokens is sent as
 a single one beside the screenshot itself, and the server puts as many in its place as the screenshot has.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ import numpy as np
 from PIL import Image
 
 from dartsim.core.types import Request
-from dartsim.real.inference.entropy import lower_bounds
 from dartsim.real.inference.errors import EngineBadReply
 from dartsim.real.inference.plugin import GRAMMAR_KEY
 from dartsim.real.vlm.config import Decoding
@@ -28,22 +28,59 @@ from dartsim.real.vlm.prompts import Prompt, PromptBuilder
 from dartsim.real.vlm.sampling import reply_keys
 from dartsim.real.vlm.vocabulary import Vocabulary
 
+
+def lower_bound(sampled: float, others: Sequence[float], num_allowed: int) -> float:
+    """Return a lower bound of a distribution's entropy, nats.
+
+    Exact if the tokens given are all that can come. Otherwise no token that is missing is likelier than the least
+    likely of the others, so each adds at least its share times minus that log-probability.
+
+    Args:
+        sampled: Log-probability of the token that came, nats.
+        others: Those of the likeliest tokens beside it, nats.
+        num_allowed: Tokens that can come at all.
+    """
+    known = [x for x in (sampled, *others) if x > -1_000.0]  # masked tokens come as -9999
+    entropy = -sum(math.exp(x) * x for x in known)
+    if others and len(known) < num_allowed and len(known) == 1 + len(others):
+        rest = max(0.0, 1.0 - sum(math.exp(x) for x in known))
+        entropy -= rest * min(others)
+    return entropy
+
+
+def lower_bounds(
+    places: Sequence[Mapping[str, Any]], num_allowed: Sequence[int]
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return the lower bound at each place of a reply.
+
+    Args:
+        places: vLLM's ``logprobs.content``: a sampled token, and ``top_logprobs`` that begin with it.
+        num_allowed: Tokens that could come, at each place.
+    """
+    bounds = []
+    for place, count in zip(places, num_allowed, strict=True):
+        others = {int(entry["token_id"]): float(entry["logprob"]) for entry in place["top_logprobs"]}
+        others.pop(int(place["token_id"]), None)
+        bounds.append(lower_bound(float(place["logprob"]), list(others.values()), count))
+    return np.asarray(bounds, dtype=np.float32)
+
+
 _REFUSE = -100.0
 """Logit bias of a token that must not come: a chance of 1e-43 against the likeliest one's is none in float32."""
-_MOST_LISTED = 4_096
+_MAX_LISTED = 4_096
 """Longest list of tokens sent with a request."""
 _LARGE_PIXELS = 256 * 256
 """Screenshots from this size on are cut and compressed in a thread."""
 
 
-class Asked(NamedTuple):
+class EncodedRequest(NamedTuple):
     """A request, ready to be sent: its body without an id, and the number of tokens of its whole prompt."""
 
     body: dict[str, Any]
     prompt_tokens: int
 
 
-class Answered(NamedTuple):
+class DecodedReply(NamedTuple):
     """A whole answer: what was said, by which versions (oldest, newest), after how many tokens found in the cache.
 
     ``cached_tokens`` is None if the engine does not say.
@@ -72,7 +109,7 @@ class Language(Protocol):
         ...
 
 
-class Asker:
+class RequestCodec:
     """Turns requests into bodies of ``POST /inference/v1/generate``, and answers into content.
 
     How the grammar reaches the engine, the mask being exactly the learner's in each case:
@@ -112,14 +149,14 @@ class Asker:
         """Whether the engine must have our logits processor, and the grammar in its model folder."""
         return "extra_args" in self._sampling
 
-    async def ask(self, request: Request) -> Asked:
+    async def encode(self, request: Request) -> EncodedRequest:
         """Return what is sent for a request."""
         shape = getattr(request.observation.screenshot, "shape", (0, 0))
         if shape[0] * shape[1] >= _LARGE_PIXELS:
-            return await asyncio.to_thread(self.prepare, request)
-        return self.prepare(request)
+            return await asyncio.to_thread(self.encode_now, request)
+        return self.encode_now(request)
 
-    def prepare(self, request: Request) -> Asked:
+    def encode_now(self, request: Request) -> EncodedRequest:
         """Return what is sent for a request; may be called from several threads."""
         with self._one:  # the pictures that are remembered are shared
             prompt = self.language.prompts.build(request.observation, request.history)
@@ -129,9 +166,9 @@ class Asker:
             "content_parts": [{"type": "image_url", "url": self._url(picture)} for picture in prompt.pictures],
             "sampling_params": {**self._sampling, "seed": key},
         }
-        return Asked(body, len(prompt.tokens))
+        return EncodedRequest(body, len(prompt.tokens))
 
-    def read(self, answer: Mapping[str, Any], asked: Asked) -> Answered:
+    def decode(self, answer: Mapping[str, Any], asked: EncodedRequest) -> DecodedReply:
         """Return what an answer says.
 
         Raises:
@@ -157,7 +194,7 @@ class Asker:
             raise EngineBadReply(f"the engine answered {len(tokens)} tokens and {len(logprobs)} log-probabilities")
         num = self._length(tokens)
         entropies = lower_bounds(places[:num], self._allowed_counts(tokens[:num])) if self._top else None
-        return Answered(
+        return DecodedReply(
             self.language.vocabulary.decode(tokens[:num]),
             np.asarray(tokens[:num], dtype=np.int64),
             np.asarray(logprobs[:num], dtype=np.float32),
@@ -179,7 +216,7 @@ class Asker:
             "temperature": 0.0 if self._greedy else decoding.temperature,
             "top_p": 1.0,
             "logprobs": self._top,
-            # A token that ends a reply in one state and not in another stops nothing; the reply is cut in ``read``.
+            # A token that ends a reply in one state and not in another stops nothing; the reply is cut in ``decode``.
             "stop_token_ids": sorted(set(ends.tolist()) - set(going.tolist())),
             "detokenize": False,
             **self._mask(),
@@ -190,7 +227,7 @@ class Asker:
         if len(allowed) > 1:
             return {"extra_args": {GRAMMAR_KEY: True}, "ignore_eos": True}
         yes, no = np.flatnonzero(allowed[0]), np.flatnonzero(~allowed[0])
-        if min(len(yes), len(no)) > _MOST_LISTED:
+        if min(len(yes), len(no)) > _MAX_LISTED:
             return {"extra_args": {GRAMMAR_KEY: True}, "ignore_eos": True}
         if len(yes) <= len(no):
             return {"allowed_token_ids": yes.tolist(), "ignore_eos": True}

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dartsim.real.inference.asking import Asker, data_url, short_tokens
-from dartsim.real.inference.entropy import lower_bound, lower_bounds
 from dartsim.real.inference.errors import EngineBadReply
+from dartsim.real.inference.request_codec import RequestCodec, data_url, lower_bound, lower_bounds, short_tokens
 
 
 def answer_of(asked: Any, tokens: list[int], **changes: Any) -> dict[str, Any]:
@@ -55,15 +54,15 @@ def test_a_screenshot_is_sent_as_the_model_reads_it(models: Any, size: tuple[int
 def test_the_mask_goes_the_way_that_is_exact(models: Any) -> None:
     from dartsim.real.vlm import build, tiny
 
-    several = Asker(models.vlms[0])
+    several = RequestCodec(models.vlms[0])
     assert several.needs_plugin
     assert several._sampling["max_tokens"] == 24
-    single = Asker(build(tiny()))
+    single = RequestCodec(build(tiny()))
     assert not single.needs_plugin
     assert len(single._sampling["allowed_token_ids"]) == 9
     assert single._sampling["max_tokens"] == 1
     config = tiny()
-    free = Asker(build(replace(config, decoding=replace(config.decoding, grammar="free", max_new_tokens=7))))
+    free = RequestCodec(build(replace(config, decoding=replace(config.decoding, grammar="free", max_new_tokens=7))))
     vocabulary = free.language.vocabulary
     refused = {int(token) for token in free._sampling["logit_bias"]}
     assert refused == vocabulary.special - {vocabulary.end}
@@ -71,25 +70,27 @@ def test_the_mask_goes_the_way_that_is_exact(models: Any) -> None:
 
 
 def test_a_reply_depends_on_its_seed_and_turn(models: Any, request_of: Any) -> None:
-    asker = Asker(models.vlms[0])
-    seeds = {asker.prepare(request_of(n, turn=turn)).body["sampling_params"]["seed"] for n in (1, 2) for turn in (0, 1)}
+    codec = RequestCodec(models.vlms[0])
+    seeds = {
+        codec.encode_now(request_of(n, turn=turn)).body["sampling_params"]["seed"] for n in (1, 2) for turn in (0, 1)
+    }
     assert len(seeds) == 4
     assert all(0 <= seed < 2**63 for seed in seeds)
-    again = asker.prepare(request_of(1, turn=1)).body
-    assert again == asker.prepare(request_of(1, turn=1)).body
+    again = codec.encode_now(request_of(1, turn=1)).body
+    assert again == codec.encode_now(request_of(1, turn=1)).body
 
 
 def test_an_answer_is_read(models: Any, request_of: Any) -> None:
     vlm = models.vlms[0]
-    asker = Asker(vlm)
-    asked = asker.prepare(request_of())
+    codec = RequestCodec(vlm)
+    asked = codec.encode_now(request_of())
     tokens = vlm.grammar.tokens("click 3 4")
-    read = asker.read(answer_of(asked, tokens), asked)
+    read = codec.decode(answer_of(asked, tokens), asked)
     assert (read.action, read.oldest, read.newest, read.cached_tokens) == ("click 3 4", 4, 5, 32)
     assert read.tokens.tolist() == tokens
     assert read.entropies is None
     # What comes after the end, where a token that ends elsewhere could not stop the engine, is cut.
-    longer = asker.read(answer_of(asked, [*tokens, tokens[0]]), asked)
+    longer = codec.decode(answer_of(asked, [*tokens, tokens[0]]), asked)
     assert longer.tokens.tolist() == tokens
 
 
@@ -104,37 +105,37 @@ def test_an_answer_is_read(models: Any, request_of: Any) -> None:
     ],
 )
 def test_an_odd_answer_is_refused(models: Any, request_of: Any, changes: dict[str, Any], words: str) -> None:
-    asker = Asker(models.vlms[0])
-    asked = asker.prepare(request_of())
+    codec = RequestCodec(models.vlms[0])
+    asked = codec.encode_now(request_of())
     with pytest.raises(EngineBadReply, match=words):
-        asker.read(answer_of(asked, [3], **changes), asked)
+        codec.decode(answer_of(asked, [3], **changes), asked)
 
 
 @pytest.mark.parametrize("details", [None, {}, {"cached_tokens": None}])
 def test_an_engine_that_does_not_say_what_it_found_in_its_cache_is_believed(
     models: Any, request_of: Any, details: dict[str, Any] | None
 ) -> None:
-    asker = Asker(models.vlms[0])
-    asked = asker.prepare(request_of())
+    codec = RequestCodec(models.vlms[0])
+    asked = codec.encode_now(request_of())
     answer = answer_of(asked, models.vlms[0].grammar.tokens("click 3 4"))
     answer["usage"]["prompt_tokens_details"] = details
-    assert asker.read(answer, asked).cached_tokens is None
+    assert codec.decode(answer, asked).cached_tokens is None
 
 
 def test_another_prompt_than_the_learners_is_refused(models: Any, request_of: Any) -> None:
-    asker = Asker(models.vlms[0])
-    asked = asker.prepare(request_of())
+    codec = RequestCodec(models.vlms[0])
+    asked = codec.encode_now(request_of())
     answer = answer_of(asked, [3])
     with pytest.raises(EngineBadReply, match="are its vocabulary and image rules those of the learner"):
-        asker.read(answer, asked._replace(prompt_tokens=7))
+        codec.decode(answer, asked._replace(prompt_tokens=7))
 
 
 def test_compressed_screenshots_are_remembered_up_to_a_bound(models: Any, request_of: Any) -> None:
-    asker = Asker(models.vlms[0], max_bytes=200_000)
+    codec = RequestCodec(models.vlms[0], max_bytes=200_000)
     for screen in range(8):
-        asker.prepare(request_of(screen=screen))
-    assert asker._bytes == sum(len(key) + len(url) for key, url in asker._urls.items()) <= 200_000
-    assert len(asker._urls) >= 2
+        codec.encode_now(request_of(screen=screen))
+    assert codec._bytes == sum(len(key) + len(url) for key, url in codec._urls.items()) <= 200_000
+    assert len(codec._urls) >= 2
 
 
 @given(st.lists(st.floats(-4.0, 4.0), min_size=2, max_size=12), st.integers(1, 12), st.integers(0, 11))

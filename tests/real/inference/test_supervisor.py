@@ -13,8 +13,8 @@ import pytest
 from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Weights
-from dartsim.real.inference.asking import Asker
 from dartsim.real.inference.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
+from dartsim.real.inference.request_codec import RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
 from dartsim.real.inference.weights import Spool
 from dartsim.real.inference.worker import VllmWorker
@@ -84,7 +84,7 @@ def run(standin: Any, models: Any, test: Any, **more: Any) -> None:
         weights = Weights(0, str(models.folders[0]))
         async with (
             asyncio.timeout(30),
-            VllmWorker(0, engine, Asker(models.vlms[0]), weights=weights, settings=settings, **more) as worker,
+            VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more) as worker,
         ):
             await test(engine, worker)
 
@@ -331,7 +331,7 @@ def test_a_first_request_that_hangs_is_no_start(standin: Any, models: Any) -> No
         engine.prepare = hang
         settings = WorkerSettings(request_seconds=0.1)
         weights = Weights(0, str(models.folders[0]))
-        worker = VllmWorker(0, engine, Asker(models.vlms[0]), weights=weights, settings=settings)
+        worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings)
         async with asyncio.timeout(30):
             with pytest.raises(EngineHung, match=r"had not answered its first request after 0\.1 s"):
                 await worker.start()

@@ -1,4 +1,4 @@
-"""``EngineLife``: the states of one engine, and who starts it again when its process has ended by itself.
+"""``EngineSupervisor``: the states of one engine, and who starts it again when its process has ended by itself.
 
     start ──► up ──load──► loading ──► up
               │                 └────► unloaded ──load──► loading
@@ -23,6 +23,7 @@ from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.real.inference.client import PauseMode
+from dartsim.real.inference.engine_weights import EngineWeights
 from dartsim.real.inference.errors import (
     EngineDied,
     EngineFault,
@@ -36,7 +37,6 @@ from dartsim.real.inference.errors import (
     WeightsTorn,
     WeightsUnconfirmed,
 )
-from dartsim.real.inference.holding import Holding
 from dartsim.real.inference.settings import State, WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
 """Faults of a start that say that what the engine served last cannot be had, so that other weights may help."""
 
 
-class EngineLife:
+class EngineSupervisor:
     """One engine between its start and its end. One load or start at a time; the lock is free between two tries.
 
     Attributes:
@@ -56,7 +56,7 @@ class EngineLife:
         version: Of the weights it serves, or served last.
 
     Args:
-        holding: The engine and the weights in it.
+        engine_weights: The engine and the weights in it.
         weights: What the engine starts with.
         settings: Patience.
         counts: Where ``restarts``, ``deaths`` and faults are counted.
@@ -66,7 +66,7 @@ class EngineLife:
 
     def __init__(
         self,
-        holding: Holding,
+        engine_weights: EngineWeights,
         weights: Weights,
         *,
         settings: WorkerSettings,
@@ -76,8 +76,8 @@ class EngineLife:
     ) -> None:
         self.state = State.DOWN
         self.version: Version = weights.version
-        self._holding = holding
-        self._engine = holding.engine
+        self._engine_weights = engine_weights
+        self._engine = engine_weights.engine
         self._first = self._weights = weights
         self._settings = settings
         self._counts = counts
@@ -145,33 +145,33 @@ class EngineLife:
                     self._enter(State.UNLOADED)
 
     async def _load(self, weights: Weights, mode: SyncMode) -> None:
-        facts = await self._holding.read(weights)
+        facts = await self._engine_weights.read(weights)
         if mode is SyncMode.RESTART:
             self._kill(EngineRestarted(f"{self._engine.name} was restarted for version {weights.version}"))
-        there = self._engine.running and self._holding.client is not None
+        there = self._engine.running and self._engine_weights.client is not None
         if self._engine.can_restart and (mode is SyncMode.RESTART or not there):
             self._counts["restarts"] += 1
-            await self._holding.restart(weights.version, facts)
+            await self._engine_weights.restart(weights.version, facts)
         else:
-            await self._holding.change(weights.version, facts, _PAUSES[mode])
+            await self._engine_weights.change(weights.version, facts, _PAUSES[mode])
         await self._serve(weights)
 
     async def _serve(self, weights: Weights) -> None:
         """Let the engine answer under weights that were confirmed."""
         self._weights, self.version = weights, weights.version
-        await self._holding.connected().resume()
+        await self._engine_weights.connected().resume()
         self._enter(State.UP)
 
     async def _bring_up(self) -> None:
         """Start the engine with the weights it should serve now."""
         weights = self._weights
         if weights is self._first:
-            await self._holding.begin(weights)
+            await self._engine_weights.begin(weights)
             if self._settings.warm_up:
                 await self._warm_up()
             self._enter(State.UP)
         else:
-            await self._holding.restart(weights.version, await self._holding.read(weights))
+            await self._engine_weights.restart(weights.version, await self._engine_weights.read(weights))
             await self._serve(weights)
 
     # ---- the process
@@ -221,10 +221,10 @@ class EngineLife:
         """Start the engine once; return why it is not up. After a fault nothing of it runs."""
         try:
             try:
-                await self._holding.stop()
+                await self._engine_weights.stop()
                 await self._bring_up()
             except Exception:
-                await self._holding.stop()
+                await self._engine_weights.stop()
                 raise
         except WorkerFault as fault:
             found = fault

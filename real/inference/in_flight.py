@@ -1,4 +1,4 @@
-"""``Sender``: requests on their way to one engine, each ended in the engine when nobody waits for it any more."""
+"""``InFlight``: requests on their way to one engine, each ended in the engine when nobody waits for it any more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNAVAILABLE = 503
 _SENDERS = itertools.count()
 
 
-class Sender:
+class InFlight:
     """Sends requests.
 
     Args:
