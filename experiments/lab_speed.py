@@ -14,9 +14,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from dartsim.cli.parallel import runner_for
 from dartsim.config import load
-from dartsim.lab import Prices, as_virtual
+from dartsim.lab import Prices, as_virtual, executor_for
 from dartsim.lab.asked import Asked
 from dartsim.lab.jobs import simulated
 from dartsim.lab.objectives import objective
@@ -53,10 +52,10 @@ def one_study(num_trials: int, hours: float, seed: int) -> Figures:
     """Run a study on two cores and return how long it took."""
     base = load(preset_name=PRESET, overrides=[f"run.hours={hours}"])
     asked = Asked(base=base, space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), seed=seed)
-    with tempfile.TemporaryDirectory() as folder, runner_for(CORES) as runner:
+    with tempfile.TemporaryDirectory() as folder, executor_for(CORES) as executor:
         study = Study(asked, Path(folder) / "study.db")
         started = time.perf_counter()
-        study.run(num_trials, runner)
+        study.run(num_trials, executor)
         seconds = time.perf_counter() - started
         states = [trial.state for trial in study.trials()]
     return {

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.jobs import Job, run_jobs
+from dartsim.cli.jobs import ComparedRun, make_runs
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
 from dartsim.cli.tables import SHOWN, figure_table
-from dartsim.config import Config
+from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe.bias import BAND, JUDGED, pooled
 
@@ -102,12 +102,7 @@ def compare(
     folder = out_folder or new_folder("compare-" + "-".join(dict.fromkeys(presets)))
     jobs = plan(presets, settings(overrides, hours, None, faults), seeds, folder, workload)
     try:
-        if ray is None:
-            run_jobs(jobs)
-        else:
-            from dartsim.cli.on_ray import run_jobs_on_ray
-
-            run_jobs_on_ray(jobs, ray)
+        make_runs(jobs, ray)
     except KeyboardInterrupt:
         _tell_interrupted(jobs, folder)
         raise typer.Exit(130) from None
@@ -151,7 +146,7 @@ def compare(
 
 def plan(
     presets: Sequence[str], overrides: Sequence[str], seeds: int, folder: Path, workload: str | None = None
-) -> list[Job]:
+) -> list[ComparedRun]:
     """Return the runs of a comparison, each checked before any of them starts.
 
     Raises:
@@ -166,26 +161,41 @@ def plan(
             f"compare takes presets, not files, and got {', '.join(files)}; `dartsim run FILE` runs one, "
             "`dartsim presets` lists presets"
         )
-    if folder.exists():
-        raise ConfigError(f"{folder} exists already; give another folder with --out")
-    jobs: list[Job] = []
+    jobs: list[ComparedRun] = []
     for preset in dict.fromkeys(presets):
         for seed in range(seeds):
             config = load(preset_name=preset, workload_name=workload, overrides=[*overrides, f"run.seed={seed}"])
             models(config)
             _refuse_without_engine(config)
-            jobs.append(Job(len(jobs), config, folder / f"{preset}-seed{seed}"))
+            jobs.append(ComparedRun(config, folder / f"{preset}-seed{seed}"))
+    _refuse_another(jobs, folder)
     return jobs
 
 
-def _tell_interrupted(jobs: Sequence[Job], folder: Path) -> None:
+def _refuse_another(runs: Sequence[ComparedRun], folder: Path) -> None:
+    """Refuse a folder that holds anything but a part of this very comparison.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    from dartsim.observe.rundir import CONFIG
+
+    begun = {run.path for run in runs if (run.path / CONFIG).is_file()}
+    own = {
+        run.path for run in runs if run.path in begun and (run.path / CONFIG).read_text("utf-8") == to_toml(run.config)
+    }
+    if folder.exists() and (begun != own or not set(folder.iterdir()) <= {run.path for run in runs}):
+        raise ConfigError(f"{folder} exists already; give another folder with --out")
+
+
+def _tell_interrupted(jobs: Sequence[ComparedRun], folder: Path) -> None:
     """Say how far an interrupted comparison came, and what can be done."""
     from dartsim.observe.rundir import SUMMARY
 
     done = sum((job.path / SUMMARY).is_file() for job in jobs)
     errors.print(
-        f"interrupted: {done} of {len(jobs)} runs were finished, nothing was compared; to begin again, "
-        + (f"remove {folder} or give another folder with --out" if folder.exists() else "give the same command"),
+        f"interrupted: {done} of {len(jobs)} runs were finished, nothing was compared; the same command "
+        + (f"with --out {folder} resumes" if folder.exists() else "begins again"),
         highlight=False,
     )
 

@@ -88,8 +88,8 @@ def _gains(
     processes: int | None,
     ray: str | None,
 ) -> Gains:
-    from dartsim.cli.parallel import Counted, job_bars, runner_for
     from dartsim.lab import as_virtual, changed
+    from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.whatif import gains
 
     config = as_virtual(_config(folder))
@@ -97,8 +97,8 @@ def _gains(
     causes = dict.fromkeys(row["cause"] for row in rows if row["share"] >= LEAST_SHARE)
     first = config.run.seed
     try:
-        with runner_for(processes, ray) as runner, job_bars() as progress:
-            counted = Counted(runner, progress, "runs")
+        with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
+            counted = WithProgress(executor, progress, "runs", size=lambda job: len(job.seeds))
             return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
     except KeyboardInterrupt:
         errors.print("interrupted: no gains were found, and nothing was written; the same command begins again")

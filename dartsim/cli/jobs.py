@@ -1,66 +1,95 @@
-"""The runs of a comparison, on all cores of this machine; ``dartsim.cli.on_ray`` runs them on a cluster."""
+"""The runs of a comparison, each with a directory of its own, on all cores or on a Ray cluster.
+
+From a cluster, directories come back as archives, so that nodes need share no disk.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
-import multiprocessing
-import time
+import shutil
+import tarfile
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dartsim.cli.progress import bars
-from dartsim.config import Config
+from dartsim.cli.console import errors
+from dartsim.config import Config, to_toml
+from dartsim.lab.sweep import Report, WithProgress, executor_for, progress_bar
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run of a comparison."""
+class ComparedRun:
+    """One run of a comparison: its configuration, and where its directory goes."""
 
-    index: int
     config: Config
     path: Path
 
     @property
     def name(self) -> str:
-        """How its bar is called."""
+        """How it is called in progress and messages."""
         return f"{self.config.preset} seed {self.config.run.seed}"
 
+    @property
+    def finished(self) -> bool:
+        """Whether its directory holds the whole run, of this very configuration."""
+        from dartsim.observe.rundir import CONFIG, SUMMARY
 
-def run_jobs(jobs: Sequence[Job]) -> None:
-    """Run all jobs on all cores, one process each, with one progress bar each."""
-    from dartsim.real.machine import usable_cores
-    from dartsim.real.processes import process_pool
-
-    hours = multiprocessing.get_context("spawn").Array("d", len(jobs), lock=False)
-    num_processes = min(len(jobs), usable_cores())
-    with (
-        bars() as progress,
-        process_pool(num_processes, _prepare, (hours,)) as pool,
-    ):
-        tasks = [progress.add_task(job.name, total=job.config.run.hours, live="") for job in jobs]
-        futures: list[Future[None]] = [pool.submit(_run_job, job) for job in jobs]
-        while not all(future.done() for future in futures):
-            for job, task in zip(jobs, tasks, strict=True):
-                progress.update(task, completed=hours[job.index])
-            for future in futures:
-                if future.done():
-                    future.result()
-            time.sleep(0.1)
-        for future, job, task in zip(futures, jobs, tasks, strict=True):
-            future.result()
-            progress.update(task, completed=job.config.run.hours)
+        done = (self.path / SUMMARY).is_file()
+        return done and (self.path / CONFIG).read_text(encoding="utf-8") == to_toml(self.config)
 
 
-_progress: Any = None
-"""In a worker process: the simulated hours of every job, shared with the parent."""
+def make_runs(runs: Sequence[ComparedRun], ray: str | None = None) -> None:
+    """Make the runs that are not finished, with one progress bar.
+
+    Args:
+        runs: All of a comparison.
+        ray: Address of a cluster; None: this machine's cores.
+
+    Raises:
+        ConfigError: If there is no such cluster.
+    """
+    left = [run for run in runs if not run.finished]
+    for run in left:
+        shutil.rmtree(run.path, ignore_errors=True)  # cut off by an interruption
+    if not left:
+        return
+    with executor_for(ray=ray) as executor, progress_bar(errors) as progress:
+        shown = WithProgress(executor, progress, "runs")
+        for number, archive in shown.run(make_run if ray is None else make_archive, left):
+            if archive is not None:
+                unpack(archive, left[number].path)
 
 
-def _prepare(hours: Any) -> None:
-    global _progress  # a worker process has one parent to report to
-    _progress = hours
+def make_run(run: ComparedRun, report: Report) -> None:
+    """Make one run; its warnings say which it is."""
+    from dartsim.lab.bounds import bounds
+    from dartsim.run.execute import execute
+
+    logging.getLogger().handlers = [named_handler(run.name)]
+    execute(
+        run.config, run.path, on_advance=lambda now: report(now / 3600.0 / run.config.run.hours), more_figures=bounds
+    )
+
+
+def make_archive(run: ComparedRun, report: Report) -> bytes:
+    """Make a run wherever this is called, and return its directory as an archive."""
+    from dartsim.real.scratch import scratch_folder
+
+    with scratch_folder("run") as folder:
+        path = folder / run.path.name
+        make_run(ComparedRun(run.config, path), report)
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
+            tar.add(path, arcname=".")
+        return archive.getvalue()
+
+
+def unpack(archive: bytes, path: Path) -> None:
+    """Write the archive of a run's directory to its place."""
+    path.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        tar.extractall(path, filter="data")
 
 
 def named_handler(name: str) -> logging.Handler:
@@ -68,15 +97,3 @@ def named_handler(name: str) -> logging.Handler:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
     return handler
-
-
-def _run_job(job: Job) -> None:
-    from dartsim.lab.bounds import bounds
-    from dartsim.run.execute import execute
-
-    logging.getLogger().handlers = [named_handler(job.name)]
-
-    def advance(now: float) -> None:
-        _progress[job.index] = now / 3600.0
-
-    execute(job.config, job.path, on_advance=advance, more_figures=bounds)

@@ -59,12 +59,12 @@ def plan(
     Every figure is simulated, with seeds that the search has not seen; the closed form stands beside it, with an alarm
     where they disagree.
     """
-    from dartsim.cli.parallel import Counted, job_bars, runner_for
     from dartsim.cli.profiles import load_with_profile
     from dartsim.lab import Prices, as_virtual
     from dartsim.lab.analytic_model import checks
     from dartsim.lab.machines import Machines, read_hosts
     from dartsim.lab.planning import Planner, expected_runs
+    from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.run.models import models
 
     count, memory_gib, cores = read_hosts(hosts)
@@ -73,9 +73,13 @@ def plan(
     virtual, prices = as_virtual(base), Prices(price_gpu_hour, price_host_hour)
     folder_target(out_folder or new_folder("plan"))  # told before the work, not after it
     try:
-        with runner_for(processes, ray) as runner, job_bars() as progress:
-            counted = Counted(runner, progress, "runs", expected_runs(seeds))
-            planner = Planner(virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), runner=counted)
+        with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
+            counted = WithProgress(
+                executor, progress, "runs", expected=expected_runs(seeds), size=lambda job: len(job.seeds)
+            )
+            planner = Planner(
+                virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), executor=counted
+            )
             made = planner.plan()
             counted.done()
     except KeyboardInterrupt:

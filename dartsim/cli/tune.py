@@ -172,21 +172,21 @@ def _search(
 ) -> Validation | None:
     """Run the study and, with seeds that it has not seen, its best settings and each knob moved from there."""
     from dartsim.cli.ending import undisturbed
-    from dartsim.cli.parallel import Counted, job_bars, runner_for
+    from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.validation import validate
 
     done = {trial.number for trial in study.trials()}
-    with runner_for(processes, ray) as runner, job_bars() as progress:
+    with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
         bar = progress.add_task("trials", total=max(budget, len(done)), completed=len(done), live=_live(study))
 
         def ended(trial: Trial) -> None:
             progress.update(bar, advance=1, live=_live(study))
 
-        study.run(budget, runner, on_trial=ended, undisturbed=undisturbed)
+        study.run(budget, executor, on_trial=ended, undisturbed=undisturbed)
         best = study.best()
         if best is None:
             return None
-        counted = Counted(runner, progress, "with fresh seeds")
+        counted = WithProgress(executor, progress, "with fresh seeds", size=lambda job: len(job.seeds))
         return validate(asked, best.settings, fresh_seeds, counted)
 
 

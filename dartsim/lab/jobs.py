@@ -1,16 +1,17 @@
-"""One job of the laboratory: a configuration, simulated with some seeds; and what runs many of them."""
+"""One job of the laboratory: a configuration, simulated with some seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import DartsimError
 from dartsim.lab.bounds import bounds
 from dartsim.lab.costs import GPU_HOURS, Prices
+from dartsim.lab.sweep import Executor, Report
 from dartsim.lab.virtual import changed
 from dartsim.observe import Recorder
 from dartsim.observe.figures import after_warmup, figures
@@ -76,30 +77,13 @@ class Outcome:
     error: str | None = None
 
 
-class Runner(Protocol):
-    """Runs jobs somewhere: in this process, on all cores, on a cluster."""
-
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
-        """Yield each job's place and outcome, in the order in which they end."""
-        ...
-
-
-class InProcess:
-    """Runs jobs one after the other in this process."""
-
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
-        """Yield each job's place and outcome, in order."""
-        for place, job in enumerate(jobs):
-            yield place, run_job(job)
-
-
-def outcomes(runner: Runner, jobs: Sequence[Job]) -> list[Outcome]:
+def outcomes(executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
     """Return the outcomes of jobs in their order.
 
     Raises:
         DartsimError: If a job failed.
     """
-    found: dict[int, Outcome] = dict(runner.run(jobs))
+    found: dict[int, Outcome] = dict(executor.run(run_job, jobs))
     for place, job in enumerate(jobs):
         if found[place].error is not None:
             raise DartsimError(f"{job.name}: {found[place].error}")
@@ -110,13 +94,15 @@ class _GivenUp(Exception):
     """A rung ended the run."""
 
 
-def run_job(job: Job) -> Outcome:
-    """Simulate a job."""
+def run_job(job: Job, report: Report | None = None) -> Outcome:
+    """Simulate a job; ``report`` is called with the share of its seeds that are done."""
     by_seed: list[Figures] = []
     look = _Look(job)
     try:
         for number, seed in enumerate(job.seeds):
             by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, look if not number else None))
+            if report is not None:
+                report((number + 1) / len(job.seeds))
     except _GivenUp:
         return Outcome(seen=tuple(look.seen), given_up=True)
     except DartsimError as error:

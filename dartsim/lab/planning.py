@@ -16,8 +16,9 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.analytic_model import Predicted, predict
 from dartsim.lab.comparison import half_width
 from dartsim.lab.costs import Prices
-from dartsim.lab.jobs import Figures, Job, Outcome, Runner, outcomes
+from dartsim.lab.jobs import Figures, Job, Outcome, outcomes
 from dartsim.lab.machines import Machines, Split, Splits, words
+from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed
 from dartsim.run.models import models
 
@@ -140,7 +141,7 @@ class Planner:
         prices: What they cost.
         hours: Simulated hours of each run; None chooses by size, and so that a run has several updates.
         seeds: Seeds of each run of the search; the plan itself is simulated with others.
-        runner: What simulates.
+        executor: What simulates.
 
     Raises:
         ConfigError: If these machines are too few or too small.
@@ -152,7 +153,7 @@ class Planner:
         machines: Machines,
         *,
         prices: Prices,
-        runner: Runner,
+        executor: Executor,
         hours: float | None = None,
         seeds: tuple[int, ...] = (0, 1),
     ) -> None:
@@ -162,7 +163,7 @@ class Planner:
         self._machines = machines
         self._capacity = self._splits.capacity(machines)
         self._prices = prices
-        self._runner = runner
+        self._executor = executor
         self._hours = hours
         self._seeds = seeds
         self._seen: dict[Split, Figures] = {}
@@ -289,7 +290,7 @@ class Planner:
         cases = self._cases(best)
         jobs = [self._job("the plan", self._config(best), seeds)]
         jobs += [self._job(what, self._splits.config(split, there), seeds) for what, split, there in cases]
-        plan, *found = outcomes(self._runner, jobs)
+        plan, *found = outcomes(self._executor, jobs)
         extras = [_extra(what, plan, outcome) for (what, _, _), outcome in zip(cases, found, strict=True)]
         return plan, tuple(sorted(extras, key=lambda extra: -extra.gain))
 
@@ -346,7 +347,7 @@ class Planner:
 
     def _simulate(self, splits: Sequence[Split]) -> None:
         jobs = [self._job(words(split), self._config(split), self._seeds) for split in splits]
-        for split, outcome in zip(splits, outcomes(self._runner, jobs), strict=True):
+        for split, outcome in zip(splits, outcomes(self._executor, jobs), strict=True):
             self._seen[split] = outcome.figures
 
     def _job(self, name: str, config: Config, seeds: tuple[int, ...]) -> Job:

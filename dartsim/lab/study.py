@@ -23,8 +23,9 @@ import numpy as np
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab.asked import Asked, difference
-from dartsim.lab.jobs import Job, Outcome, Rung, Runner
+from dartsim.lab.jobs import Job, Outcome, Rung, run_job
 from dartsim.lab.space import Range, setting_of
+from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Study:
     def run(
         self,
         budget: int,
-        runner: Runner,
+        executor: Executor,
         *,
         on_trial: Callable[[Trial], None] | None = None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -150,7 +151,7 @@ class Study:
 
         Args:
             budget: Trials in all, refused ones included.
-            runner: What simulates.
+            executor: What simulates.
             on_trial: Told of every trial that ended.
             undisturbed: Around the work of the database, which Ctrl-C shall not come into.
 
@@ -169,7 +170,7 @@ class Study:
                     else:
                         tell(self._trial(number))
             order = sorted(jobs)
-            for place, outcome in runner.run([jobs[number] for number in order]):
+            for place, outcome in executor.run(run_job, [jobs[number] for number in order]):
                 with undisturbed():
                     self._tell(order[place], outcome)
                     tell(self._trial(order[place]))

@@ -13,10 +13,11 @@ from typing import Any
 from dartsim.core.errors import ConfigError
 from dartsim.lab.asked import Asked
 from dartsim.lab.comparison import half_width
-from dartsim.lab.jobs import Job, Outcome, Runner, outcomes
+from dartsim.lab.jobs import Job, Outcome, outcomes
 from dartsim.lab.objectives import Objective
 from dartsim.lab.paired import change
 from dartsim.lab.sensitivity import Knob, knobs, moves
+from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.run.models import models
 
@@ -66,14 +67,14 @@ class Validation:
     knobs: tuple[Knob, ...]
 
 
-def validate(asked: Asked, settings: Mapping[str, Any], number: int, runner: Runner) -> Validation:
+def validate(asked: Asked, settings: Mapping[str, Any], number: int, executor: Executor) -> Validation:
     """Simulate the best settings, the configuration as it is, and every knob moved alone, with fresh seeds.
 
     Args:
         asked: What the study was asked.
         settings: Its best settings.
         number: How many fresh seeds; those right after the study's own.
-        runner: What simulates.
+        executor: What simulates.
 
     Raises:
         DartsimError: If a simulation failed.
@@ -84,7 +85,7 @@ def validate(asked: Asked, settings: Mapping[str, Any], number: int, runner: Run
     best = Job(name="the best", config=changed(base, settings), seeds=seeds, prices=asked.prices)
     as_it_is = [replace(best, name="as it is", config=base)] if _can_be(base) else []
     moved = moves(replace(best, seeds=seeds[:KNOB_SEEDS]), settings, asked.space)
-    found = outcomes(runner, [best, *as_it_is, *(move.job for move in moved)])
+    found = outcomes(executor, [best, *as_it_is, *(move.job for move in moved)])
     of_best, rest = found[0], found[1:]
     of_first = rest[0] if as_it_is else Outcome()
     tried = list(zip(moved, rest[len(as_it_is) :], strict=True))

@@ -8,7 +8,8 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.jobs import Job, Runner, outcomes
+from dartsim.lab.jobs import Job, outcomes
+from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed
 
 NO_BOOTS = {"cluster.env.latency.start": 0.0, "cluster.env.latency.boot": 0.0}
@@ -115,14 +116,14 @@ class Gains:
     gains: tuple[Gain, ...]
 
 
-def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], runner: Runner) -> Gains:
+def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], executor: Executor) -> Gains:
     """Simulate a configuration as it is and without each of some causes.
 
     Args:
         config: As ``as_virtual`` returns it.
         causes: Names among ``REMOVED``; others are left out, and those of ``HIDDEN`` are added.
         seeds: Each is simulated with all of them.
-        runner: What simulates.
+        executor: What simulates.
 
     Raises:
         DartsimError: If a simulation failed.
@@ -141,7 +142,7 @@ def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], runner:
             known.append(cause)
         except ConfigError as error:
             refused.append(Gain(cause, words, {}, None, str(error)))
-    found = outcomes(runner, jobs)
+    found = outcomes(executor, jobs)
     base = _shown(found[0].figures)
     made = [_gain(cause, base, _shown(outcome.figures)) for cause, outcome in zip(known, found[1:], strict=True)]
     made.sort(key=lambda gain: -(gain.gain or 0.0))

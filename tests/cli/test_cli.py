@@ -14,7 +14,7 @@ import pytest
 
 from dartsim.cli import compare
 from dartsim.cli.jobs import named_handler
-from dartsim.config import load, valid_keys
+from dartsim.config import load, to_toml, valid_keys
 from dartsim.run.execute import execute
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -116,7 +116,7 @@ def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
 
 
 def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "run_jobs", lambda jobs: [execute(job.config, job.path) for job in jobs])
+    monkeypatch.setattr(compare, "make_runs", lambda runs, ray: [execute(run.config, run.path) for run in runs])
     arguments = ("--workload", "laptop", "--hours", "0.2", "--seeds", "2", "--out", "both", "--json", "rows.json")
     assert dartsim("compare", "coupled", *arguments) == 0
     rows = json.loads(Path("rows.json").read_text())
@@ -133,6 +133,24 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     assert f"<td>{told}</td>" in page
     assert "means over 2 seeds" in page
     assert "Diamonds" not in page
+
+
+def test_an_interrupted_comparison_resumes(dartsim, monkeypatch):
+    arguments = ("compare", "coupled", "dart-measured", "--hours", "0.2", "--out", "both", "--json", "rows.json")
+
+    def first_only(runs, ray):
+        execute(runs[0].config, runs[0].path)
+        runs[1].path.mkdir()
+        (runs[1].path / "config.toml").write_text(to_toml(runs[1].config))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "make_runs", first_only)
+        assert dartsim(*arguments) == 130
+    written = Path("both/coupled-seed0/summary.json").stat().st_mtime_ns
+    assert dartsim(*arguments) == 0
+    assert Path("both/coupled-seed0/summary.json").stat().st_mtime_ns == written
+    assert [row["preset"] for row in json.loads(Path("rows.json").read_text())] == ["coupled", "dart-measured"]
 
 
 def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):

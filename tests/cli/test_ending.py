@@ -83,7 +83,7 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     (Path("begun") / CONFIG).write_text("")
     assert dartsim("run", "--preset", "dart", "--out", "begun") == code
     assert "to go on: dartsim resume begun" in capsys.readouterr().err
-    monkeypatch.setattr(compare, "run_jobs", ended)
+    monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.cli.fuzz._search", ended)

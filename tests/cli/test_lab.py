@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli import parallel
 from dartsim.config import load
 from dartsim.lab import Job, as_virtual, run_job
+from dartsim.real.processes import LocalProcesses
 
 SETTINGS = (
     "rollout.num_envs=4",
@@ -142,6 +142,6 @@ def test_plan_writes_a_file_that_run_loads(dartsim, capsys):
 def test_all_cores_give_what_one_gives():
     config = as_virtual(load(preset_name="dart-measured", overrides=[*SETTINGS, "run.hours=0.2"]))
     jobs = [Job(name=str(seed), config=config, seeds=(seed,)) for seed in range(4)]
-    with parallel.Cores(2) as cores:
-        found = dict(cores.run(jobs))
+    with LocalProcesses(2) as executor:
+        found = dict(executor.run(run_job, jobs))
     assert [found[place] for place in range(4)] == [run_job(job) for job in jobs]

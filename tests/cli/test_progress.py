@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from dartsim.cli import progress
-from dartsim.cli.parallel import Counted, job_bars
 from dartsim.cli.progress import Live, bars
 from dartsim.config import Config
-from dartsim.lab import Job, Outcome
+from dartsim.lab import Job, Outcome, run_job
+from dartsim.lab.sweep import WithProgress, progress_bar
 
 
 @pytest.fixture
@@ -53,16 +53,20 @@ def test_what_comes_before_a_run_is_shown():
 
 def test_a_bar_of_the_laboratory_counts_simulations_and_knows_how_many_come():
     class Instant:
-        def run(self, jobs):
-            yield from ((place, Outcome()) for place in range(len(jobs)))
+        def run(self, function, items, on_progress=None):
+            on_progress(0, 1 / 3)
+            assert task.completed == before + 1
+            yield from ((place, Outcome()) for place in range(len(items)))
 
     jobs = [Job(name=str(number), config=Config(), seeds=(0, 1, 2)) for number in range(4)]
-    with job_bars(Console(file=io.StringIO())) as running:
-        counted = Counted(Instant(), running, "runs", expected=20)
+    with progress_bar(Console(file=io.StringIO())) as running:
+        counted = WithProgress(Instant(), running, "runs", expected=20, size=lambda job: len(job.seeds))
         (task,) = running.tasks
-        next(counted.run(jobs))
+        before = 0
+        next(counted.run(run_job, jobs))
         assert (task.completed, task.total) == (3, 20)
-        list(counted.run(jobs))
+        before = 3
+        list(counted.run(run_job, jobs))
         assert task.total == 24  # more than was thought
         counted.done()
         assert task.total == 24

@@ -227,8 +227,8 @@ def test_a_study_goes_on_where_it_was_interrupted(tmp_path: Path, sampler):
     whole.run(6, InProcess())
 
     class Interrupted(InProcess):
-        def run(self, jobs):
-            yield next(super().run(jobs))
+        def run(self, function, items, on_progress=None):
+            yield next(super().run(function, items))
             raise KeyboardInterrupt
 
     for _ in range(2):

@@ -150,7 +150,7 @@ def test_runs_last_several_updates_and_not_many_more_turns_than_they_need():
 def test_a_plan_uses_the_machines_and_says_what_more_would_buy():
     base = as_virtual(small(cluster={"learner": {"turn_seconds": 6.0, "gpus": 1}}))
     machines = Machines(gpus=3, hosts=2, memory_gib=8.0, cores=8.0)
-    made = Planner(base, machines, prices=Prices(), hours=1.0, seeds=(0,), runner=InProcess()).plan()
+    made = Planner(base, machines, prices=Prices(), hours=1.0, seeds=(0,), executor=InProcess()).plan()
     split = made.split
     assert split.workers + split.trainer == 3
     assert 1 <= split.num_envs <= 8
@@ -176,4 +176,4 @@ def test_a_plan_uses_the_machines_and_says_what_more_would_buy():
 )
 def test_machines_that_are_too_small_are_refused(machines, message):
     with pytest.raises(ConfigError, match=message):
-        Planner(as_virtual(small()), machines, prices=Prices(), runner=InProcess())
+        Planner(as_virtual(small()), machines, prices=Prices(), executor=InProcess())

@@ -17,7 +17,7 @@ def config(item):
 
 @pytest.mark.soak
 def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
-    from dartsim.real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import RayCluster
 
     def event_hash(config, tell):
         from dartsim.run.models import models
@@ -26,24 +26,16 @@ def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
         return run_simulation(models(config), on_advance=lambda now: tell(now / 3600.0)).event_hash
 
     items = [config((preset, seed)) for preset, seed in RUNS]
-    done, seen = [], {}
-    found = map_runs(
-        event_hash,
-        items,
-        address="local",
-        cpus=0.5,
-        on_progress=lambda number, at: seen.__setitem__(number, at),
-        on_done=lambda number, result: done.append(number),
-    )
-    assert found == [run_simulation(models(item)).event_hash for item in items]
-    assert len(set(found)) == len(items)
-    assert sorted(done) == [0, 1, 2]
+    seen = {}
+    found = dict(RayCluster("local", cpus=0.5).run(event_hash, items, seen.__setitem__))
+    assert [found[number] for number in range(3)] == [run_simulation(models(item)).event_hash for item in items]
+    assert len(set(found.values())) == len(items)
     assert set(seen) <= {0, 1, 2}
     assert all(0.0 <= at <= HOURS for at in seen.values())
 
 
 def test_progress_is_told(local_ray):
-    from dartsim.real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import RayCluster
 
     def slow(item, tell):
         import time
@@ -54,15 +46,15 @@ def test_progress_is_told(local_ray):
         return item
 
     seen = []
-    found = map_runs(slow, [10.0], address="local", on_progress=lambda number, at: seen.append((number, at)))
-    assert found == [10.0]
+    found = list(RayCluster("local").run(slow, [10.0], lambda number, at: seen.append((number, at))))
+    assert found == [(0, 10.0)]
     assert seen
     assert {number for number, _ in seen} == {0}
     assert {at for _, at in seen} <= {10.0, 11.0, 12.0}
 
 
 def test_what_a_run_raises_is_raised_here(local_ray):
-    from dartsim.real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import RayCluster
 
     def fail(item, tell):
         from dartsim.core.errors import ConfigError
@@ -74,11 +66,11 @@ def test_what_a_run_raises_is_raised_here(local_ray):
     from dartsim.core.errors import ConfigError
 
     with pytest.raises(ConfigError, match="item 1 is wrong"):
-        map_runs(fail, [0, 1], address="local")
+        list(RayCluster("local").run(fail, [0, 1]))
 
 
 def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
-    from dartsim.real.ray_cluster.sweep import map_runs
+    from dartsim.real.ray_cluster.sweep import RayCluster
 
     def once(item, tell):
         import os
@@ -91,20 +83,19 @@ def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         return "second"
 
-    assert map_runs(once, [str(tmp_path / "mark")], address="local") == ["second"]
+    assert list(RayCluster("local").run(once, [str(tmp_path / "mark")])) == [(0, "second")]
 
 
 @pytest.mark.soak
 def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
     from dartsim.cli.compare import plan
-    from dartsim.cli.jobs import run_jobs
-    from dartsim.cli.on_ray import run_jobs_on_ray
+    from dartsim.cli.jobs import make_runs
     from dartsim.observe.rundir import read_run
 
     folders = {}
-    for name, run in (("here", run_jobs), ("ray", lambda jobs: run_jobs_on_ray(jobs, "local"))):
+    for name, ray in (("here", None), ("ray", "local")):
         jobs = plan(["coupled"], ["run.hours=0.1"], 1, tmp_path / name)
-        run(jobs)
+        make_runs(jobs, ray)
         folders[name] = [read_run(job.path) for job in jobs]
     (here,), (there,) = folders["here"], folders["ray"]
     assert there.summary["event_hash"] == here.summary["event_hash"] is not None

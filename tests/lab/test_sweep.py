@@ -1,0 +1,86 @@
+"""Sweeps: results in the order of the trials, wherever they run; an interrupted one resumes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dartsim.lab import InProcess, Trial, sweep
+from dartsim.lab.sweep import executor_for, finished
+from dartsim.real.processes import LocalProcesses
+
+QUIET = Console(file=io.StringIO())
+TRIALS = [Trial(arm, seed, {"factor": factor}) for factor, arm in enumerate("abc", 1) for seed in range(2)]
+
+
+def product(trial: Trial) -> int:
+    return 10 * trial.seed * trial.spec["factor"] + trial.spec["factor"]
+
+
+WANTED = [1, 11, 2, 22, 3, 33]
+
+
+def test_results_are_in_the_order_of_the_trials_though_runs_end_in_another():
+    class Backwards(InProcess):
+        def run(self, function, items, on_progress=None):
+            yield from reversed(list(super().run(function, items, on_progress)))
+
+    assert sweep(product, TRIALS, console=QUIET, executor=Backwards()) == WANTED
+
+
+def test_processes_give_what_this_process_gives_and_report_how_far_they_are():
+    seen = {}
+    with LocalProcesses(2) as executor:
+        assert sweep(product, TRIALS, console=QUIET, executor=executor) == WANTED
+        assert dict(executor.run(slowly, [0.0, 0.5], seen.__setitem__)) == {0: "done", 1: "done"}
+    assert seen[1] == 0.5
+
+
+def slowly(seconds, report):
+    import time
+
+    report(0.5)
+    time.sleep(seconds)
+    return "done"
+
+
+def test_an_interrupted_sweep_makes_only_the_runs_that_are_missing(tmp_path):
+    results, made = tmp_path / "results.jsonl", []
+
+    def counted(trial):
+        if len(made) == 4:
+            raise KeyboardInterrupt
+        made.append(trial)
+        return product(trial)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(counted, TRIALS, console=QUIET, executor=InProcess(), results=results)
+    assert list(finished(results).values()) == WANTED[:4]
+    results.write_text(results.read_text()[:-5])  # killed while it wrote its last line
+    made.clear()
+    assert sweep(counted, TRIALS, console=QUIET, executor=InProcess(), results=results) == WANTED
+    assert made == TRIALS[3:]
+    assert sweep(counted, TRIALS, console=QUIET, executor=InProcess(), results=results) == WANTED
+    assert len(results.read_text().splitlines()) == len(TRIALS)
+
+
+def test_a_trial_with_another_spec_is_another_run(tmp_path):
+    results = tmp_path / "results.jsonl"
+    sweep(product, TRIALS[:1], console=QUIET, executor=InProcess(), results=results)
+    other = Trial("a", 0, {"factor": 7})
+    assert sweep(product, [other], console=QUIET, executor=InProcess(), results=results) == [7]
+
+
+def test_what_a_run_raises_ends_the_sweep():
+    def broken(trial):
+        raise ValueError(trial.name)
+
+    with pytest.raises(ValueError, match="a, seed 0"):
+        sweep(broken, TRIALS, console=QUIET, executor=InProcess())
+
+
+def test_one_process_is_this_one():
+    with executor_for(1) as executor:
+        assert isinstance(executor, InProcess)
