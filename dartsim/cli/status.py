@@ -67,21 +67,19 @@ def read_status(folder: Path) -> dict[str, Any]:
     """
     from dartsim.core.errors import ConfigError
     from dartsim.observe.rundir import CONFIG, SUMMARY
-    from dartsim.run.watch import STATUS, is_running
+    from dartsim.run.lock import is_held
+    from dartsim.run.watch import STATUS
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    running = is_running(folder)  # before the file: who ends in between has written its end
+    running = is_held(folder)  # before the file: who ends in between has written its end
     path = folder / STATUS
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
             return _begun(folder)
-        raise ConfigError(
-            f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it"
-            + (" (this run was made by an older dartsim)" if (folder / SUMMARY).is_file() else "")
-        ) from None
+        raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
     if not isinstance(found, dict) or not isinstance(found.get("parts"), list):

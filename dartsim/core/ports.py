@@ -164,6 +164,16 @@ class Store(Protocol):
         ...
 
     @property
+    def num_bytes(self) -> int:
+        """What its turns and files take on disk."""
+        ...
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Most that they may take; None: no limit."""
+        ...
+
+    @property
     def prepare_files(self) -> Callable[[Any, str | None], None] | None:
         """Writes the files of a screenshot and an accessibility tree before ``record`` does, from any thread.
 

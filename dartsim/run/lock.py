@@ -1,41 +1,37 @@
-"""One process a run: a lock on its folder that ends with the process, however that ends."""
+"""One process a run: a lock on its directory that ends with the process, however that ends.
+
+``filelock`` would not do: whoever only asks for the status of a run would need to write to its directory.
+"""
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from dartsim.core.errors import ConfigError
 
-try:
-    import fcntl
-except ImportError:  # no such locks there: the store still lets one process write only
-    fcntl = None  # type: ignore[assignment]
-
 LOCK = "run.lock"
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process holds a run's folder now; never, where there are no locks."""
+    """Return whether a process holds a run directory now; never, on a file system without locks."""
     try:
         lock = (folder / LOCK).open("rb")
     except OSError:
         return False
-    with lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            except OSError:  # a file system without locks
-                pass
+    with lock, suppress(OSError):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 
 def refuse_held(folder: Path) -> NoReturn:
-    """Refuse a folder that another process holds.
+    """Refuse a run directory that another process holds.
 
     Raises:
         ConfigError: Always.
@@ -48,7 +44,7 @@ def refuse_held(folder: Path) -> NoReturn:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder, which is made if it is missing.
+    """Hold a run directory, which is made if it is missing.
 
     Raises:
         ConfigError: If another process holds it, or it cannot be made.
@@ -61,11 +57,9 @@ def held(folder: Path) -> Iterator[None]:
             f"{folder} cannot be made a run's folder: {error.strerror}; name a folder that can be written to with --out"
         ) from None
     with lock:
-        if fcntl is not None:
+        with suppress(OSError):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 refuse_held(folder)
-            except OSError:  # a file system without locks
-                pass
         yield

@@ -1,8 +1,8 @@
 """``Watch``: looks at a run while it goes on, raises its alarms, and keeps ``status.json`` in its folder.
 
 It looks when a snapshot was taken or the progress display moves, and so neither wakes the loop nor changes what the
-run does, unless ``run.fail_on_alarm`` lets an alarm end it. While it is open it holds a lock on ``status.lock``, which
-the kernel takes away from a process that dies, so that a reader can tell a run that goes on from one that crashed.
+run does, unless ``run.fail_on_alarm`` lets an alarm end it. The lock on the run directory (``dartsim.run.lock``)
+tells a reader whether the run goes on or its process crashed.
 """
 
 from __future__ import annotations
@@ -10,20 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dartsim.config.secrets import hidden
 from dartsim.observe import Recorder, parts
 from dartsim.observe.rundir import write_text
 from dartsim.run.alarms import Alarms, DiskUse
-
-try:
-    import fcntl
-except ImportError:  # a system without it cannot tell a crashed run from one that goes on
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS = "status.json"
-LOCK = "status.lock"
 VIRTUAL_SPACING, REAL_SPACING = 60.0, 2.0
 """Shortest time between two looks, seconds of the run's time."""
 WRITES = 200
@@ -59,7 +52,6 @@ class Watch:
         self._recorder: Recorder | None = None
         self._alarms: Alarms | None = None
         self._looked = self._written = float("-inf")
-        self._lock: IO[bytes] | None = None
         self._parts: dict[str, Any] = {"as_of_seconds": 0.0, "parts": []}
         self._begun = False
         self.interrupted = False
@@ -68,10 +60,6 @@ class Watch:
         """The alarm that ended the run, with ``run.fail_on_alarm``: one that held in this life of it."""
 
     def __enter__(self) -> Self:
-        if fcntl is not None:
-            self._lock = (self._folder / LOCK).open("wb")
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else but a reader holds it, for an instant
         self._write("starting")
         return self
 
@@ -125,12 +113,7 @@ class Watch:
     ) -> None:
         interrupted = self.interrupted or isinstance(error, (KeyboardInterrupt, SystemExit))
         state = "interrupted" if interrupted else "finished" if error is None else "failed"
-        try:
-            self._write(state, error)
-        finally:
-            if self._lock is not None:
-                self._lock.close()
-                self._lock = None
+        self._write(state, error)
 
     def _write(self, state: str, error: BaseException | None = None) -> None:
         """Write the status; a disk that has no room for it is not the run's end."""
@@ -154,26 +137,12 @@ class Watch:
             logger.warning("%s could not be written: %s", STATUS, fault.strerror)
 
     def _disk(self) -> DiskUse | None:
-        contents: Any = getattr(self._store, "contents", None)
-        quota = getattr(contents, "max_bytes", None)
         try:
             free = shutil.disk_usage(self._folder).free
         except OSError:
             return None
-        return DiskUse(free=free, used=getattr(contents, "used_bytes", 0), quota=quota)
-
-
-def is_running(folder: Path) -> bool:
-    """Whether a process watches a run in this folder now; never, where there are no locks."""
-    if not (folder / LOCK).exists():
-        return False
-    with (folder / LOCK).open("rb") as lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-    return False
+        store = self._store
+        return DiskUse(free=free, used=store.num_bytes if store else 0, quota=store.max_bytes if store else None)
 
 
 def _counts(recorder: Recorder) -> dict[str, int]:

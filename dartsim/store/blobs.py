@@ -25,7 +25,7 @@ from weakref import finalize, ref
 import numpy as np
 
 from dartsim.core.errors import StoreFault, StoreFull, TornFile
-from dartsim.store.png import decode, encode
+from dartsim.core.png import decode_png, encode_png
 
 PARTIAL = ".partial"
 PICTURE = ".png"
@@ -76,7 +76,7 @@ class BlobStore:
             StoreFull: If there is no room.
             StoreFault: If the disk failed.
         """
-        return self._put(self._name(picture), lambda: encode(picture))
+        return self._put(self._name(picture), lambda: encode_png(picture))
 
     def put_text(self, text: str) -> Kept:
         """Keep a text; errors as ``put``."""
@@ -88,7 +88,7 @@ class BlobStore:
         If nobody has put them by the time nobody holds the picture any more, they are removed, with the next ``put``.
         Errors as ``put``.
         """
-        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: encode(picture))]
+        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: encode_png(picture))]
         if text is not None:
             files.append(_packed(text))
         for name, data in files:
@@ -110,7 +110,7 @@ class BlobStore:
         """
         data = self._read(name)
         try:
-            picture = decode(data)
+            picture = decode_png(data)
         except ValueError as error:
             raise self._torn(name, str(error)) from None
         if f"{picture_digest(picture)}{PICTURE}" != name:

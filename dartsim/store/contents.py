@@ -52,7 +52,7 @@ class Contents:
             known = connection.execute(select(BLOBS.c.blob, BLOBS.c.num_bytes)).all()
             turns = connection.scalar(select(func.sum(TRAJECTORIES.c.kept_bytes)))
         self._known = {name for name, _ in known}
-        self.used_bytes = sum(size for _, size in known) + int(turns or 0)
+        self.used_bytes: int = sum(size for _, size in known) + int(turns or 0)
 
     @property
     def over(self) -> bool:

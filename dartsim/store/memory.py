@@ -77,6 +77,16 @@ class MemoryStore(Store):
 
     @property
     @override
+    def num_bytes(self) -> int:
+        return 0
+
+    @property
+    @override
+    def max_bytes(self) -> int | None:
+        return None
+
+    @property
+    @override
     def prepare_files(self) -> Callable[[Any, str | None], None] | None:
         return None
 

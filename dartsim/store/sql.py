@@ -179,6 +179,16 @@ class SqlStore(Store):
 
     @property
     @override
+    def num_bytes(self) -> int:
+        return self.contents.used_bytes
+
+    @property
+    @override
+    def max_bytes(self) -> int | None:
+        return self.contents.max_bytes
+
+    @property
+    @override
     def prepare_files(self) -> Callable[[Any, str | None], None] | None:
         return None if self.contents.blobs is None else self.contents.blobs.prepare
 

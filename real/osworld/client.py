@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dartsim.real.osworld import replies
 from dartsim.real.osworld.errors import BadScreenshot, VmBadReply
-from dartsim.real.osworld.frames import Frame, decode_png
+from dartsim.real.osworld.frames import Frame, decode_screenshot
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
 
@@ -110,7 +110,7 @@ class VmClient:
             if self._last is not None and data == self._last.png:
                 return self._last  # a screen that rests is looked at often; decoding it costs 10 ms
             try:
-                self._last = Frame(data, await asyncio.to_thread(decode_png, data))
+                self._last = Frame(data, await asyncio.to_thread(decode_screenshot, data))
                 return self._last
             except BadScreenshot:
                 if tries <= 0:

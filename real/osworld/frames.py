@@ -1,97 +1,46 @@
 """Screenshots: whether their bytes are one whole PNG, whether two are the same, whether one shows anything.
 
-OSWorld's server overlaps and cuts PNGs when requests meet. A magic number says little: of 64 screenshots taken 8 at a
-time, 12 had it and did not decode.
+OSWorld's server overlaps and cuts PNGs when requests meet.
 """
 
 from __future__ import annotations
 
-import io
-import struct
-import zlib
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.core import png
 from dartsim.real.osworld.errors import BadScreenshot
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-MAX_PIXELS = 64 * 1024 * 1024
-"""A larger picture is refused before it is decoded: 8 times a 4K screen."""
+T = TypeVar("T")
 
 
-def check_png(data: bytes) -> tuple[int, int]:
-    """Return the width and height of a PNG whose every chunk is whole, up to its end.
+def check_screenshot(data: bytes) -> tuple[int, int]:
+    """Return the width and height of a whole PNG.
 
     Raises:
-        BadScreenshot: If it is not; the message says where it stops making sense.
+        BadScreenshot: If it is none.
     """
-    if not data.startswith(SIGNATURE):
-        raise _bad(data, f"found {data[:8]!r} at the beginning, wanted PNG's signature")
-    size: tuple[int, int] | None = None
-    at = len(SIGNATURE)
-    while True:
-        kind, content, at = _chunk(data, at)
-        if size is None:
-            if kind != b"IHDR" or len(content) != 13:
-                raise _bad(data, f"found {kind!r} as the first chunk, wanted a header")
-            size = struct.unpack(">II", content[:8])
-        if kind == b"IEND":
-            break
-    if at != len(data):
-        raise _bad(data, f"found {len(data) - at} bytes after its end")
-    if not (size[0] and size[1] and size[0] * size[1] <= MAX_PIXELS):
-        raise _bad(data, f"found {size[0]} × {size[1]} pixels, wanted 1 to {MAX_PIXELS} in all")
-    return size
+    return _refusing(png.check_png, data)
 
 
-def decode_png(data: bytes) -> NDArray[np.uint8]:
+def decode_screenshot(data: bytes) -> NDArray[np.uint8]:
     """Return the pixels, read-only uint8 [height, width, 3].
 
     Raises:
         BadScreenshot: If the data is no whole PNG.
     """
-    from PIL import Image
+    return _refusing(png.decode_png, data)
 
-    width, height = check_png(data)
+
+def _refusing(read: Callable[[bytes], T], data: bytes) -> T:
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
-            # Converting copies, which costs twice what decoding does; servers send RGB.
-            pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
-    except (OSError, SyntaxError, ValueError, zlib.error) as exc:
-        raise _bad(data, f"it does not decode ({exc})") from None
-    if pixels.shape != (height, width, 3):
-        raise _bad(data, f"found {pixels.shape} when decoded, its header says {height} × {width}")
-    pixels.setflags(write=False)
-    return pixels
-
-
-def encode_png(pixels: Any) -> bytes:
-    """Return uint8 [height, width, 3] as a PNG, quickly rather than small."""
-    from PIL import Image
-
-    out = io.BytesIO()
-    Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(out, format="PNG", compress_level=1)
-    return out.getvalue()
-
-
-def _chunk(data: bytes, at: int) -> tuple[bytes, bytes, int]:
-    """Return kind and content of the chunk at an offset, and where the next one begins."""
-    if at + 12 > len(data):
-        raise _bad(data, f"it ends after {len(data)} bytes, in the middle of a chunk or before its end chunk")
-    (length,) = struct.unpack_from(">I", data, at)
-    end = at + 12 + length
-    if end > len(data):
-        raise _bad(data, f"it ends after {len(data)} bytes, a chunk wants {end}")
-    kind, content = data[at + 4 : at + 8], data[at + 8 : end - 4]
-    if zlib.crc32(content, zlib.crc32(kind)) != struct.unpack_from(">I", data, end - 4)[0]:
-        raise _bad(data, f"the chunk {kind!r} has a wrong check sum")
-    return kind, content, end
-
-
-def _bad(data: bytes, what: str) -> BadScreenshot:
-    return BadScreenshot(f"a screenshot of {len(data)} bytes is no whole PNG: {what}", body=repr(data[:60]))
+        return read(data)
+    except ValueError as error:
+        what = f"a screenshot of {len(data)} bytes is no whole PNG: {error}"
+        raise BadScreenshot(what, body=repr(data[:60])) from None
 
 
 LIT = 24

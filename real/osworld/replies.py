@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dartsim.real.osworld.errors import VmBadReply, VmMissing
-from dartsim.real.osworld.frames import check_png
+from dartsim.real.osworld.frames import check_screenshot
 
 if TYPE_CHECKING:
     import httpx
@@ -50,7 +50,7 @@ def content(response: httpx.Response) -> bytes:
 
 def png(response: httpx.Response) -> bytes:
     """Return an answer that is one whole PNG."""
-    check_png(ok(response).content)
+    check_screenshot(ok(response).content)
     return response.content
 
 

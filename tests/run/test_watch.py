@@ -13,9 +13,10 @@ from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import Stalled
 from dartsim.observe import parts
 from dartsim.run.execute import execute
+from dartsim.run.lock import LOCK, is_held
 from dartsim.run.models import models
 from dartsim.run.simulation import build, run_simulation
-from dartsim.run.watch import LOCK, STATUS, Watch, is_running
+from dartsim.run.watch import STATUS, Watch
 from dartsim.sim import simulate
 from dartsim.store.memory import MemoryStore
 
@@ -45,7 +46,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
     config = small()
 
     def look(now):
-        seen.append((is_running(tmp_path), read(tmp_path)))
+        seen.append((is_held(tmp_path), read(tmp_path)))
 
     execute(config, tmp_path, on_advance=look)
     running, midway = seen[len(seen) // 2]
@@ -67,7 +68,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
         assert 0.0 <= part["since_seconds"] <= midway["as_of_seconds"]
     times = [status["run_seconds"] for _, status in seen]
     assert times == sorted(times)
-    assert not is_running(tmp_path)
+    assert not is_held(tmp_path)
     after = read(tmp_path)
     assert after["state"] == "finished"
     assert "off" not in {part["state"] for part in after["parts"]}, "the end shows what went on before it"
@@ -178,12 +179,13 @@ def test_without_strictness_an_alarm_ends_nothing(tmp_path):
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from dartsim.config import load; from dartsim.run.watch import Watch\n"
+        "from dartsim.config import load; from dartsim.run.lock import held; from dartsim.run.watch import Watch\n"
+        "lock = held(Path(sys.argv[1])); lock.__enter__()\n"
         "watch = Watch(load(preset_name='dart'), Path(sys.argv[1])); watch.__enter__()\n"
         "print('up', flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (-9, "up")
     assert (tmp_path / LOCK).exists()
-    assert not is_running(tmp_path)
+    assert not is_held(tmp_path)
     assert read(tmp_path)["state"] == "starting"

@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl
 import httpx
 import numpy as np
 
+from dartsim.core.png import encode_png
 from dartsim.envs.actions import Click, Drag, MalformedAction, Move, TypeText, make_grammar
-from dartsim.real.osworld.frames import encode_png
 from dartsim.real.osworld.pyautogui_code import PREFIX
 from dartsim.real.osworld.transport import ServerTraits
 

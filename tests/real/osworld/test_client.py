@@ -11,6 +11,7 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
 from dartsim.core.errors import EnvBroken  # noqa: E402
+from dartsim.core.png import encode_png  # noqa: E402
 from dartsim.real.osworld.client import VmClient  # noqa: E402
 from dartsim.real.osworld.errors import (  # noqa: E402
     ActionUncertain,
@@ -21,7 +22,7 @@ from dartsim.real.osworld.errors import (  # noqa: E402
     VmMissing,
     VmRefused,
 )
-from dartsim.real.osworld.frames import check_png, decode_png, encode_png  # noqa: E402
+from dartsim.real.osworld.frames import check_screenshot, decode_screenshot  # noqa: E402
 from dartsim.real.osworld.pyautogui_code import command  # noqa: E402
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts  # noqa: E402
 
@@ -55,7 +56,7 @@ def make(standin, vm):
 
 async def check_screen(client):
     shot = await client.screenshot()
-    assert check_png(shot) == await client.screen_size()
+    assert check_screenshot(shot) == await client.screen_size()
     assert (await client.frame()).pixels.shape[2] == 3
 
 
@@ -371,22 +372,22 @@ def test_every_fault_is_counted_by_its_own_cause():
 def test_a_whole_picture_is_read():
     pixels = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(4, 5, 3)
     data = encode_png(pixels)
-    assert check_png(data) == (5, 4)
-    assert (decode_png(data) == pixels).all()
-    assert not decode_png(data).flags.writeable
+    assert check_screenshot(data) == (5, 4)
+    assert (decode_screenshot(data) == pixels).all()
+    assert not decode_screenshot(data).flags.writeable
 
 
 def test_no_part_of_a_picture_passes_for_one():
     data = encode_png(np.arange(3 * 8 * 8, dtype=np.uint8).reshape(8, 8, 3))
     for length in range(len(data)):
         with pytest.raises(BadScreenshot):
-            check_png(data[:length])
+            check_screenshot(data[:length])
     with pytest.raises(BadScreenshot, match="bytes after its end"):
-        check_png(data + b"x")
+        check_screenshot(data + b"x")
     for at in range(len(data)):
         broken = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         with pytest.raises(BadScreenshot):
-            check_png(broken)
+            check_screenshot(broken)
 
 
 def test_a_picture_that_does_not_decode_is_refused():
@@ -397,9 +398,9 @@ def test_a_picture_that_does_not_decode_is_refused():
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0))
     end = chunk(b"IEND", b"")
     for body in (b"", chunk(b"IDAT", b"no zlib"), chunk(b"IDAT", zlib.compress(b"short"))):
-        assert check_png(start + head + body + end) == (4, 4)
+        assert check_screenshot(start + head + body + end) == (4, 4)
         with pytest.raises(BadScreenshot, match="decode"):
-            decode_png(start + head + body + end)
+            decode_screenshot(start + head + body + end)
     huge = chunk(b"IHDR", struct.pack(">IIBBBBB", 2**20, 2**20, 8, 2, 0, 0, 0))
     with pytest.raises(BadScreenshot, match="pixels, wanted 1 to"):
-        check_png(start + huge + end)
+        check_screenshot(start + huge + end)

