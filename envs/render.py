@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.envs.actions import Action, Click, Down, Drag, Grammar, MalformedAction, Move, Scroll, Up, make_grammar
+from dartsim.envs.actions import (
+    Action,
+    ActionGrammar,
+    Click,
+    Down,
+    Drag,
+    MalformedAction,
+    Move,
+    Scroll,
+    Up,
+    make_grammar,
+)
 from dartsim.envs.mock.font import text_mask
 
 if TYPE_CHECKING:
@@ -28,7 +39,7 @@ MIN_SHOWN = 224
 """Smaller frames are enlarged by a whole factor to about this many pixels."""
 
 
-def draw_action(frame: Frame, action: str, *, grammar: str | Grammar = "pyautogui", caption: str = "") -> Frame:
+def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "pyautogui", caption: str = "") -> Frame:
     """Return a frame with an action on it and in words below it.
 
     A click is a ring with a point in it, a drag a line between two rings, a scroll a ring.
@@ -52,7 +63,7 @@ def episode_gif(
     actions: Sequence[str],
     path: Path | str,
     *,
-    grammar: str | Grammar = "pyautogui",
+    grammar: str | ActionGrammar = "pyautogui",
     frame_seconds: float = 0.8,
     end: str = "",
 ) -> None:
@@ -85,7 +96,7 @@ def episode_png(
     actions: Sequence[str],
     path: Path | str,
     *,
-    grammar: str | Grammar = "pyautogui",
+    grammar: str | ActionGrammar = "pyautogui",
     columns: int = 4,
     end: str = "",
 ) -> None:
@@ -116,7 +127,7 @@ def episode_png(
     _picture(sheet).save(path, format="PNG")
 
 
-def _drawn(frames: Sequence[Frame], actions: Sequence[str], grammar: str | Grammar, end: str) -> list[Frame]:
+def _drawn(frames: Sequence[Frame], actions: Sequence[str], grammar: str | ActionGrammar, end: str) -> list[Frame]:
     if not frames or len(frames) - len(actions) not in (0, 1):
         raise ValueError(
             f"wanted a frame before each action and at most one after the last, got {len(frames)} frames and "
@@ -136,7 +147,7 @@ def _picture(frame: Frame) -> Image:
     return Image.fromarray(np.ascontiguousarray(frame))
 
 
-def _read(grammar: Grammar, action: str) -> Sequence[Action]:
+def _read(grammar: ActionGrammar, action: str) -> Sequence[Action]:
     try:
         return grammar.parse(action)
     except MalformedAction:
@@ -166,8 +177,8 @@ def _mark(shown: Frame, actions: Sequence[Action], scale: int) -> None:
                 _ring(shown, at, radius)
 
 
-def _ring(shown: Frame, centre: tuple[int, int], radius: int) -> None:
-    x, y = centre
+def _ring(shown: Frame, center: tuple[int, int], radius: int) -> None:
+    x, y = center
     reach = radius + 4
     rows, columns = np.ogrid[-reach : reach + 1, -reach : reach + 1]
     distance = np.hypot(rows, columns)

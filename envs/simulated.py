@@ -55,7 +55,7 @@ class SimDesktop(GuiEnv):
     def _set_up(self, task: Task) -> None:
         self.solved = False
         if not self.draw:
-            self._shown = Observation(_grey(self.height, self.width), task.instruction, self._tree())
+            self._shown = Observation(_gray(self.height, self.width), task.instruction, self._tree())
 
     def _act(self, action: str) -> None:
         if action == SOLVE_ACTION:
@@ -74,7 +74,7 @@ class SimDesktop(GuiEnv):
         return "<desktop-frame/>" if self.accessibility else None
 
     def _drawing(self, task: Task) -> NDArray[np.uint8]:
-        """Paint the task's colour, a bar of the turns below, and a square above once it is solved."""
+        """Paint the task's color, a bar of the turns below, and a square above once it is solved."""
         frame = np.empty((self.height, self.width, 3), dtype=np.uint8)
         frame[:] = np.frombuffer(zlib.crc32(task.id.encode()).to_bytes(4, "little")[:3], np.uint8) // 2
         thick = max(1, self.height // 20)
@@ -86,7 +86,7 @@ class SimDesktop(GuiEnv):
 
 
 @lru_cache(maxsize=8)
-def _grey(height: int, width: int) -> NDArray[np.uint8]:
+def _gray(height: int, width: int) -> NDArray[np.uint8]:
     frame = np.full((height, width, 3), 128, dtype=np.uint8)
     frame.setflags(write=False)
     return frame

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dartsim.core.errors import TaskFileError
+from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -227,3 +227,30 @@ def _kind(value: Any) -> str:
 
 def _many(length: int | None) -> str:
     return "a single one" if length is None else f"a list of {length}"
+
+
+_VERBS = ("Open", "Rename", "Sort", "Export", "Share", "Crop", "Archive", "Print")
+_OBJECTS = (
+    "the report",
+    "the budget",
+    "the holiday photos",
+    "the address book",
+    "the slides",
+    "the settings",
+)
+
+
+def generated_tasks(num_tasks: int) -> list[Task]:
+    """Return that many distinct tasks of the domain ``generated``; always the same ones.
+
+    Raises:
+        ConfigError: If ``num_tasks`` is not positive.
+    """
+    if num_tasks < 1:
+        raise ConfigError(f"num_tasks must be at least 1, got {num_tasks}")
+    width = max(4, len(str(num_tasks - 1)))
+    return [Task(f"generated-{i:0{width}}", _instruction(i)) for i in range(num_tasks)]
+
+
+def _instruction(i: int) -> str:
+    return f"{_VERBS[i % len(_VERBS)]} {_OBJECTS[i // len(_VERBS) % len(_OBJECTS)]} (number {i})."

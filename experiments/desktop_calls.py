@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from dartsim.envs.actions import make_grammar
-from dartsim.envs.reading import read
+from dartsim.envs.actions.grammars import read
 from dartsim.real.containers import DockerHost
 from dartsim.real.desktop.tasks.panel import panel_tasks
 from dartsim.real.osworld.desktop import OsworldDesktop

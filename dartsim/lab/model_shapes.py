@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.core.errors import ConfigError
-from dartsim.envs.actions.resize import smart_resize
+from dartsim.envs.actions.ui_tars import smart_resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

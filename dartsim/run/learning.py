@@ -18,7 +18,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Learner
 from dartsim.core.types import Attempt, Task, Trajectory, Weights
 from dartsim.curation import SuccessPool
-from dartsim.envs.actions import Grammar, make_grammar
+from dartsim.envs.actions import ActionGrammar, make_grammar
 from dartsim.envs.render import episode_gif
 from dartsim.real.torch_missing import torch_missing
 from dartsim.run.backend import desktop_maker
@@ -70,7 +70,7 @@ class Learning:
     successes: SuccessPool | None = None
 
     @property
-    def grammar(self) -> Grammar:
+    def grammar(self) -> ActionGrammar:
         """The words of its actions."""
         name, options = self._found.config.policy.action_grammar
         screen = self._found.config.policy.screen

@@ -11,9 +11,8 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task
-from dartsim.envs.generate import generated_tasks
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
-from dartsim.envs.tasks import load_suite
+from dartsim.envs.tasks import generated_tasks, load_suite
 from dartsim.run.timings import outcomes, read_timings
 from dartsim.sim import SimEnvironment
 from dartsim.sim.difficulty import TaskDifficulty, difficulties

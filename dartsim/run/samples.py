@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dartsim.core.types import Trajectory
-from dartsim.envs.actions import Grammar
+from dartsim.envs.actions import ActionGrammar
 from dartsim.envs.render import episode_png
 
 KEPT = 8
@@ -32,7 +32,7 @@ class Samples:
         else:
             self._last.append(trajectory)
 
-    def write(self, folder: Path, grammar: Grammar) -> list[dict[str, Any]]:
+    def write(self, folder: Path, grammar: ActionGrammar) -> list[dict[str, Any]]:
         """Write pictures into the run's folder and return their files and captions."""
         written = []
         for kind, kept in (("first", self._first), ("last", self._last)):

@@ -6,7 +6,8 @@ the upper left corner; what a grammar writes instead (shares of 1000, pixels of 
 grid) is its own business, and is documented there.
 """
 
-from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction
+from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction
+from dartsim.envs.actions.grammars import GRAMMARS, make_grammar
 from dartsim.envs.actions.model import (
     Action,
     Click,
@@ -24,17 +25,16 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.envs.actions.names import GRAMMARS, make_grammar
 
 __all__ = [
     "GRAMMARS",
     "Action",
+    "ActionGrammar",
     "Click",
     "Done",
     "Down",
     "Drag",
     "Fail",
-    "Grammar",
     "Hotkey",
     "Inexpressible",
     "KeyDown",

@@ -4,8 +4,8 @@ r"""A short grammar for small models: one line an action, positions as cells of 
     drag 1 2 3 4       scroll down        scroll up 12 34
     type hello         key enter          key ctrl+a        wait    done    fail
 
-A position is column and row of a cell, counted from 0, and means the cell's centre. By default cells are half
-as high and wide as the mock desktop's smallest widget, so that each widget holds a cell's centre. In what is
+A position is column and row of a cell, counted from 0, and means the cell's center. By default cells are half
+as high and wide as the mock desktop's smallest widget, so that each widget holds a cell's center. In what is
 typed, ``\n`` is the enter key and ``\\`` a backslash.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, as_text, limited
 from dartsim.envs.actions.keys import hotkey_names, key_name
 from dartsim.envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText, Wait
 
@@ -35,7 +35,7 @@ _ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Compact(Grammar):
+class Compact(ActionGrammar):
     """The grammar; see the module.
 
     Attributes:
@@ -83,7 +83,7 @@ class Compact(Grammar):
         return "\n".join(lines)
 
     def snap(self, x: int, y: int) -> tuple[int, int]:
-        """Return the centre of the cell of a pixel."""
+        """Return the center of the cell of a pixel."""
         return self._pixel(*self._cell_of(x, y))
 
     # ---- reading

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, limited
+from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, limited
 from dartsim.envs.actions.keys import hotkey_names, key_name
 from dartsim.envs.actions.model import (
     Action,
@@ -30,7 +30,7 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.envs.actions.numbers import button, clicks, position, whole
+from dartsim.envs.actions.syntax import button, clicks, position, whole
 
 Values = Mapping[str, Any]
 
@@ -92,7 +92,7 @@ _KINDS: dict[str, tuple[frozenset[str], Callable[[Values], Action]]] = {
 
 
 @dataclass(frozen=True)
-class Computer13(Grammar):
+class Computer13(ActionGrammar):
     """The grammar; see the module."""
 
     name: ClassVar[str] = "computer_13"

@@ -19,7 +19,7 @@ class Inexpressible(ValueError):
 
 
 @dataclass(frozen=True)
-class Grammar(ABC):
+class ActionGrammar(ABC):
     """A way to write actions, for a screen of a given size.
 
     For all actions that the grammar has words for, ``parse(format(actions)) == snapped(actions)``, where

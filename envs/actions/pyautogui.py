@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, as_text, limited
 from dartsim.envs.actions.keys import hotkey_names, key_name
 from dartsim.envs.actions.model import (
     MAX_ACTIONS,
@@ -32,8 +32,7 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.envs.actions.numbers import button, clicks, position, whole
-from dartsim.envs.actions.syntax import arguments, dotted, literal, statements
+from dartsim.envs.actions.syntax import arguments, button, clicks, dotted, literal, position, statements, whole
 
 Values = dict[str, Any]
 
@@ -131,7 +130,7 @@ _CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[Action]]]] = {
 
 
 @dataclass(frozen=True)
-class PyAutoGui(Grammar):
+class PyAutoGui(ActionGrammar):
     """The grammar; see the module."""
 
     name: ClassVar[str] = "pyautogui"

@@ -11,12 +11,13 @@ once, as DART and ARPO have it. ``scroll`` turns the wheel by 5 notches.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import Grammar, Inexpressible, MalformedAction, as_text, limited
+from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, as_text, limited
 from dartsim.envs.actions.keys import hotkey_names, key_name
 from dartsim.envs.actions.model import (
     Action,
@@ -33,9 +34,7 @@ from dartsim.envs.actions.model import (
     TypeText,
     Wait,
 )
-from dartsim.envs.actions.numbers import number
-from dartsim.envs.actions.resize import smart_resize
-from dartsim.envs.actions.syntax import arguments, literal, statements
+from dartsim.envs.actions.syntax import arguments, literal, number, statements
 
 SCROLL_NOTCHES = 5
 _DIRECTIONS = {
@@ -55,7 +54,7 @@ _LOOSE_TYPE = re.compile(r"type\(content=(['\"])(.*)\1\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class UiTars(Grammar):
+class UiTars(ActionGrammar):
     """The grammar; see the module.
 
     Attributes:
@@ -143,7 +142,7 @@ class UiTars(Grammar):
         told = [literal(node) for key, node in given.items() if key in names]
         if len(told) != 1 or len(given) > 1 + len(others):
             raise MalformedAction(f"wanted one of {', '.join(names)}")
-        x, y = _centre(told[0])
+        x, y = _center(told[0])
         return _pixel(x, self.width, self.extent[0]), _pixel(y, self.height, self.extent[1])
 
     # ---- writing
@@ -232,8 +231,8 @@ def _single_call(text: str) -> ast.Call:
     raise MalformedAction(f"wanted one call, found {text[:60]!r}")
 
 
-def _centre(box: Any) -> tuple[float, float]:
-    """Return the point that a box means: ``(x,y)``, ``<point>x y</point>``, or the centre of 4 numbers."""
+def _center(box: Any) -> tuple[float, float]:
+    """Return the point that a box means: ``(x,y)``, ``<point>x y</point>``, or the center of 4 numbers."""
     if isinstance(box, str):
         plain = _TAGS.sub("", box)
         if len(plain) > 100 or not _BOX_CHARACTERS.fullmatch(plain):
@@ -252,10 +251,10 @@ def _pixel(value: float, side: int, extent: int) -> int:
 
 
 def _coordinate(pixel: int, side: int, extent: int) -> str:
-    """Write a pixel's centre with as few digits as lead back to it."""
-    centre = (pixel + 0.5) * extent / side
+    """Write a pixel's center with as few digits as lead back to it."""
+    center = (pixel + 0.5) * extent / side
     for digits in range(7):
-        text = f"{centre:.{digits}f}"
+        text = f"{center:.{digits}f}"
         if _pixel(float(text), side, extent) == pixel:
             return text
     raise Inexpressible(f"no coordinate leads to pixel {pixel} of {side}")
@@ -264,3 +263,42 @@ def _coordinate(pixel: int, side: int, extent: int) -> str:
 def _quoted(text: str) -> str:
     """Write a text as a Python string, so that no ``Action:`` and no empty line shows in it."""
     return repr(text).replace("Action:", r"Action\x3a")
+
+
+FACTOR = 28
+"""Sides of a resized picture are multiples of that: 14 pixels a patch, 2 × 2 patches a token."""
+MIN_PIXELS = 100 * 28 * 28
+MAX_PIXELS = 16384 * 28 * 28
+"""Bounds of UI-TARS-1.5."""
+MAX_ASPECT = 200
+
+
+def smart_resize(
+    width: int,
+    height: int,
+    *,
+    factor: int = FACTOR,
+    min_pixels: int = MIN_PIXELS,
+    max_pixels: int = MAX_PIXELS,
+) -> tuple[int, int]:
+    """Return (width, height) of the resized picture: 1920 × 1080 becomes 1932 × 1092.
+
+    Sides are rounded to multiples of ``factor``; if the area is then out of bounds, both sides are scaled by
+    the same ratio and rounded inwards.
+
+    Raises:
+        ValueError: If one side is more than 200 times the other.
+    """
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise ValueError(f"wanted an aspect ratio of at most {MAX_ASPECT}, found {width} × {height}")
+    across = max(factor, round(width / factor) * factor)
+    down = max(factor, round(height / factor) * factor)
+    if across * down > max_pixels:
+        shrink = math.sqrt(width * height / max_pixels)
+        across = max(factor, math.floor(width / shrink / factor) * factor)
+        down = max(factor, math.floor(height / shrink / factor) * factor)
+    elif across * down < min_pixels:
+        grow = math.sqrt(min_pixels / (width * height))
+        across = math.ceil(width * grow / factor) * factor
+        down = math.ceil(height * grow / factor) * factor
+    return across, down

@@ -1,4 +1,4 @@
-"""Colours: those with names, which instructions use, and those of the desktop itself."""
+"""Colors: those with names, which instructions use, and those of the desktop itself."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TITLE_BEHIND = (130, 138, 152)
 CLOSE = (200, 75, 75)
 
 
-def named(name: str) -> Color:
-    """Return a colour by its name; an unknown one is gray."""
+def color_of(name: str) -> Color:
+    """Return a color by its name; an unknown one is gray."""
     return NAMED.get(name, NAMED["gray"])
 
 
 def ink_on(color: Color) -> Color:
-    """Return the colour, dark or light, in which a text is readable on another."""
+    """Return the color, dark or light, in which a text is readable on another."""
     red, green, blue = color
     return INK if 299 * red + 587 * green + 114 * blue > 140_000 else PAPER

@@ -1,4 +1,9 @@
-"""The desktop's state: its windows from bottom to top, pointer, keys held, and what has happened so far."""
+"""The desktop's state, and how a task's ``config`` sets it up.
+
+``mock_background`` {color: [red, green, blue]}, ``mock_window`` {a window's spec} opens a window,
+``mock_stash`` {a window's spec} keeps one for a button to open, and ``mock_interrupt`` {after, window} lets a
+dialog open by itself after so many turns.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dartsim.core.errors import TaskFileError
+from dartsim.core.types import Task
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.layout import Layout
+from dartsim.envs.mock.layout import ScreenLayout
 from dartsim.envs.mock.widgets import Bin, Widget
-from dartsim.envs.mock.window import Placed, Window, make_window
+from dartsim.envs.mock.window import MockWindow, Placed, make_window
 
 
 class Target(NamedTuple):
@@ -21,7 +27,7 @@ class Target(NamedTuple):
     """
 
     part: str
-    window: Window | None = None
+    window: MockWindow | None = None
     number: int = -1
 
 
@@ -43,12 +49,12 @@ class Interrupt:
 
 
 @dataclass(slots=True, eq=False)
-class Desktop:
+class VirtualDesktop:
     """All state of a desktop.
 
     Attributes:
         layout: The measures of its screen.
-        background: Colour of the desktop, red, green, blue.
+        background: Color of the desktop, red, green, blue.
         windows: Open windows, bottom to top.
         stash: Specs of windows that a command may open, by id.
         interrupts: Dialogs still to come.
@@ -66,9 +72,9 @@ class Desktop:
         missed: Clicks that hit nothing.
     """
 
-    layout: Layout
+    layout: ScreenLayout
     background: tuple[int, int, int] = (200, 208, 216)
-    windows: list[Window] = field(default_factory=list)
+    windows: list[MockWindow] = field(default_factory=list)
     stash: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     interrupts: list[Interrupt] = field(default_factory=list)
     x: int = 0
@@ -86,7 +92,7 @@ class Desktop:
 
     # ---- windows
 
-    def open(self, spec: Mapping[str, Any]) -> Window:
+    def open(self, spec: Mapping[str, Any]) -> MockWindow:
         """Open a window on top of the others.
 
         Raises:
@@ -100,12 +106,12 @@ class Desktop:
         self.open_menu = None
         return window
 
-    def window(self, window_id: str) -> Window | None:
+    def window(self, window_id: str) -> MockWindow | None:
         """Return an open window, or None."""
         return next((window for window in self.windows if window.id == window_id), None)
 
     @property
-    def top(self) -> Window | None:
+    def top(self) -> MockWindow | None:
         """The window that gets the keys."""
         return self.windows[-1] if self.windows else None
 
@@ -114,20 +120,20 @@ class Desktop:
         """Whether only the top window reacts."""
         return bool(self.windows) and self.windows[-1].modal
 
-    def raise_window(self, window: Window) -> None:
+    def raise_window(self, window: MockWindow) -> None:
         """Put a window on top, unless a modal one is there."""
         if not self.modal and self.windows[-1] is not window:
             self.windows.remove(window)
             self.windows.append(window)
 
-    def close(self, window: Window) -> None:
+    def close(self, window: MockWindow) -> None:
         """Close a window."""
         self.windows.remove(window)
         self.closed.append(window.id)
         self.open_menu = None
         self.grip = None
 
-    def move_window(self, window: Window, dx: int, dy: int) -> None:
+    def move_window(self, window: MockWindow, dx: int, dy: int) -> None:
         """Move a window, whose title bar stays on the screen."""
         layout, box = self.layout, window.box
         reach = 2 * layout.unit
@@ -138,11 +144,11 @@ class Desktop:
 
     # ---- where things are
 
-    def shown_box(self, window: Window, placed: Placed) -> Box:
+    def shown_box(self, window: MockWindow, placed: Placed) -> Box:
         """Return the part of a widget that its window shows now; may be empty."""
         return placed.box.moved(0, -window.scroll).meet(self.layout.viewport(window))
 
-    def shown_widgets(self, window: Window) -> Iterator[tuple[int, Placed, Box]]:
+    def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, Placed, Box]]:
         """Yield the page's widgets that show at least in part."""
         view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
         scroll = window.scroll
@@ -157,7 +163,7 @@ class Desktop:
             if left < right and top < bottom:
                 yield index, placed, Box(left, top, right, bottom)
 
-    def scroll_into_view(self, window: Window, index: int) -> None:
+    def scroll_into_view(self, window: MockWindow, index: int) -> None:
         """Scroll a window's content so that a widget shows."""
         view, box = self.layout.viewport(window), window.placed[index].box
         lowest = box.top - view.top - self.layout.gap
@@ -186,7 +192,7 @@ class Desktop:
                 return Target("menu_item", window, index)
         return None
 
-    def _in_window(self, window: Window, x: int, y: int) -> Target:
+    def _in_window(self, window: MockWindow, x: int, y: int) -> Target:
         layout = self.layout
         if layout.close(window).holds(x, y):
             return Target("close", window)
@@ -213,3 +219,39 @@ class Desktop:
         """Return a widget of an open window."""
         window = self.window(window_id)
         return None if window is None else window.widget(widget_id)
+
+
+def set_up(layout: ScreenLayout, task: Task) -> VirtualDesktop:
+    """Return the desktop on which a task begins.
+
+    Raises:
+        TaskFileError: If a step is unknown, or bad.
+    """
+    desktop = VirtualDesktop(layout)
+    # The pointer rests in the lower right corner, where it hides little.
+    desktop.x, desktop.y = layout.width - 1 - layout.unit // 2, layout.height - 1 - layout.unit // 2
+    for step in task.spec.get("config", ()):
+        kind, parameters = step.get("type"), step.get("parameters", {})
+        try:
+            _take(desktop, kind, parameters)
+        except (KeyError, ValueError, TypeError) as exc:
+            raise TaskFileError(f"task {task.id}: step {kind!r} is bad: {exc!r}") from exc
+    return desktop
+
+
+def _take(desktop: VirtualDesktop, kind: str, parameters: Mapping[str, Any]) -> None:
+    match kind:
+        case "mock_background":
+            red, green, blue = (int(part) for part in parameters["color"])
+            desktop.background = (red, green, blue)
+        case "mock_window":
+            desktop.open(parameters)
+        case "mock_stash":
+            desktop.stash[parameters["id"]] = parameters
+        case "mock_interrupt":
+            desktop.interrupts.append(Interrupt(int(parameters["after"]), parameters["window"]))
+        case _:
+            raise TaskFileError(
+                f"found a config step of type {kind!r}; the mock desktop knows mock_background, "
+                f"mock_window, mock_stash and mock_interrupt"
+            )

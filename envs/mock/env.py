@@ -11,18 +11,16 @@ from gymnasium.error import ResetNeeded
 from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import Action, Click, make_grammar
+from dartsim.envs.actions.grammars import ending, read
 from dartsim.envs.base import GuiEnv
-from dartsim.envs.mock.desktop import Desktop
-from dartsim.envs.mock.evaluators import evaluate
+from dartsim.envs.mock.desktop import VirtualDesktop, set_up
+from dartsim.envs.mock.evaluators import EvaluatorState, evaluate, read_state
 from dartsim.envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
-from dartsim.envs.mock.hands import carry_out
-from dartsim.envs.mock.layout import Layout
+from dartsim.envs.mock.layout import ScreenLayout
 from dartsim.envs.mock.paint import Painter
+from dartsim.envs.mock.perform import perform
 from dartsim.envs.mock.scene import scene
-from dartsim.envs.mock.setup import set_up
-from dartsim.envs.mock.state import State, read_state
 from dartsim.envs.mock.tree import accessibility_tree
-from dartsim.envs.reading import ending, read
 
 
 class MockDesktop(GuiEnv):
@@ -69,7 +67,7 @@ class MockDesktop(GuiEnv):
         self.auto_done = auto_done
         self.malformed = 0
         self.last_actions: tuple[Action, ...] = ()
-        self.desktop = Desktop(Layout(width, height))
+        self.desktop = VirtualDesktop(ScreenLayout(width, height))
         self._painter = Painter(width, height)
         self._shown: Observation | None = None
 
@@ -100,7 +98,7 @@ class MockDesktop(GuiEnv):
         if actions is None:
             self.malformed += 1
         else:
-            carry_out(self.desktop, actions)
+            perform(self.desktop, actions)
             self._shown = None
         end = ending(self.last_actions)
         self.turns += 1
@@ -117,7 +115,7 @@ class MockDesktop(GuiEnv):
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, terminated, truncated, {**info, "malformed": self.malformed}
 
-    def state(self) -> State:
+    def state(self) -> EvaluatorState:
         """Return what evaluators may know of the desktop."""
         return read_state(self.desktop)
 

@@ -8,13 +8,54 @@ As in OSWorld: a *getter* (``result.type``) takes a value out of the state, ``ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dartsim.core.errors import ScoreUnavailable
-from dartsim.envs.mock.state import State
+from dartsim.envs.mock.commands import values_of
+from dartsim.envs.mock.desktop import VirtualDesktop
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorState:
+    """A desktop's state as an evaluator reads it.
+
+    Attributes:
+        values: Of the widgets of open windows, by ``window.widget``.
+        windows: Ids of open windows, bottom to top.
+        closed: Ids of windows in the order they were closed.
+        choices: Menu items chosen, as ``Menu > Item``.
+        pressed: Buttons pressed, as ``window.widget``.
+        submitted: Values of the widgets of submitted windows, by window id.
+        clipboard: Text that was copied.
+    """
+
+    values: Mapping[str, Any]
+    windows: tuple[str, ...]
+    closed: tuple[str, ...]
+    choices: tuple[str, ...]
+    pressed: tuple[str, ...]
+    submitted: Mapping[str, Mapping[str, Any]]
+    clipboard: str
+
+
+def read_state(desktop: VirtualDesktop) -> EvaluatorState:
+    """Return a desktop's state."""
+    return EvaluatorState(
+        values={
+            f"{window.id}.{name}": value for window in desktop.windows for name, value in values_of(window).items()
+        },
+        windows=tuple(window.id for window in desktop.windows),
+        closed=tuple(desktop.closed),
+        choices=tuple(desktop.choices),
+        pressed=tuple(desktop.pressed),
+        submitted={name: dict(values) for name, values in desktop.submitted.items()},
+        clipboard=desktop.clipboard,
+    )
+
 
 Parameters = Mapping[str, Any]
-Getter = Callable[[State, Parameters], Any]
+Getter = Callable[[EvaluatorState, Parameters], Any]
 Metric = Callable[[Any, Any, Parameters], float]
 
 GETTERS: dict[str, Getter] = {
@@ -47,7 +88,7 @@ METRICS: dict[str, Metric] = {each.__name__: each for each in (exact_match, matc
 """Name of a metric -> what compares."""
 
 
-def evaluate(evaluator: Mapping[str, Any] | None, state: State) -> float:
+def evaluate(evaluator: Mapping[str, Any] | None, state: EvaluatorState) -> float:
     """Return the score of a state, in [0, 1].
 
     Raises:
@@ -66,7 +107,7 @@ def evaluate(evaluator: Mapping[str, Any] | None, state: State) -> float:
     return 0.0 if 0.0 in scores else sum(scores) / len(scores)
 
 
-def _one(func: Any, result: Any, expected: Any, options: Any, state: State) -> float:
+def _one(func: Any, result: Any, expected: Any, options: Any, state: EvaluatorState) -> float:
     metric = METRICS.get(func)
     if metric is None:
         raise ScoreUnavailable(f"found the metric {func!r}, the mock desktop knows {', '.join(METRICS)}")

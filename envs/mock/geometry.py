@@ -33,7 +33,7 @@ class Box(NamedTuple):
         return self.right <= self.left or self.bottom <= self.top
 
     @property
-    def centre(self) -> tuple[int, int]:
+    def center(self) -> tuple[int, int]:
         """The pixel in the middle."""
         return (self.left + self.right) // 2, (self.top + self.bottom) // 2
 

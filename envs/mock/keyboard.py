@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dartsim.envs.actions.keys import MODIFIERS
-from dartsim.envs.mock.commands import focused_text, press_button, press_named
-from dartsim.envs.mock.desktop import Desktop
-from dartsim.envs.mock.menus import menu_key
+from dartsim.envs.mock.commands import focused_text, menu_key, press_button, press_named
+from dartsim.envs.mock.desktop import VirtualDesktop
 from dartsim.envs.mock.widgets import Button, CheckBox, ListBox, Slider, TextField
-from dartsim.envs.mock.window import Window
+from dartsim.envs.mock.window import MockWindow
 
 
-def write(desktop: Desktop, text: str) -> None:
+def write(desktop: VirtualDesktop, text: str) -> None:
     """Type characters; line ends and tabulators are keys."""
     run = ""
     for char in text:
@@ -23,7 +22,7 @@ def write(desktop: Desktop, text: str) -> None:
     _insert(desktop, run)
 
 
-def _insert(desktop: Desktop, text: str) -> None:
+def _insert(desktop: VirtualDesktop, text: str) -> None:
     if desktop.held - {"shift"}:
         for char in text:
             tap(desktop, char.lower())
@@ -33,7 +32,7 @@ def _insert(desktop: Desktop, text: str) -> None:
         field.insert(text.upper() if "shift" in desktop.held else text)
 
 
-def chord(desktop: Desktop, keys: tuple[str, ...]) -> None:
+def chord(desktop: VirtualDesktop, keys: tuple[str, ...]) -> None:
     """Press keys together."""
     before = set(desktop.held)
     for key in keys[:-1]:
@@ -44,7 +43,7 @@ def chord(desktop: Desktop, keys: tuple[str, ...]) -> None:
     desktop.held = before
 
 
-def tap(desktop: Desktop, key: str) -> None:
+def tap(desktop: VirtualDesktop, key: str) -> None:
     """Press and release a key, with the modifiers that are held."""
     if key in MODIFIERS:
         return
@@ -64,7 +63,7 @@ def tap(desktop: Desktop, key: str) -> None:
         _window_key(desktop, window, key)
 
 
-def _editing(desktop: Desktop, window: Window, key: str) -> None:
+def _editing(desktop: VirtualDesktop, window: MockWindow, key: str) -> None:
     field = focused_text(window)
     if field is None:
         return
@@ -78,7 +77,7 @@ def _editing(desktop: Desktop, window: Window, key: str) -> None:
         field.insert(desktop.clipboard)
 
 
-def _tab(desktop: Desktop, window: Window, *, backwards: bool) -> None:
+def _tab(desktop: VirtualDesktop, window: MockWindow, *, backwards: bool) -> None:
     order = [
         index
         for index, placed in enumerate(window.placed)
@@ -92,7 +91,7 @@ def _tab(desktop: Desktop, window: Window, *, backwards: bool) -> None:
     desktop.scroll_into_view(window, window.focus)
 
 
-def _widget_key(desktop: Desktop, window: Window, key: str) -> bool:
+def _widget_key(desktop: VirtualDesktop, window: MockWindow, key: str) -> bool:
     """Let the focused widget have a key; return whether it took it."""
     widget = window.focused
     if widget is None or not widget.enabled:
@@ -119,7 +118,7 @@ def _widget_key(desktop: Desktop, window: Window, key: str) -> bool:
     return True
 
 
-def _text_key(desktop: Desktop, field: TextField, key: str) -> bool:
+def _text_key(desktop: VirtualDesktop, field: TextField, key: str) -> bool:
     match key:
         case "backspace" | "delete":
             field.erase(backwards=key == "backspace")
@@ -136,7 +135,7 @@ def _text_key(desktop: Desktop, field: TextField, key: str) -> bool:
     return True
 
 
-def _window_key(desktop: Desktop, window: Window, key: str) -> None:
+def _window_key(desktop: VirtualDesktop, window: MockWindow, key: str) -> None:
     """Let the window have a key that its widget did not want."""
     match key:
         case "enter" if window.default:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dartsim.envs.mock.geometry import Box, text_scale, unit_of
-from dartsim.envs.mock.window import Placed, Row, Window
+from dartsim.envs.mock.window import MockWindow, Placed, Row
 
 LABEL_SHARE = 0.4
 """Of a cell's width that a label to the left takes."""
 
 
-class Layout:
+class ScreenLayout:
     """The measures of one screen size."""
 
     __slots__ = ("advance", "gap", "height", "scale", "screen", "unit", "width")
@@ -25,7 +25,7 @@ class Layout:
 
     # ---- windows
 
-    def place_window(self, window: Window) -> None:
+    def place_window(self, window: MockWindow) -> None:
         """Give a window that opens its box, and lay out its page."""
         if window.bare:
             window.box = self.screen
@@ -38,22 +38,22 @@ class Layout:
             window.box = Box(x, y, x + across, y + down)
         self.place_page(window)
 
-    def title(self, window: Window) -> Box:
+    def title(self, window: MockWindow) -> Box:
         """Return the title bar; empty in a bare window."""
         box = window.box
         return Box(box.left, box.top, box.right, box.top + (0 if window.bare else self.unit))
 
-    def close(self, window: Window) -> Box:
+    def close(self, window: MockWindow) -> Box:
         """Return the close box; empty in a bare window."""
         bar = self.title(window)
         return Box(bar.right - bar.height, bar.top, bar.right, bar.bottom)
 
-    def menu_bar(self, window: Window) -> Box:
+    def menu_bar(self, window: MockWindow) -> Box:
         """Return the menu bar; empty without menus."""
         top = self.title(window).bottom
         return Box(window.box.left, top, window.box.right, top + (self.unit if window.menus else 0))
 
-    def menu_titles(self, window: Window) -> list[Box]:
+    def menu_titles(self, window: MockWindow) -> list[Box]:
         """Return the boxes of the menus' titles."""
         bar = self.menu_bar(window)
         boxes, left = [], bar.left
@@ -64,7 +64,7 @@ class Layout:
             left += wide
         return boxes
 
-    def menu_items(self, window: Window, index: int) -> list[Box]:
+    def menu_items(self, window: MockWindow, index: int) -> list[Box]:
         """Return the boxes of a dropped-down menu's items, moved up or left as far as the screen asks."""
         title = self.menu_titles(window)[index]
         items = window.menus[index].items
@@ -74,7 +74,7 @@ class Layout:
         top = max(0, min(title.bottom, self.height - self.unit * len(items)))
         return [Box(left, top + i * self.unit, left + wide, top + (i + 1) * self.unit) for i in range(len(items))]
 
-    def viewport(self, window: Window) -> Box:
+    def viewport(self, window: MockWindow) -> Box:
         """Return where the content shows."""
         if window.bare:
             return window.box
@@ -84,7 +84,7 @@ class Layout:
 
     # ---- widgets
 
-    def place_page(self, window: Window) -> None:
+    def place_page(self, window: MockWindow) -> None:
         """Lay out the page that shows, as if not scrolled."""
         view = self.viewport(window)
         page = window.pages[window.page] if window.pages else []
@@ -95,11 +95,11 @@ class Layout:
             window.placed, window.content_height = self._stacked(view, page)
         self.keep_scroll(window)
 
-    def keep_scroll(self, window: Window) -> None:
+    def keep_scroll(self, window: MockWindow) -> None:
         """Bring the scroll position back to where there is content."""
         window.scroll = min(max(window.scroll, 0), self.max_scroll(window))
 
-    def max_scroll(self, window: Window) -> int:
+    def max_scroll(self, window: MockWindow) -> int:
         """Return the largest scroll position, pixels."""
         return max(0, window.content_height - self.viewport(window).height)
 

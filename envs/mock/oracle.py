@@ -13,11 +13,11 @@ from typing import Any
 
 from dartsim.core.types import Task
 from dartsim.envs.actions import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
-from dartsim.envs.mock.desktop import Desktop, Target
+from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.widgets import ListBox, Slider, TextField
-from dartsim.envs.mock.window import Placed, Window
+from dartsim.envs.mock.window import MockWindow, Placed
 
 NOTCHES = 5
 
@@ -25,7 +25,7 @@ Goal = list[Any]
 Steps = tuple[Action, ...]
 
 
-def oracle_actions(desktop: Desktop, task: Task) -> Steps:
+def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
     """Return the next turn's actions: one decisive one, perhaps after a move of the pointer."""
     goals: list[Goal] = task.spec["goals"]
     if goals == [["fail"]]:
@@ -85,7 +85,7 @@ class _Lost(Exception):
 class Progress:
     """Tells which goals are reached; to be asked once about each, in order."""
 
-    def __init__(self, desktop: Desktop) -> None:
+    def __init__(self, desktop: VirtualDesktop) -> None:
         self.desktop = desktop
         self.pressed = Counter(desktop.pressed)
         self.choices = Counter(desktop.choices)
@@ -111,7 +111,7 @@ class Progress:
         return counter[name] >= 0
 
 
-def _towards(desktop: Desktop, goal: Goal) -> Steps:
+def _towards(desktop: VirtualDesktop, goal: Goal) -> Steps:
     """Return the next step towards a goal."""
     if goal[0] == "choose":
         return _choose(desktop, goal[1], goal[2], goal[3])
@@ -135,7 +135,7 @@ def _towards(desktop: Desktop, goal: Goal) -> Steps:
     raise ValueError(f"found the goal {goal!r}, which no oracle knows")
 
 
-def _find(desktop: Desktop, window_id: str, widget_id: str) -> tuple[Window, int, Placed]:
+def _find(desktop: VirtualDesktop, window_id: str, widget_id: str) -> tuple[MockWindow, int, Placed]:
     window = _window(desktop, window_id)
     for index, placed in enumerate(window.placed):
         if placed.widget.id == widget_id:
@@ -143,14 +143,14 @@ def _find(desktop: Desktop, window_id: str, widget_id: str) -> tuple[Window, int
     raise _Lost
 
 
-def _window(desktop: Desktop, window_id: str) -> Window:
+def _window(desktop: VirtualDesktop, window_id: str) -> MockWindow:
     window = desktop.window(window_id)
     if window is None:
         raise _Lost
     return window
 
 
-def _bring(desktop: Desktop, window: Window, index: int) -> Steps | None:
+def _bring(desktop: VirtualDesktop, window: MockWindow, index: int) -> Steps | None:
     """Return the step that brings a widget into sight, or None if all of it is."""
     whole = window.placed[index].box.moved(0, -window.scroll)
     view = desktop.layout.viewport(window)
@@ -160,51 +160,51 @@ def _bring(desktop: Desktop, window: Window, index: int) -> Steps | None:
         at = _scroll_point(desktop, window)
         return (Move(*at), Scroll(0, notches))
     shown = desktop.shown_box(window, window.placed[index])
-    if desktop.target(*shown.centre) != Target("widget", window, index):
+    if desktop.target(*shown.center) != Target("widget", window, index):
         return _raise(desktop, window)
     return None
 
 
-def _scroll_point(desktop: Desktop, window: Window) -> tuple[int, int]:
+def _scroll_point(desktop: VirtualDesktop, window: MockWindow) -> tuple[int, int]:
     """Return a pixel of a window's content where the wheel turns the content and not a list."""
     view = desktop.layout.viewport(window)
     lists = [box for _, placed, box in desktop.shown_widgets(window) if isinstance(placed.widget, ListBox)]
     unit = desktop.layout.unit
     for y in range(view.bottom - 1 - unit // 2, view.top, -max(1, unit // 4)):
-        point = (view.centre[0], y)
+        point = (view.center[0], y)
         if not any(box.top - unit // 2 <= y < box.bottom + unit // 2 for box in lists):
             return point
-    return view.centre
+    return view.center
 
 
-def _raise(desktop: Desktop, window: Window) -> Steps:
+def _raise(desktop: VirtualDesktop, window: MockWindow) -> Steps:
     return _click_part(desktop, window, desktop.layout.title(window), Target("title", window))
 
 
-def _click_part(desktop: Desktop, window: Window, box: Box, target: Target) -> Steps:
-    if desktop.target(*box.centre) == target or target.part == "title":
-        return (Click(*box.centre),)
+def _click_part(desktop: VirtualDesktop, window: MockWindow, box: Box, target: Target) -> Steps:
+    if desktop.target(*box.center) == target or target.part == "title":
+        return (Click(*box.center),)
     return _raise(desktop, window)
 
 
-def _press(desktop: Desktop, window_id: str, widget_id: str) -> Steps:
+def _press(desktop: VirtualDesktop, window_id: str, widget_id: str) -> Steps:
     window, index, placed = _find(desktop, window_id, widget_id)
-    return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).centre),)
+    return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).center),)
 
 
-def _write(desktop: Desktop, window_id: str, widget_id: str, text: str) -> Steps:
+def _write(desktop: VirtualDesktop, window_id: str, widget_id: str, text: str) -> Steps:
     window, index, placed = _find(desktop, window_id, widget_id)
     field = placed.widget
     assert isinstance(field, TextField)
     focused = window is desktop.top and window.focus == index
     if not focused:
-        return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).centre),)
+        return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).center),)
     if field.text and not field.selected:
         return (Hotkey(("ctrl", "a")),)
     return (TypeText(text),)
 
 
-def _select(desktop: Desktop, window_id: str, widget_id: str, item: str) -> Steps:
+def _select(desktop: VirtualDesktop, window_id: str, widget_id: str, item: str) -> Steps:
     window, index, placed = _find(desktop, window_id, widget_id)
     step = _bring(desktop, window, index)
     if step is not None:
@@ -213,13 +213,13 @@ def _select(desktop: Desktop, window_id: str, widget_id: str, item: str) -> Step
     assert isinstance(widget, ListBox)
     row = widget.items.index(item) - widget.scroll
     if not 0 <= row < widget.visible:
-        return (Move(*box.centre), Scroll(0, NOTCHES if row < 0 else -NOTCHES))
+        return (Move(*box.center), Scroll(0, NOTCHES if row < 0 else -NOTCHES))
     high = desktop.layout.item_height(placed.box, widget.visible)
     top = placed.box.top - window.scroll + row * high
-    return (Click(box.centre[0], top + high // 2),)
+    return (Click(box.center[0], top + high // 2),)
 
 
-def _slide(desktop: Desktop, window_id: str, widget_id: str, value: int) -> Steps:
+def _slide(desktop: VirtualDesktop, window_id: str, widget_id: str, value: int) -> Steps:
     window, index, placed = _find(desktop, window_id, widget_id)
     step = _bring(desktop, window, index)
     if step is not None:
@@ -227,26 +227,26 @@ def _slide(desktop: Desktop, window_id: str, widget_id: str, value: int) -> Step
     slider = placed.widget
     assert isinstance(slider, Slider)
     stops = desktop.layout.slider_stops(placed.box, slider.maximum - slider.minimum + 1)
-    y = desktop.shown_box(window, placed).centre[1]
+    y = desktop.shown_box(window, placed).center[1]
     return (Move(stops[slider.at - slider.minimum], y), Drag(stops[value - slider.minimum], y))
 
 
-def _drop(desktop: Desktop, window_id: str, widget_id: str, aim: str) -> Steps:
+def _drop(desktop: VirtualDesktop, window_id: str, widget_id: str, aim: str) -> Steps:
     window, index, placed = _find(desktop, window_id, widget_id)
     _, bin_index, bin_placed = _find(desktop, window_id, aim)
     step = _bring(desktop, window, index) or _bring(desktop, window, bin_index)
     if step is not None:
         return step
-    start = desktop.shown_box(window, placed).centre
-    return (Move(*start), Drag(*desktop.shown_box(window, bin_placed).centre))
+    start = desktop.shown_box(window, placed).center
+    return (Move(*start), Drag(*desktop.shown_box(window, bin_placed).center))
 
 
-def _choose(desktop: Desktop, window_id: str, title: str, item: str) -> Steps:
+def _choose(desktop: VirtualDesktop, window_id: str, title: str, item: str) -> Steps:
     window = _window(desktop, window_id)
     index = next(i for i, menu in enumerate(window.menus) if menu.title == title)
     if desktop.open_menu is not None and desktop.open_menu[:2] == (window_id, index):
         at = window.menus[index].items.index(item)
-        return (Click(*desktop.layout.menu_items(window, index)[at].centre),)
+        return (Click(*desktop.layout.menu_items(window, index)[at].center),)
     if desktop.open_menu is not None:
         return (Press("esc"),)
     box = desktop.layout.menu_titles(window)[index]

@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.envs.mock.canvas import DrawOp
 from dartsim.envs.mock.colors import Color
 from dartsim.envs.mock.font import text_mask
-from dartsim.envs.mock.pen import Mark
 
 Frame = NDArray[np.uint8]
 Area = tuple[int, int, int, int]
@@ -39,9 +39,9 @@ class Painter:
         self.width = width
         self.height = height
         self._frame: Frame | None = None
-        self._marks: list[Mark] = []
+        self._marks: list[DrawOp] = []
 
-    def paint(self, marks: list[Mark]) -> Frame:
+    def paint(self, marks: list[DrawOp]) -> Frame:
         """Return a read-only frame uint8 [height, width, 3]; the same array as before if nothing changed."""
         if self._frame is None:
             frame = np.empty((self.height, self.width, 3), dtype=np.uint8)
@@ -58,7 +58,7 @@ class Painter:
         return frame
 
 
-def changed_areas(before: list[Mark], after: list[Mark]) -> list[Area]:
+def changed_areas(before: list[DrawOp], after: list[DrawOp]) -> list[Area]:
     """Return boxes outside of which two scenes look the same."""
     if before == after:
         return []
@@ -91,7 +91,7 @@ def _lies_in(inner: Area, outer: Area) -> bool:
     return inner[0] >= outer[0] and inner[1] >= outer[1] and inner[2] <= outer[2] and inner[3] <= outer[3]
 
 
-def _common_ends(before: list[Mark], after: list[Mark]) -> tuple[int, int]:
+def _common_ends(before: list[DrawOp], after: list[DrawOp]) -> tuple[int, int]:
     """Return how many marks are the same at the start, and how many of the others at the end."""
     shorter = min(len(before), len(after))
     start = 0
@@ -103,7 +103,7 @@ def _common_ends(before: list[Mark], after: list[Mark]) -> tuple[int, int]:
     return start, end
 
 
-def _same_order(before: list[Mark], after: list[Mark], kept: set[Mark]) -> bool:
+def _same_order(before: list[DrawOp], after: list[DrawOp], kept: set[DrawOp]) -> bool:
     """Whether the marks that stand in both lists follow each other the same way, each as often."""
     return [mark for mark in before if mark in kept] == [mark for mark in after if mark in kept]
 
@@ -117,7 +117,7 @@ def _around(areas: Sequence[Area]) -> Area:
     )
 
 
-def draw(frame: Frame, marks: Sequence[Mark], area: Area) -> None:
+def draw(frame: Frame, marks: Sequence[DrawOp], area: Area) -> None:
     """Draw all marks into the pixels of one box."""
     from_x, from_y, to_x, to_y = area
     for left, top, right, bottom, color, text, x, y, scale in marks[_lowest_seen(marks, area) :]:
@@ -138,7 +138,7 @@ def draw(frame: Frame, marks: Sequence[Mark], area: Area) -> None:
             region[1:] = region[0]
 
 
-def _lowest_seen(marks: Sequence[Mark], area: Area) -> int:
+def _lowest_seen(marks: Sequence[DrawOp], area: Area) -> int:
     """Return the index of the uppermost rectangle that covers a box; what is below it does not show there."""
     from_x, from_y, to_x, to_y = area
     for index in range(len(marks) - 1, -1, -1):

@@ -6,19 +6,18 @@ boxes when it is released over what it was pressed on; a chip falls into the bin
 
 from __future__ import annotations
 
-from dartsim.envs.mock.commands import press_button
-from dartsim.envs.mock.desktop import Desktop, Grip, Target
+from dartsim.envs.mock.commands import choose_item, press_button, toggle_menu
+from dartsim.envs.mock.desktop import Grip, Target, VirtualDesktop
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.menus import choose_item, toggle_menu
 from dartsim.envs.mock.widgets import Button, CheckBox, Chip, ListBox, Slider, TextField, Widget
-from dartsim.envs.mock.window import Window
+from dartsim.envs.mock.window import MockWindow
 
 PAGE_NOTCHES = 5
 """Notches of the wheel that scroll a list by what it shows, less one row, and a window's content by a third, so
 that whatever fits into the window can be brought into sight whole."""
 
 
-def move(desktop: Desktop, x: int, y: int) -> None:
+def move(desktop: VirtualDesktop, x: int, y: int) -> None:
     """Move the pointer, and what the pressed button holds with it."""
     layout = desktop.layout
     desktop.x, desktop.y = min(max(x, 0), layout.width - 1), min(max(y, 0), layout.height - 1)
@@ -35,7 +34,7 @@ def move(desktop: Desktop, x: int, y: int) -> None:
             _slide(desktop, window, grip.target.number, widget)
 
 
-def press(desktop: Desktop) -> None:
+def press(desktop: VirtualDesktop) -> None:
     """Press the left button."""
     found = desktop.target(desktop.x, desktop.y)
     if _menu_press(desktop, found):
@@ -55,7 +54,7 @@ def press(desktop: Desktop) -> None:
         window.focus = -1
 
 
-def release(desktop: Desktop) -> None:
+def release(desktop: VirtualDesktop) -> None:
     """Release the left button."""
     grip, desktop.grip = desktop.grip, None
     if grip is None:
@@ -75,7 +74,7 @@ def release(desktop: Desktop) -> None:
         _widget_release(desktop, window, window.placed[grip.target.number].widget)
 
 
-def double(desktop: Desktop) -> None:
+def double(desktop: VirtualDesktop) -> None:
     """Do what the second click of a double click does beyond a click: select a text."""
     found = desktop.target(desktop.x, desktop.y)
     if found.part == "widget" and found.window is desktop.top and found.window is not None:
@@ -84,7 +83,7 @@ def double(desktop: Desktop) -> None:
             widget.selected, widget.caret = True, len(widget.text)
 
 
-def wheel(desktop: Desktop, notches: int) -> None:
+def wheel(desktop: VirtualDesktop, notches: int) -> None:
     """Turn the wheel; positive is up. A list under the pointer scrolls, or else the window's content."""
     found = desktop.target(desktop.x, desktop.y)
     window = found.window
@@ -106,7 +105,7 @@ def _steps(notches: int, rows: int) -> int:
     return -size if notches > 0 else size
 
 
-def _menu_press(desktop: Desktop, found: Target) -> bool:
+def _menu_press(desktop: VirtualDesktop, found: Target) -> bool:
     """Let an open menu have the press; return whether it took it. A press elsewhere closes it, and acts there."""
     if desktop.open_menu is None:
         return False
@@ -119,7 +118,7 @@ def _menu_press(desktop: Desktop, found: Target) -> bool:
     return False
 
 
-def _widget_press(desktop: Desktop, window: Window, index: int) -> None:
+def _widget_press(desktop: VirtualDesktop, window: MockWindow, index: int) -> None:
     placed = window.placed[index]
     widget = placed.widget
     if not widget.enabled or not widget.focusable:
@@ -141,7 +140,7 @@ def _widget_press(desktop: Desktop, window: Window, index: int) -> None:
             _slide(desktop, window, index, widget)
 
 
-def _widget_release(desktop: Desktop, window: Window, widget: Widget) -> None:
+def _widget_release(desktop: VirtualDesktop, window: MockWindow, widget: Widget) -> None:
     if not widget.enabled:
         return
     if isinstance(widget, Button):
@@ -150,19 +149,19 @@ def _widget_release(desktop: Desktop, window: Window, widget: Widget) -> None:
         widget.checked = not widget.checked
 
 
-def _slide(desktop: Desktop, window: Window, index: int, slider: Slider) -> None:
+def _slide(desktop: VirtualDesktop, window: MockWindow, index: int, slider: Slider) -> None:
     stops = desktop.layout.slider_stops(window.placed[index].box, slider.maximum - slider.minimum + 1)
     nearest = min(range(len(stops)), key=lambda i: abs(stops[i] - desktop.x))
     slider.set(slider.minimum + nearest)
 
 
-def _drop(desktop: Desktop, chip: Chip) -> None:
+def _drop(desktop: VirtualDesktop, chip: Chip) -> None:
     found = desktop.bin_at(desktop.x, desktop.y)
     if found is not None and found.enabled:
         chip.bin = found.id
 
 
-def list_item_at(desktop: Desktop, widget: ListBox, box: Box, y: int) -> int | None:
+def list_item_at(desktop: VirtualDesktop, widget: ListBox, box: Box, y: int) -> int | None:
     """Return the index of a list's item at a height on the screen."""
     row = (y - box.top) // desktop.layout.item_height(box, widget.visible)
     index = widget.scroll + row

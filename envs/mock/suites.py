@@ -15,7 +15,7 @@ import numpy as np
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
 from dartsim.envs.mock.families import clicks, entries, forms, locks
-from dartsim.envs.mock.families.sketch import MAX_DIFFICULTY, Family
+from dartsim.envs.mock.families.drafts import MAX_DIFFICULTY, Family
 
 FAMILIES: dict[str, Family] = {
     family.name: family for part in (clicks, entries, forms, locks) for family in part.FAMILIES
@@ -115,27 +115,27 @@ def mock_suite(name: str, n: int, seed: int = 0, *, held_out: bool = False) -> l
 
 def _task(family: Family, seed: int, difficulty: int, number: int, held_out: bool) -> Task:
     key = [seed, int(held_out), zlib.crc32(family.name.encode()), difficulty, number]
-    sketch = family.draw(np.random.default_rng(key), difficulty)
+    draft = family.draw(np.random.default_rng(key), difficulty)
     task_id = f"{family.name}-d{difficulty}-s{seed}-{number:05}{'-held-out' if held_out else ''}"
     spec: dict[str, Any] = {
         "id": task_id,
         "snapshot": "mock",
-        "instruction": sketch.instruction,
+        "instruction": draft.instruction,
         "source": "dartsim",
-        "config": sketch.config,
+        "config": draft.config,
         "trajectory": "",
         "related_apps": ["mock"],
-        "evaluator": sketch.evaluator,
+        "evaluator": draft.evaluator,
         "proxy": False,
         "fixed_ip": False,
         "possibility_of_env_change": "low",
         # Beyond OSWorld's schema, for the mock desktop and its oracle:
         "family": family.name,
         "difficulty": difficulty,
-        "auto_done": sketch.auto_done,
-        "goals": sketch.goals,
+        "auto_done": draft.auto_done,
+        "goals": draft.goals,
     }
-    return Task(task_id, sketch.instruction, family.name, spec)
+    return Task(task_id, draft.instruction, family.name, spec)
 
 
 @lru_cache(maxsize=1)

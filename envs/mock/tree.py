@@ -1,8 +1,8 @@
 """The accessibility tree: what the screen shows, as XML in the shape that OSWorld's agents read.
 
 Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only what shows at
-least in part is listed. ``st:showing`` tells whether the centre of its box is its own: ``false`` means that a
-window, a dialog or a menu covers it there. ``st:enabled`` is ``false`` for what is greyed out, and for all
+least in part is listed. ``st:showing`` tells whether the center of its box is its own: ``false`` means that a
+window, a dialog or a menu covers it there. ``st:enabled`` is ``false`` for what is grayed out, and for all
 that waits for a modal dialog.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from dartsim.envs.mock.desktop import Desktop, Target
+from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.widgets import Button, CheckBox, Label, ListBox, Slider, TextField, Widget
-from dartsim.envs.mock.window import Placed, Window
+from dartsim.envs.mock.window import MockWindow, Placed
 
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component" xmlns:val="{_NS}/value">'
@@ -24,7 +24,7 @@ NAMESPACES = {"st": f"{_NS}/state", "cp": f"{_NS}/component", "val": f"{_NS}/val
 _UNFIT = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
 
 
-def accessibility_tree(desktop: Desktop) -> str:
+def accessibility_tree(desktop: VirtualDesktop) -> str:
     """Return the tree."""
     parts = [_HEAD]
     for window in desktop.windows:
@@ -49,11 +49,11 @@ def _node(role: str, node_id: str, name: str, box: Box, **states: object) -> str
     )
 
 
-def _shows(desktop: Desktop, box: Box, target: Target) -> bool:
-    return not box.empty and desktop.target(*box.centre) == target
+def _shows(desktop: VirtualDesktop, box: Box, target: Target) -> bool:
+    return not box.empty and desktop.target(*box.center) == target
 
 
-def _window(desktop: Desktop, window: Window) -> list[str]:
+def _window(desktop: VirtualDesktop, window: MockWindow) -> list[str]:
     active = window is desktop.top
     reachable = active or not desktop.modal
     box = window.box.meet(desktop.layout.screen)
@@ -80,7 +80,7 @@ def _leaf(role: str, node_id: str, name: str, box: Box, showing: bool, *, enable
     return _node(role, node_id, name, box, st_visible=True, st_showing=showing, st_enabled=enabled) + "/>"
 
 
-def _menus(desktop: Desktop, window: Window, reachable: bool) -> list[str]:
+def _menus(desktop: VirtualDesktop, window: MockWindow, reachable: bool) -> list[str]:
     layout, parts = desktop.layout, []
     for index, (menu, box) in enumerate(zip(window.menus, layout.menu_titles(window), strict=True)):
         seen = box.meet(layout.screen)
@@ -99,7 +99,7 @@ def _menus(desktop: Desktop, window: Window, reachable: bool) -> list[str]:
     return parts
 
 
-def _widget(window: Window, placed: Placed, shown: Box, showing: bool, reachable: bool, focused: bool) -> str:
+def _widget(window: MockWindow, placed: Placed, shown: Box, showing: bool, reachable: bool, focused: bool) -> str:
     widget = placed.widget
     states: dict[str, object] = {
         "st_visible": True,
@@ -114,7 +114,7 @@ def _widget(window: Window, placed: Placed, shown: Box, showing: bool, reachable
     return f"{opened}>{inside}</{widget.role}>" if inside else f"{opened}/>"
 
 
-def _label(desktop: Desktop, window: Window, placed: Placed) -> str:
+def _label(desktop: VirtualDesktop, window: MockWindow, placed: Placed) -> str:
     """Return the words to the left of a widget."""
     box = placed.label.moved(0, -window.scroll).meet(desktop.layout.viewport(window))
     name = placed.widget.label

@@ -25,7 +25,7 @@ class Widget:
         id: Unique in its window.
         text: Written on it.
         label: Written to the left of it.
-        color: Name of a colour, or empty for the kind's own.
+        color: Name of a color, or empty for the kind's own.
         enabled: Whether it reacts.
         hidden: Whether it is neither drawn nor listed.
         command: What pressing it does.

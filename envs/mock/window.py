@@ -32,7 +32,7 @@ class Placed:
 
 
 @dataclass(slots=True, eq=False)
-class Window:
+class MockWindow:
     """A window.
 
     Attributes:
@@ -87,8 +87,8 @@ class Window:
         return self.placed[self.focus].widget if 0 <= self.focus < len(self.placed) else None
 
 
-def make_window(spec: Mapping[str, Any]) -> Window:
-    """Return a window from its spec: a JSON object with the first attributes of ``Window``.
+def make_window(spec: Mapping[str, Any]) -> MockWindow:
+    """Return a window from its spec: a JSON object with the first attributes of ``MockWindow``.
 
     Raises:
         TaskFileError: If the spec is bad, or two widgets have the same id.
@@ -99,7 +99,7 @@ def make_window(spec: Mapping[str, Any]) -> Window:
         menus = [Menu(title, list(items)) for title, items in values.pop("menus", [])]
         if "place" in values:
             values["place"] = tuple(values["place"])
-        window = Window(pages=pages, menus=menus, **values)
+        window = MockWindow(pages=pages, menus=menus, **values)
     except (TypeError, ValueError) as exc:
         raise TaskFileError(f"found a bad window {spec.get('id')!r}: {exc}") from None
     names = [widget.id for widget in window.widgets() if not isinstance(widget, Space)]

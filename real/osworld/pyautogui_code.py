@@ -28,8 +28,8 @@ from dartsim.envs.actions import (
     Wait,
     make_grammar,
 )
+from dartsim.envs.actions.grammars import ending, read
 from dartsim.envs.base import DONE, FAIL, WAIT
-from dartsim.envs.reading import ending, read
 from dartsim.real.osworld.settings import DesktopSettings
 
 PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; "

@@ -4,7 +4,7 @@ import pytest
 
 from dartsim.core.types import Task
 from dartsim.envs.mock.env import MockDesktop
-from dartsim.envs.mock.families.sketch import widget, window
+from dartsim.envs.mock.families.drafts import widget, window
 
 
 def desktop_with(*windows, size=(640, 480), **options):
@@ -14,10 +14,10 @@ def desktop_with(*windows, size=(640, 480), **options):
 
 
 def at(env, window_id, widget_id):
-    """The centre of a widget on the screen."""
+    """The center of a widget on the screen."""
     owner = env.desktop.window(window_id)
     placed = next(each for each in owner.placed if each.widget.id == widget_id)
-    return env.desktop.shown_box(owner, placed).centre
+    return env.desktop.shown_box(owner, placed).center
 
 
 def do(env, *statements):
@@ -115,17 +115,17 @@ def test_menus_open_choose_and_close():
     env = desktop_with(window(id="w", title="W", menus=[["File", ["New", "-Save"]], ["Edit", ["Undo"]]], pages=[[]]))
     desktop = env.desktop
     owner = desktop.window("w")
-    file, edit = (box.centre for box in desktop.layout.menu_titles(owner))
-    do(env, f"click{file}", f"click{desktop.layout.menu_items(owner, 0)[1].centre}")
+    file, edit = (box.center for box in desktop.layout.menu_titles(owner))
+    do(env, f"click{file}", f"click{desktop.layout.menu_items(owner, 0)[1].center}")
     assert desktop.choices == []
     assert desktop.open_menu is not None
-    do(env, f"click{desktop.layout.menu_items(owner, 0)[0].centre}")
+    do(env, f"click{desktop.layout.menu_items(owner, 0)[0].center}")
     assert (desktop.choices, desktop.open_menu) == (["File > New"], None)
     do(env, f"click{file}", f"click{edit}", "press('esc')")
     assert desktop.open_menu is None
     do(env, f"click{file}", "press('right')", "press('down')", "press('enter')")
     assert desktop.choices == ["File > New", "Edit > Undo"]
-    do(env, f"click{file}", f"click{owner.box.centre}")
+    do(env, f"click{file}", f"click{owner.box.center}")
     assert desktop.open_menu is None
 
 
@@ -136,11 +136,11 @@ def test_windows_move_come_to_the_front_and_close():
     )
     desktop = env.desktop
     first = desktop.window("a")
-    x, y = desktop.layout.title(first).centre
+    x, y = desktop.layout.title(first).center
     do(env, f"moveTo({x}, {y})", f"dragTo({x + 30}, {y + 40})")
     assert (first.box.left, first.box.top) == (30, 40)
     assert [each.id for each in desktop.windows] == ["b", "a"]
-    do(env, f"click{desktop.layout.close(first).centre}", "hotkey('alt', 'f4')")
+    do(env, f"click{desktop.layout.close(first).center}", "hotkey('alt', 'f4')")
     assert desktop.closed == ["a", "b"]
 
 

@@ -16,7 +16,7 @@ def right_cells(task):
     return [int(goal[1].rpartition("cell")[2]) for goal in task.spec["goals"]]
 
 
-def test_each_colour_has_a_cell_and_a_family_of_its_own():
+def test_each_color_has_a_cell_and_a_family_of_its_own():
     assert sorted(RIGHT_CELL.values()) == list(range(9))
     assert sorted([*PLAIN, *MIXED, *ODD]) == sorted(RIGHT_CELL)
 

@@ -5,7 +5,7 @@ import pytest
 from dartsim.core.errors import ConfigError
 from dartsim.envs.actions import GRAMMARS
 from dartsim.envs.mock.env import MockDesktop
-from dartsim.envs.mock.families.sketch import MAX_DIFFICULTY
+from dartsim.envs.mock.families.drafts import MAX_DIFFICULTY
 from dartsim.envs.mock.oracle import play_oracle
 from dartsim.envs.mock.suites import FAMILIES, SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import TaskFile

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from dartsim.envs.actions import Click, Drag, Hotkey, Move, Press, Scroll, TypeText
 from dartsim.envs.actions.keys import KEYS
-from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.desktop import VirtualDesktop
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.hands import carry_out
 from dartsim.envs.mock.oracle import oracle_actions
 from dartsim.envs.mock.paint import Painter
+from dartsim.envs.mock.perform import perform
 from dartsim.envs.mock.scene import scene
 from dartsim.envs.mock.suites import FAMILIES, mock_tasks
 from dartsim.envs.mock.tree import NAMESPACES, accessibility_tree
@@ -51,7 +51,7 @@ def moments(draw):
                 actions = (Press(draw(st.sampled_from(KEYS))),)
             case _:
                 actions = (Hotkey(("ctrl", draw(st.sampled_from("acvx")))),)
-        carry_out(env.desktop, actions)
+        perform(env.desktop, actions)
     env.desktop.interrupts.clear()
     return env.desktop
 
@@ -77,7 +77,7 @@ def is_on(node, state):
     return node.get(name(f"st:{state}")) == "true"
 
 
-def painted(desktop: Desktop):
+def painted(desktop: VirtualDesktop):
     return Painter(desktop.layout.width, desktop.layout.height).paint(scene(desktop))
 
 
@@ -132,7 +132,7 @@ def test_a_click_on_the_centre_of_a_box_acts_on_its_widget(desktop):
         trial = copy.deepcopy(desktop)
         window, widget = widget_of(trial, node)
         before = copy.deepcopy(trial)
-        carry_out(trial, (Click(*box_of(node).centre),))
+        perform(trial, (Click(*box_of(node).center),))
         if is_on(node, "enabled"):
             assert acted(before, trial, node, window, widget), node.attrib
         elif widget is not None:
@@ -165,7 +165,7 @@ def test_drawing_what_changed_gives_what_drawing_all_gives(desktop, clicks):
     painter = Painter(width, height)
     assert (painter.paint(scene(desktop)) == painted(desktop)).all()
     for x, y in clicks:
-        carry_out(desktop, (Click(round(x * (width - 1)), round(y * (height - 1))),))
+        perform(desktop, (Click(round(x * (width - 1)), round(y * (height - 1))),))
         assert (painter.paint(scene(desktop)) == painted(desktop)).all()
     assert painter.paint(scene(desktop)) is painter.paint(scene(desktop))
 

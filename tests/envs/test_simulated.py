@@ -80,10 +80,10 @@ def test_the_drawing_shows_turns_and_success():
     assert tuple(frames[3][0, 0]) != (60, 180, 90)
 
 
-def test_tasks_have_colours_of_their_own():
+def test_tasks_have_colors_of_their_own():
     env = SimDesktop(width=4, height=40)
-    colours = {tuple(env.reset(options={"task": Task(str(i), "")})[0]["screenshot"][0, 0]) for i in range(20)}
-    assert len(colours) == 20
+    colors = {tuple(env.reset(options={"task": Task(str(i), "")})[0]["screenshot"][0, 0]) for i in range(20)}
+    assert len(colors) == 20
 
 
 def test_the_plain_frame_is_shared_and_cannot_be_changed():

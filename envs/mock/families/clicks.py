@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from dartsim.envs.mock.families.sketch import (
+from dartsim.envs.mock.families.drafts import (
     COLORS,
     WORDS,
     Family,
-    Sketch,
     Spec,
+    TaskDraft,
     background,
     expect,
     expect_values,
@@ -23,11 +23,11 @@ from dartsim.envs.mock.families.sketch import (
 
 _CELLS = 9
 _SPARE = 0.35
-"""Share of a cell that a button leaves empty, on each axis; every button covers its cell's centre."""
+"""Share of a cell that a button leaves empty, on each axis; every button covers its cell's center."""
 
 
-def click_button(rng: np.random.Generator, difficulty: int) -> Sketch:
-    """Draw one coloured button on a grid of 3 × 3 cells, with others of other colours."""
+def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
+    """Draw one colored button on a grid of 3 × 3 cells, with others of other colors."""
     num_others = min(difficulty - 1, _CELLS - 1)
     colors = pick(rng, COLORS, 1 + num_others) if num_others else ["red"]
     places = rng.permutation(_CELLS)[: len(colors)].tolist()
@@ -37,7 +37,7 @@ def click_button(rng: np.random.Generator, difficulty: int) -> Sketch:
         inset = [left, top, round(_SPARE - left, 3), round(_SPARE - top, 3)]
         cells[place] = widget("button", f"cell{place}", color=color, inset=inset)
     name = f"screen.cell{places[0]}"
-    return Sketch(
+    return TaskDraft(
         f"Press the {colors[0]} button.",
         expect("exact_match", {"type": "mock_pressed", "window": "screen"}, [name]),
         [["press", name]],
@@ -46,14 +46,14 @@ def click_button(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def button_order(rng: np.random.Generator, difficulty: int) -> Sketch:
+def button_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw buttons with names, to be pressed in an order; three presses a step of difficulty."""
     num_presses = 3 * difficulty
     names = pick(rng, WORDS, min(3 + difficulty, 8))
     order = [names[int(i)] for i in rng.integers(len(names), size=num_presses)]
     cells = [widget("button", name, text=name) for name in names]
     pressed = [f"pad.{name}" for name in order]
-    return Sketch(
+    return TaskDraft(
         f"Press these buttons in this order: {', '.join(order)}.",
         expect("exact_match", {"type": "mock_pressed", "window": "pad"}, pressed),
         [["press", name] for name in pressed],
@@ -61,7 +61,7 @@ def button_order(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def check_boxes(rng: np.random.Generator, difficulty: int) -> Sketch:
+def check_boxes(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw check boxes, of which as many as the difficulty says are to be changed."""
     names = pick(rng, WORDS, difficulty + 2)
     before = [bool(flip) for flip in rng.integers(2, size=len(names))]
@@ -71,7 +71,7 @@ def check_boxes(rng: np.random.Generator, difficulty: int) -> Sketch:
     wanted = [name for name, state in zip(names, after, strict=True) if state]
     told = f"Check {listed(wanted)}, and nothing else." if wanted else "Uncheck all boxes."
     full = [f"options.{name}" for name in names]
-    return Sketch(
+    return TaskDraft(
         told,
         expect_values(full, after),
         [["check", name, state] for name, state in zip(full, after, strict=True)],
@@ -87,7 +87,7 @@ _MENUS = {
 }
 
 
-def menu_path(rng: np.random.Generator, difficulty: int) -> Sketch:
+def menu_path(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw menus to choose from: more menus, and up to five choices in order."""
     titles = list(_MENUS)[: min(2 + difficulty // 2, 4)]
     num_choices = 1 + difficulty // 3 if difficulty > 3 else 1
@@ -98,7 +98,7 @@ def menu_path(rng: np.random.Generator, difficulty: int) -> Sketch:
     written = [f"{title} > {item}" for title, item in choices]
     text = [[widget("label", "text", text="Untitled")]]
     menus = [[title, _MENUS[title]] for title in titles]
-    return Sketch(
+    return TaskDraft(
         f"In the menu, choose {', then '.join(written)}.",
         expect("exact_match", {"type": "mock_choices"}, written),
         [["choose", "editor", title, item] for title, item in choices],
@@ -109,7 +109,7 @@ def menu_path(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def window_close_order(rng: np.random.Generator, difficulty: int) -> Sketch:
+def window_close_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw windows in a cascade, some of which are to be closed in an order."""
     num_windows = min(2 + difficulty // 2, 5)
     num_closed = min(1 + difficulty // 2, num_windows)
@@ -125,7 +125,7 @@ def window_close_order(rng: np.random.Generator, difficulty: int) -> Sketch:
         if num_closed == 1
         else f"Close these windows, in this order: {', '.join(order)}."
     )
-    return Sketch(
+    return TaskDraft(
         told + (" Leave the others open." if num_closed < num_windows else ""),
         expect("exact_match", {"type": "mock_closed", "windows": names}, order),
         [["close", name] for name in order],
@@ -134,7 +134,7 @@ def window_close_order(rng: np.random.Generator, difficulty: int) -> Sketch:
 
 
 FAMILIES = (
-    Family("click_button", "d - 1 buttons of other colours; one click ends the episode", click_button),
+    Family("click_button", "d - 1 buttons of other colors; one click ends the episode", click_button),
     Family("button_order", "3 d presses in a given order", button_order),
     Family("check_boxes", "d boxes to change, of d + 2", check_boxes),
     Family("menu_path", "2 to 4 menus, 1 to 4 choices", menu_path),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dartsim.envs.mock.families.sketch import (
+from dartsim.envs.mock.families.drafts import (
     WORDS,
     Family,
     Goal,
-    Sketch,
+    TaskDraft,
     background,
     expect_values,
     listed,
@@ -25,7 +25,7 @@ _PREFILLED = 4
 """Difficulty from which a field holds a text that has to go."""
 
 
-def type_text(rng: np.random.Generator, difficulty: int) -> Sketch:
+def type_text(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw a text field to write words into, from some difficulty on instead of others."""
     text = phrase(rng, (difficulty + 1) // 2)
     before = phrase(rng, 1) if difficulty >= _PREFILLED else ""
@@ -33,7 +33,7 @@ def type_text(rng: np.random.Generator, difficulty: int) -> Sketch:
     if difficulty >= _PREFILLED:
         fields.append([widget("text_field", "other", text="")])
     place = " into the upper field, instead of what is there" if difficulty >= _PREFILLED else ""
-    return Sketch(
+    return TaskDraft(
         f'Type "{text}"{place}.',
         expect_values(["note.field"], [text]),
         [["text", "note.field", text]],
@@ -41,12 +41,12 @@ def type_text(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def list_select_scroll(rng: np.random.Generator, difficulty: int) -> Sketch:
+def list_select_scroll(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw a list that gets longer with difficulty; its item may be out of sight."""
     items = pick(rng, WORDS, min(3 + 3 * difficulty, len(WORDS)))
     item = one(rng, items)
     rows = [[widget("list", "list", items=items, visible=4)]]
-    return Sketch(
+    return TaskDraft(
         f"Select {item} in the list.",
         expect_values(["browser.list"], [item]),
         [["select", "browser.list", item]],
@@ -54,7 +54,7 @@ def list_select_scroll(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def drag_slider(rng: np.random.Generator, difficulty: int) -> Sketch:
+def drag_slider(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw sliders, one for two steps of difficulty, with more stops."""
     num_sliders = 1 + (difficulty - 1) // 2
     last = min(2 + difficulty, 6)
@@ -67,7 +67,7 @@ def drag_slider(rng: np.random.Generator, difficulty: int) -> Sketch:
         rows.append([widget("slider", name, maximum=last, at=start)])
     full = [f"mixer.{name}" for name in names]
     told = listed([f"{name} to {end}" for name, end in zip(names, ends, strict=True)])
-    return Sketch(
+    return TaskDraft(
         f"Set {told}; the first stop of a slider is 0.",
         expect_values(full, ends),
         [["slide", name, end] for name, end in zip(full, ends, strict=True)],
@@ -75,7 +75,7 @@ def drag_slider(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def drag_drop(rng: np.random.Generator, difficulty: int) -> Sketch:
+def drag_drop(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw chips to drag into one of two bins; one to four of them, with others."""
     num_moved = min(1 + difficulty // 3, 4)
     names = pick(rng, WORDS, 4)
@@ -87,7 +87,7 @@ def drag_drop(rng: np.random.Generator, difficulty: int) -> Sketch:
     full = [f"board.{name}" for name in names]
     told = listed([f"{name} to {aim}" for name, aim in zip(moved, aims, strict=True)])
     goals: list[Goal] = [["drop", f"board.{name}", aim] for name, aim in zip(moved, aims, strict=True)]
-    return Sketch(
+    return TaskDraft(
         f"Drag {told}, and leave the rest.",
         expect_values(full, [*aims, *[None] * (4 - num_moved)]),
         goals,
@@ -95,7 +95,7 @@ def drag_drop(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def copy_between_fields(rng: np.random.Generator, difficulty: int) -> Sketch:
+def copy_between_fields(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw pairs of fields: what the first of each holds is to stand in the second too."""
     num_pairs = 1 + (difficulty - 1) // 3
     texts = [phrase(rng, 1 + difficulty // 4) for _ in range(num_pairs)]
@@ -104,7 +104,7 @@ def copy_between_fields(rng: np.random.Generator, difficulty: int) -> Sketch:
         rows.append([widget("text_field", f"from{i}", label=f"From {i}", text=text)])
         rows.append([widget("text_field", f"to{i}", label=f"To {i}")])
     full = [f"copier.{side}{i + 1}" for i in range(num_pairs) for side in ("from", "to")]
-    return Sketch(
+    return TaskDraft(
         "Copy each text from its From field to the To field of the same number.",
         expect_values(full, [text for text in texts for _ in range(2)]),
         [["text", f"copier.to{i}", text] for i, text in enumerate(texts, start=1)],

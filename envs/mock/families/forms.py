@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.envs.mock.families.sketch import (
+from dartsim.envs.mock.families.drafts import (
     COLORS,
     WORDS,
     Family,
     Goal,
-    Sketch,
     Spec,
+    TaskDraft,
     background,
     expect_submitted,
     expect_values,
@@ -51,7 +51,7 @@ _ENTRIES = ("text_field", "check_box", "list", "slider")
 _FIELD_NAMES = [word.capitalize() for word in WORDS]
 
 
-def form_fill(rng: np.random.Generator, difficulty: int) -> Sketch:
+def form_fill(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw a form with as many fields as the difficulty says, and OK."""
     names = pick(rng, _FIELD_NAMES, difficulty)
     kinds = ["text_field", *[one(rng, _ENTRIES) for _ in names[1:]]]
@@ -59,7 +59,7 @@ def form_fill(rng: np.random.Generator, difficulty: int) -> Sketch:
     rows = [row for entry in entries for row in entry[0]]
     rows.append([_button("Cancel", "close"), _button("OK", "submit")])
     told = ", ".join(entry[3] for entry in entries)
-    return Sketch(
+    return TaskDraft(
         f"Fill in the form so that {told}; then press OK.",
         expect_submitted("form", {name: entry[1] for name, entry in zip(names, entries, strict=True)}),
         [*[entry[2] for entry in entries], ["press", "form.OK"]],
@@ -74,7 +74,7 @@ def _button(name: str, command: str) -> Spec:
     return widget("button", name, text=name, command=command)
 
 
-def wizard(rng: np.random.Generator, difficulty: int) -> Sketch:
+def wizard(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw a wizard with a page for each step of difficulty, each with one thing to enter."""
     names = pick(rng, _FIELD_NAMES, difficulty)
     pages, goals, told, values = [], [], [], {}
@@ -88,7 +88,7 @@ def wizard(rng: np.random.Generator, difficulty: int) -> Sketch:
         goals += [goal, ["press", f"wizard.{ahead}"]]
         told.append(words)
         values[name] = value
-    return Sketch(
+    return TaskDraft(
         f"Go through the wizard so that {', '.join(told)}; press Done on the last page.",
         expect_submitted("wizard", values),
         goals,
@@ -96,7 +96,7 @@ def wizard(rng: np.random.Generator, difficulty: int) -> Sketch:
     )
 
 
-def dialog_interrupt(rng: np.random.Generator, difficulty: int) -> Sketch:
+def dialog_interrupt(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw check boxes to check while dialogs come in between, one for each two."""
     names = pick(rng, WORDS, difficulty + 1)
     wanted = names[:difficulty]
@@ -111,7 +111,7 @@ def dialog_interrupt(rng: np.random.Generator, difficulty: int) -> Sketch:
         for i in range(1 + difficulty // 2)
     ]
     full = [f"options.{name}" for name in names]
-    return Sketch(
+    return TaskDraft(
         f"Check {listed(wanted)}, and nothing else. Put aside what comes in between.",
         expect_values(full, [name in wanted for name in names]),
         [["check", name, True] for name in full[:difficulty]],
@@ -134,8 +134,8 @@ def _dialog(rng: np.random.Generator, number: int) -> Spec:
     }
 
 
-def infeasible(rng: np.random.Generator, difficulty: int) -> Sketch:
-    """Draw something that cannot be done: what is asked for is not there, or is greyed out."""
+def infeasible(rng: np.random.Generator, difficulty: int) -> TaskDraft:
+    """Draw something that cannot be done: what is asked for is not there, or is grayed out."""
     names = pick(rng, WORDS, difficulty + 2)
     missing, shown = names[0], names[1:]
     kind = int(rng.integers(3))
@@ -150,7 +150,7 @@ def infeasible(rng: np.random.Generator, difficulty: int) -> Sketch:
         colors = pick(rng, COLORS, min(len(shown), 4) + 1)
         cells = [[widget("button", f"b{i}", color=color)] for i, color in enumerate(colors[1:])]
         told = f"Press the {colors[0]} button."
-    return Sketch(
+    return TaskDraft(
         told,
         {"func": "infeasible"},
         [["fail"]],

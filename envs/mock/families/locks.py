@@ -1,6 +1,6 @@
-"""Families of locks: pages full of buttons of one colour, on each of which one button is right.
+"""Families of locks: pages full of buttons of one color, on each of which one button is right.
 
-Which button is right follows from the colour alone, is the same in all tasks, and is told nowhere: it has to be known
+Which button is right follows from the color alone, is the same in all tasks, and is told nowhere: it has to be known
 or found out. A wrong press counts and cannot be taken back, and it does not show: what an attempt does after it is in
 vain, as in many a real task, and the attempt ends when it declares the task done, or at the turn limit.
 """
@@ -11,10 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from dartsim.envs.mock.families.sketch import (
+from dartsim.envs.mock.families.drafts import (
     Family,
-    Sketch,
     Spec,
+    TaskDraft,
     background,
     expect,
     one,
@@ -25,21 +25,21 @@ from dartsim.envs.mock.families.sketch import (
 
 _CELLS = 9
 _SPARE = 0.35
-"""Share of a cell that a button leaves empty, on each axis; every button covers its cell's centre."""
+"""Share of a cell that a button leaves empty, on each axis; every button covers its cell's center."""
 
 RIGHT_CELL = {
     **{"red": 4, "green": 1, "blue": 6},
     **{"yellow": 8, "orange": 3, "purple": 5},
     **{"cyan": 7, "pink": 0, "brown": 2},
 }
-"""Colour of a page, and the cell of its right button, row by row."""
+"""Color of a page, and the cell of its right button, row by row."""
 
 PLAIN, MIXED, ODD = (tuple(list(RIGHT_CELL)[first : first + 3]) for first in (0, 3, 6))
-"""The colours of each family."""
+"""The colors of each family."""
 
 
-def locks(rng: np.random.Generator, difficulty: int, colors: tuple[str, ...]) -> Sketch:
-    """Draw a lock of 1 to 5 pages, each of one of the colours."""
+def locks(rng: np.random.Generator, difficulty: int, colors: tuple[str, ...]) -> TaskDraft:
+    """Draw a lock of 1 to 5 pages, each of one of the colors."""
     pages, names = [], []
     for number in range((difficulty + 1) // 2):
         color = one(rng, colors)
@@ -47,7 +47,7 @@ def locks(rng: np.random.Generator, difficulty: int, colors: tuple[str, ...]) ->
         names.append(f"screen.page{number}cell{RIGHT_CELL[color]}")
     end = [widget("space", f"end{place}") for place in range(_CELLS)]
     end[_CELLS // 2] = widget("label", "end", text="OK")
-    return Sketch(
+    return TaskDraft(
         "Press the button of each page.",
         expect("exact_match", {"type": "mock_pressed", "window": "screen"}, names),
         [["press", name] for name in names],

@@ -22,7 +22,7 @@ from dartsim.envs.actions import (
     Wait,
     make_grammar,
 )
-from dartsim.envs.reading import read
+from dartsim.envs.actions.grammars import read
 from dartsim.real.osworld.pyautogui_code import PREFIX, command, placing, snippets
 
 

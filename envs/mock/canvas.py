@@ -1,4 +1,4 @@
-"""The pen that draws: it collects marks, rectangles and texts, each clipped to a box."""
+"""The canvas that draws: it collects marks, rectangles and texts, each clipped to a box."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from dartsim.envs.mock.colors import Color
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.layout import Layout
+from dartsim.envs.mock.layout import ScreenLayout
 
 
-class Mark(NamedTuple):
+class DrawOp(NamedTuple):
     """A rectangle, or a text in the part of it that shows; ``x`` and ``y`` are where the text begins."""
 
     left: int
@@ -23,14 +23,14 @@ class Mark(NamedTuple):
     scale: int = 1
 
 
-class Pen:
+class Canvas:
     """Collects marks, clipped to a box."""
 
     __slots__ = ("clip", "layout", "marks")
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ScreenLayout) -> None:
         self.layout = layout
-        self.marks: list[Mark] = []
+        self.marks: list[DrawOp] = []
         self.clip = layout.screen
 
     def fill(self, box: Box, color: Color) -> None:
@@ -43,14 +43,14 @@ class Pen:
         right = right if right < clip_right else clip_right
         bottom = bottom if bottom < clip_bottom else clip_bottom
         if left < right and top < bottom:
-            self.marks.append(Mark(left, top, right, bottom, color))
+            self.marks.append(DrawOp(left, top, right, bottom, color))
 
     def frame(self, box: Box, edge: Color, face: Color, thick: int = 1) -> None:
         """Fill a box with an edge."""
         self.fill(box, edge)
         self.fill(box.shrunk(thick), face)
 
-    def write(self, text: str, box: Box, color: Color, *, centred: bool = False) -> None:
+    def write(self, text: str, box: Box, color: Color, *, centered: bool = False) -> None:
         """Write a line of text in a box, in the middle of its height; what does not fit is cut off."""
         if not text:
             return
@@ -58,18 +58,18 @@ class Pen:
         scale = layout.scale
         wide, high = layout.advance * len(text) - scale, 8 * scale
         x = box[0] + layout.gap
-        if centred:
+        if centered:
             x = box[0] + max(scale, (box[2] - box[0] - wide) // 2)
         y = box[1] + max(0, (box[3] - box[1] - high + scale) // 2)
         clip = self.clip
         left, top = max(x, box[0], clip[0]), max(y, box[1], clip[1])
         right, bottom = min(x + wide, box[2], clip[2]), min(y + high, box[3], clip[3])
         if left < right and top < bottom:
-            self.marks.append(Mark(left, top, right, bottom, color, text, x, y, scale))
+            self.marks.append(DrawOp(left, top, right, bottom, color, text, x, y, scale))
 
     def sign(self, sign: str, x: int, y: int, width: int, height: int, color: Color) -> None:
         """Draw a sign of the font with its upper left corner at a pixel."""
         scale, clip = self.layout.scale, self.clip
         right, bottom = min(x + width * scale, clip[2]), min(y + height * scale, clip[3])
         if x < right and y < bottom:
-            self.marks.append(Mark(x, y, right, bottom, color, sign, x, y, scale))
+            self.marks.append(DrawOp(x, y, right, bottom, color, sign, x, y, scale))

@@ -1,7 +1,7 @@
 import pytest
 
 from dartsim.core.errors import ConfigError
-from dartsim.envs.generate import generated_tasks
+from dartsim.envs.tasks import generated_tasks
 
 
 @pytest.mark.parametrize("num_tasks", [1, 181, 12_345])

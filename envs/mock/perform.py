@@ -23,10 +23,10 @@ from dartsim.envs.actions.model import (
     Wait,
 )
 from dartsim.envs.mock import keyboard, pointer
-from dartsim.envs.mock.desktop import Desktop
+from dartsim.envs.mock.desktop import VirtualDesktop
 
 
-def carry_out(desktop: Desktop, actions: Sequence[Action]) -> None:
+def perform(desktop: VirtualDesktop, actions: Sequence[Action]) -> None:
     """Carry out the actions of one turn; DONE and FAIL end it."""
     for action in actions:
         if isinstance(action, (Done, Fail)):
@@ -36,7 +36,7 @@ def carry_out(desktop: Desktop, actions: Sequence[Action]) -> None:
     _interrupt(desktop)
 
 
-def _interrupt(desktop: Desktop) -> None:
+def _interrupt(desktop: VirtualDesktop) -> None:
     """Open the dialogs whose time has come, unless a modal one is open."""
     for due in desktop.interrupts:
         if desktop.actions >= due.after and not desktop.modal:
@@ -46,7 +46,7 @@ def _interrupt(desktop: Desktop) -> None:
             break
 
 
-def _one(desktop: Desktop, action: Action) -> None:
+def _one(desktop: VirtualDesktop, action: Action) -> None:
     match action:
         case Move(x, y):
             pointer.move(desktop, x, y)
@@ -78,7 +78,7 @@ def _one(desktop: Desktop, action: Action) -> None:
             pass
 
 
-def _click(desktop: Desktop, button: str, count: int) -> None:
+def _click(desktop: VirtualDesktop, button: str, count: int) -> None:
     if button != "left":
         return
     desktop.grip = None
@@ -89,6 +89,6 @@ def _click(desktop: Desktop, button: str, count: int) -> None:
         pointer.double(desktop)
 
 
-def _hold(desktop: Desktop, button: str, *, down: bool) -> None:
+def _hold(desktop: VirtualDesktop, button: str, *, down: bool) -> None:
     if button == "left":
         (pointer.press if down else pointer.release)(desktop)

@@ -10,7 +10,7 @@ import numpy as np
 
 Spec = dict[str, Any]
 Goal = list[Any]
-Draw = Callable[[np.random.Generator, int], "Sketch"]
+Draw = Callable[[np.random.Generator, int], "TaskDraft"]
 
 MAX_DIFFICULTY = 10
 
@@ -25,7 +25,7 @@ COLORS = ("red", "green", "blue", "yellow", "orange", "purple", "cyan", "pink", 
 
 
 @dataclass(slots=True)
-class Sketch:
+class TaskDraft:
     """A task before it has an id.
 
     Attributes:
@@ -71,7 +71,7 @@ def window(step_type: str = "mock_window", **values: Any) -> Spec:
 
 
 def background(rng: np.random.Generator) -> Spec:
-    """Return the step that gives the desktop a light colour by chance."""
+    """Return the step that gives the desktop a light color by chance."""
     return {"type": "mock_background", "parameters": {"color": rng.integers(150, 246, 3).tolist()}}
 
 
