@@ -3,7 +3,7 @@
     POOL/pool.json            schema, what wrote it, and what its tokens mean
     POOL/rows.jsonl           a success a line: task, attempt, and turn by turn what was said by which weights
     POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, one after the other
-    POOL/screens/ab/ab….png   what was seen, each picture once, by the hash of its pixels
+    POOL/screens/ab/ab….png   what was seen, each picture once, by the hash of its pixels (``BlobStore``)
 
 Nothing in it is code. A pool appears whole or not at all, and is refused whole: if a byte of rows, tensors or pictures
 is not what was written, if it is of another schema, or if its tokens do not mean what the model's tokens mean.
@@ -14,7 +14,6 @@ A success without log-probabilities (an oracle's: it has none) is scored by the 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,19 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, TornFile
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.store.blobs import BlobStore
 
 if TYPE_CHECKING:
     from dartsim.real.vlm.model import Vlm
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the format; files of another one are refused."""
 
-_HASH = re.compile("[0-9a-f]{32}")
 ABOUT, ROWS, TENSORS, SCREENS = "pool.json", "rows.jsonl", "tensors.safetensors", "screens"
 
 
@@ -89,13 +87,13 @@ class _Writer:
     """A pool being written.
 
     Attributes:
-        folder: Where to.
-        screens: Hashes of the pictures that are there.
+        blobs: Keeps the pictures.
+        screens: Names of those that are there.
         columns: Tokens, log-probabilities and entropies of the turns so far.
         length: Tokens of them.
     """
 
-    folder: Path
+    blobs: BlobStore
     screens: set[str] = field(default_factory=set)
     columns: tuple[list[Any], list[Any], list[Any]] = field(default_factory=lambda: ([], [], []))
     length: int = 0
@@ -120,7 +118,7 @@ class _Writer:
         if reply.tokens is None:
             raise ValueError(f"a success of task {task.id!r} has no tokens; only a model's or an oracle's has some")
         row: dict[str, Any] = {
-            "screen": self._screen(np.asarray(seen.screenshot)),
+            "screen": self._screen(seen.screenshot),
             "action": reply.action,
             "version": reply.version,
             "oldest_version": reply.oldest_version,
@@ -140,15 +138,9 @@ class _Writer:
         self.length += len(reply.tokens)
         return row
 
-    def _screen(self, pixels: NDArray[Any]) -> str:
-        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-            raise ValueError(f"a screenshot must be uint8 [height, width, 3], got {pixels.dtype} {pixels.shape}")
-        name = pixel_hash(pixels)
-        if name not in self.screens:
-            self.screens.add(name)
-            path = screen_path(self.folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(np.ascontiguousarray(pixels)).save(path, format="PNG", compress_level=3)
+    def _screen(self, pixels: Any) -> str:
+        name = self.blobs.put(pixels).name
+        self.screens.add(name)
         return name
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -173,6 +165,7 @@ def write_pool(
     Raises:
         ValueError: If a trajectory has no tokens, or a screenshot is not one.
         ConfigError: If the folder cannot be made.
+        StoreFault: If a picture cannot be written.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -180,7 +173,7 @@ def write_pool(
         partial.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made a pool's folder: {error.strerror}") from None
-    writer = _Writer(partial)
+    writer = _Writer(BlobStore(partial / SCREENS))
     rows = [json.dumps(writer.row(success), separators=(",", ":"), allow_nan=False) for success in successes]
     (partial / ROWS).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     save_file(writer.tensors(), partial / TENSORS)
@@ -278,6 +271,7 @@ class _Reader:
 
     def __init__(self, folder: Path, tasks: Mapping[str, Task], tensors: Mapping[str, NDArray[Any]]) -> None:
         self._folder = folder
+        self._blobs = BlobStore(folder / SCREENS)
         self._tasks = tasks
         self._tensors = tensors
         self._screens: dict[str, NDArray[np.uint8]] = {}
@@ -312,31 +306,14 @@ class _Reader:
 
     def _screen(self, name: str) -> NDArray[np.uint8]:
         if name not in self._screens:
-            path = screen_path(self._folder, name)
             try:
-                with Image.open(path) as picture:
-                    pixels = np.asarray(picture.convert("RGB"))
-            except (OSError, SyntaxError) as error:
-                raise ConfigError(f"{path} cannot be read ({error}); collect the successes again") from None
-            if pixel_hash(pixels) != name:
-                raise ConfigError(f"{path} is not the picture that was written; collect the successes again")
-            self._screens[name] = pixels
+                self._screens[name] = self._blobs.get(name)
+            except TornFile as error:
+                raise ConfigError(f"{error}; collect the successes again") from None
         return self._screens[name]
 
 
-# ---- names and hashes
-
-
-def screen_path(folder: Path, name: str) -> Path:
-    """Return where a picture is, by the hash of its pixels."""
-    if not _HASH.fullmatch(name):
-        raise ConfigError(f"{folder} names the picture {name!r}, wanted a hash; collect the successes again")
-    return folder / SCREENS / name[:2] / f"{name}.png"
-
-
-def pixel_hash(pixels: NDArray[Any]) -> str:
-    """Return the hash of a picture: of its size and its pixels, whatever its file is compressed by."""
-    return sha256(f"{pixels.shape}".encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:32]
+# ---- hashes
 
 
 def task_digest(task: Task) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import zlib
 from collections import Counter, deque
@@ -30,6 +31,7 @@ from dartsim.core.png import decode_png, encode_png
 PARTIAL = ".partial"
 PICTURE = ".png"
 TEXT = ".xml.z"
+_NAME = re.compile(r"[0-9a-f]{64}(\.png|\.xml\.z)")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RESERVE_BYTES = 64 * 2**20
 """Room that screenshots leave to the database by default."""
@@ -222,6 +224,8 @@ class BlobStore:
         return TornFile(f"{self._path(name)} does not hold what was kept: {what}")
 
     def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):  # names may come from a file that somebody else made
+            raise TornFile(f"{self.folder} has no file {name!r}: files are named by hashes")
         return self.folder / name[:2] / name
 
 

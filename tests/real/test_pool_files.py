@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("safetensors", reason="needs the extra `train`")
-pytest.importorskip("PIL", reason="needs the extra `train`")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
-from dartsim.real.pool_files import SCHEMA, pixel_hash, read_pool, screen_path, task_digest, write_pool
+from dartsim.real.pool_files import SCHEMA, read_pool, task_digest, write_pool
+from dartsim.store.blobs import picture_digest
 
 TASKS = [Task(f"t{i}", f"press {i}", "mock", {"config": [i]}) for i in range(3)]
 MEANING = {"vocabulary": "abc", "grammar": "actions", "screen": 8}
@@ -100,8 +100,9 @@ def test_a_picture_is_kept_once_by_its_pixels_and_can_be_looked_at(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1, 1, 2]), success(TASKS[1], [2]))
     files = sorted(pool.glob("screens/*/*.png"))
     assert len(files) == 2
-    assert {file.stem for file in files} == {pixel_hash(picture(1)), pixel_hash(picture(2))}
-    with Image.open(screen_path(pool, pixel_hash(picture(1)))) as shown:
+    assert {file.stem for file in files} == {picture_digest(picture(1)), picture_digest(picture(2))}
+    (first,) = (file for file in files if file.stem == picture_digest(picture(1)))
+    with Image.open(first) as shown:
         assert np.array_equal(np.asarray(shown), picture(1))
     first, second = read_pool(pool, TASKS).successes[0].turns[:2]
     assert first.observation.screenshot is second.observation.screenshot
@@ -109,7 +110,7 @@ def test_a_picture_is_kept_once_by_its_pixels_and_can_be_looked_at(tmp_path):
 
 def test_pictures_of_another_shape_are_other_pictures():
     pixels = np.zeros((4, 6, 3), dtype=np.uint8)
-    assert pixel_hash(pixels) != pixel_hash(pixels.reshape(6, 4, 3))
+    assert picture_digest(pixels) != picture_digest(pixels.reshape(6, 4, 3))
 
 
 def test_there_is_no_code_in_it(tmp_path):
@@ -159,8 +160,11 @@ def damage_about(pool: Path, **changes) -> None:
         (lambda pool: damage_about(pool, schema=SCHEMA + 1), f"has schema {SCHEMA + 1}, this version reads {SCHEMA}"),
         (lambda pool: (pool / "rows.jsonl").write_text(""), "rows.jsonl is not what was written"),
         (lambda pool: (pool / "tensors.safetensors").unlink(), "tensors.safetensors is not what was written"),
-        (lambda pool: next(pool.glob("screens/*/*.png")).unlink(), "png cannot be read"),
-        (lambda pool: next(pool.glob("screens/*/*.png")).write_bytes(b"\x89PNG"), "png cannot be read"),
+        (lambda pool: next(pool.glob("screens/*/*.png")).unlink(), "png does not hold what was kept: No such file"),
+        (
+            lambda pool: next(pool.glob("screens/*/*.png")).write_bytes(b"\x89PNG"),
+            "png does not hold what was kept: found",
+        ),
     ],
     ids=["absent", "torn", "list", "schema", "rows", "tensors", "no picture", "half a picture"],
 )
@@ -175,7 +179,7 @@ def test_another_picture_in_its_place_is_refused(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1, 2]))
     one, other = sorted(pool.glob("screens/*/*.png"))
     shutil.copy(one, other)
-    with pytest.raises(ConfigError, match="is not the picture that was written"):
+    with pytest.raises(ConfigError, match="does not hold what was kept: other pixels"):
         read_pool(pool, TASKS)
 
 
@@ -184,7 +188,7 @@ def test_a_pool_appears_whole_and_replaces_the_one_before(tmp_path):
     bad = success(TASKS[0], [1])
     seen = bad.turns[0].observation._replace(screenshot=np.zeros((4, 4), dtype=np.float32))
     grey = Trajectory(bad.attempt, (Turn(seen, bad.turns[0].reply),), Ending.DONE, 1.0, None, 0.0, 0.0)
-    with pytest.raises(ValueError, match="must be uint8"):
+    with pytest.raises(ValueError, match="wanted uint8"):
         write(tmp_path, grey)
     assert len(read_pool(pool, TASKS).successes) == 1
     write(tmp_path, success(TASKS[1], [2]), success(TASKS[1], [3]))

@@ -10,12 +10,13 @@ import zipfile
 
 import pytest
 
-from dartsim.core.errors import ConfigError, TaskFileError
+from dartsim.core.errors import TaskFileError, TornFile
 from dartsim.envs.tasks import load_suite
 from dartsim.real.osworld import archives
 from dartsim.real.osworld.archives import BadArchive, check_zip
 from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder, check_name
 from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
+from dartsim.store.blobs import BlobStore
 
 OUT = [
     "../x",
@@ -186,14 +187,12 @@ def test_entities_of_a_tree_are_not_blown_up_nor_read_from_files(tmp_path):
         check_accessibility_tree(bomb, rule)
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 31, "A" * 32, "../" + "a" * 29, ""])
-def test_pictures_of_a_pool_are_named_by_hashes_only(tmp_path, name):
-    pytest.importorskip("safetensors")
-    from dartsim.real.pool_files import screen_path
-
-    with pytest.raises(ConfigError, match="wanted a hash"):
-        screen_path(tmp_path, name)
-    assert screen_path(tmp_path, "0a" * 16).is_relative_to(tmp_path)
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 64, "A" * 64 + ".png", "../" + "a" * 61, ""])
+def test_files_of_a_store_or_a_pool_are_named_by_hashes_only(tmp_path, name):
+    blobs = BlobStore(tmp_path)
+    for use in (blobs.get, blobs.get_text, lambda name: blobs.remove([name])):
+        with pytest.raises(TornFile, match="files are named by hashes"):
+            use(name)
 
 
 # ---- replies of a desktop
