@@ -60,7 +60,7 @@ def read_open(saved: Mapping[str, Any], task: Task, found: Mapping[int, Trajecto
         usable=[found[number] for number in saved["usable"] if number in found],
         again=[(index, seed) for index, seed in saved["again"]],
         repeated=saved["repeated"],
-        further=saved.get("further", 0),
+        further=saved["further"],
     )
 
 

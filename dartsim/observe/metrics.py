@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
-from dartsim.observe.states import TrainerState, padded
 
 SCALARS = {
     "train/turns": "num_turns",
@@ -119,7 +118,6 @@ def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
     for line in lines:
         with suppress(ValueError, TypeError):
             snapshot = Snapshot(**json.loads(line))
-            snapshot = replace(snapshot, trainer=padded(snapshot.trainer, TrainerState))
             if snapshot.time <= until:
                 found.append(snapshot)
     return found

@@ -17,7 +17,7 @@ from dartsim.core.types import Batch, Drop, Trajectory, Version
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.domain_hash import DomainHash
 from dartsim.observe.part import Part
-from dartsim.observe.states import DesktopState, PhaseState, TrainerState, WorkerState, padded
+from dartsim.observe.states import DesktopState, PhaseState, TrainerState, WorkerState
 from dartsim.observe.tracks import Clock, Population, Segment
 
 _VERSIONS = attrgetter("reply.oldest_version", "reply.version")
@@ -371,21 +371,20 @@ class Recorder:
         self.started = self.clock() - state["time"]
         self.domain_hash = DomainHash(state["domain_hash"])
         for population in (*self.populations(), self.phase):
-            before = padded(state[population.name], population.states)
+            before = state[population.name]
             population.totals = [a + b for a, b in zip(population.totals, before, strict=True)]
         self.counts = Counter(state["counts"])
-        self.hot = Counts(*state["hot"])  # those begun before prefix hits were counted have three
+        self.hot = Counts(*state["hot"])
         self.staleness = Counter({(oldest, newest): number for oldest, newest, number in state["staleness"]})
-        whole = state.get("staleness_trajectories", ())  # those begun before it was kept lack it
+        whole = state["staleness_trajectories"]
         self.staleness_trajectories = Counter({(oldest, newest): number for oldest, newest, number in whole})
         self.staleness_max = state["staleness_max"]
         self.offered, self.trained = Counter(state["offered"]), Counter(state["trained"])
-        # Those begun before they were counted lack these.
-        self.judged, self.kept = Counter(state.get("judged", {})), Counter(state.get("kept", {}))
-        self.trained_groups = Counter(state.get("trained_groups", {}))
+        self.judged, self.kept = Counter(state["judged"]), Counter(state["kept"])
+        self.trained_groups = Counter(state["trained_groups"])
         self.updates.extend(updates)
         self._running = state["running"]
-        self.alarms = [Alarm(**alarm) for alarm in state.get("alarms", ())]
+        self.alarms = [Alarm(**alarm) for alarm in state["alarms"]]
         for population, past in zip(self.populations(), segments, strict=False):
             if population.segments is not None:
                 population.segments.extend(

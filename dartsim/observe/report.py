@@ -163,7 +163,7 @@ def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 def _least_trained(name: str, table: ByClass) -> str:
     """Say which classes are starved, or else which is trained least.
 
-    Nothing of a classification that is not judged, or of an older run.
+    Nothing of a classification that is not judged.
     """
     shares = class_shares(table) if name in JUDGED.values() else {}
     if not shares:

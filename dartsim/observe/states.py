@@ -5,7 +5,6 @@ Each part is in exactly one state at a time, so that its states' times add up to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -90,8 +89,3 @@ class PhaseState(IntEnum):
     """No attempt is running."""
     ROLLOUT = 1
     """At least one attempt is running."""
-
-
-def padded(seconds: Sequence[float], states: type[IntEnum]) -> tuple[float, ...]:
-    """Return seconds by state with 0 for states that there were not yet when they were stored."""
-    return (*seconds, *[0.0] * (len(states) - len(seconds)))

@@ -126,7 +126,7 @@ def read_origin(store: Store, folder: Path | None) -> Origin | None:
     recorder = documents[RECORDER]
     # Updates are undone at once, and counted in the documents when the run goes on, minutes later: it may be killed in
     # between. So what is to be taken back is what the documents have and the weights have not.
-    done = documents[SCHEDULER].get("update", max(recovered.undone, default=recovered.update))
+    done = documents[SCHEDULER]["update"]
     recovered = replace(recovered, undone=tuple(range(recovered.update + 1, done + 1)))
     return Origin(
         life=len(documents.get(LIVES, ())) + 2,

@@ -111,9 +111,6 @@ def test_the_trace_counts_what_was_judged_kept_and_trained():
     assert (again.judged, again.kept, again.trained_groups) == (recorder.judged, recorder.kept, recorder.trained_groups)
     again.untrain(good.trajectories, 0)
     assert +again.trained_groups == {}
-    old = {key: value for key, value in recorder.state().items() if key not in ("judged", "kept", "trained_groups")}
-    again.restore(old)
-    assert (again.judged, again.trained_groups) == ({}, {})
 
 
 def test_pages_name_the_starved_class_and_older_runs_have_a_page(make_run, tmp_path):
