@@ -60,7 +60,7 @@ def sample_batch(trajectories: Sequence[Trajectory], update: int = 1) -> Batch:
     return Batch(update, update - 1, (Group(0, TASK, tuple(trajectories), ready=60.0),))
 
 
-class Settling(Resumable):
+class SampleState(Resumable):
     """The state of a scheduler, for checks of stores."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def _check_resuming(make_store: Callable[[], Store], store: Store) -> None:
     left = sample_trajectory(4)
     store.record(left)
     store.lease(sample_batch((left,), update=2))
-    store.settle(Settling({"replaced": "settled"}), now=True)
+    store.settle(SampleState({"replaced": "settled"}), now=True)
     store.suspend()
     if store.resumable:
         store.record(sample_trajectory(5))

@@ -37,7 +37,7 @@ RESERVE_BYTES = 64 * 2**20
 """Room that screenshots leave to the database by default."""
 
 
-class Kept(NamedTuple):
+class StoredFile(NamedTuple):
     """A file of the store: its name, and its size on disk in bytes."""
 
     name: str
@@ -70,7 +70,7 @@ class BlobStore:
         """Likewise, of pictures that are gone."""
         folder.mkdir(parents=True, exist_ok=True)
 
-    def put(self, picture: Any) -> Kept:
+    def put(self, picture: Any) -> StoredFile:
         """Keep a uint8 array [height, width, 3], which nobody changes any more.
 
         Raises:
@@ -80,7 +80,7 @@ class BlobStore:
         """
         return self._put(self._name(picture), lambda: encode_png(picture))
 
-    def put_text(self, text: str) -> Kept:
+    def put_text(self, text: str) -> StoredFile:
         """Keep a text; errors as ``put``."""
         return self._put(*_packed(text))
 
@@ -157,7 +157,7 @@ class BlobStore:
         self._names[key] = (ref(picture, lambda _: self._names.pop(key, None)), name)
         return name
 
-    def _put(self, name: str, data: Callable[[], bytes]) -> Kept:
+    def _put(self, name: str, data: Callable[[], bytes]) -> StoredFile:
         self._prepared.pop(name, None)
         self._remove_given_up()
         kept = self._there(name)
@@ -175,13 +175,13 @@ class BlobStore:
                 del self._prepared[name]
                 self.remove((name,))
 
-    def _there(self, name: str) -> Kept | None:
+    def _there(self, name: str) -> StoredFile | None:
         """Return a file that is there already; None if it is not."""
         with suppress(OSError):
-            return Kept(name, self._path(name).stat().st_size)
+            return StoredFile(name, self._path(name).stat().st_size)
         return None
 
-    def _new(self, name: str, content: bytes) -> Kept:
+    def _new(self, name: str, content: bytes) -> StoredFile:
         """Write a file."""
         path = self._path(name)
         try:
@@ -195,7 +195,7 @@ class BlobStore:
                 raise StoreFull(f"{self.folder} has no room for another file: {error.strerror}") from None
             raise StoreFault(f"{path} could not be written: {error.strerror}") from error
         self.counts["written"] += 1
-        return Kept(name, len(content))
+        return StoredFile(name, len(content))
 
     def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(exist_ok=True)

@@ -21,14 +21,14 @@ ROW_BYTES = 64
 """What a turn's numbers take, beside its texts and arrays."""
 
 
-class Seen(NamedTuple):
+class TurnFiles(NamedTuple):
     """The files of what a turn's observation showed; None where it showed nothing of the kind."""
 
     screenshot: str | None = None
     tree: str | None = None
 
 
-UNSEEN = Seen()
+NO_FILES = TurnFiles()
 TURN_COLUMNS = tuple(column.name for column in TURNS.columns)
 _NOTHING = (None,) * 6
 _NUMBERS = struct.Struct("<7q")
@@ -69,7 +69,7 @@ def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
     }
 
 
-def turn_rows(trajectory: Trajectory, seen: Sequence[Seen]) -> tuple[list[tuple[Any, ...]], int]:
+def turn_rows(trajectory: Trajectory, seen: Sequence[TurnFiles]) -> tuple[list[tuple[Any, ...]], int]:
     """Return the turns as tuples in the order of ``TURN_COLUMNS``, and their size in bytes.
 
     Args:
@@ -80,7 +80,7 @@ def turn_rows(trajectory: Trajectory, seen: Sequence[Seen]) -> tuple[list[tuple[
     rows, size = [], 0
     for number, (turn, files) in enumerate(zip(trajectory.turns, seen, strict=True)):
         reply = turn.reply
-        if reply.tokens is None and files is UNSEEN and turn.observation.instruction == told:
+        if reply.tokens is None and files is NO_FILES and turn.observation.instruction == told:
             row = _plain_row(attempt, number, reply)
             rows.append(row)
             size += ROW_BYTES + len(row[2])
@@ -104,7 +104,7 @@ def _plain_row(attempt: int, number: int, reply: Reply) -> tuple[Any, ...]:
     if logprobs is None and entropies is None:
         crc = zlib.crc32(_NUMBERS.pack(attempt, number, version, oldest, worker, prompt, response) + action.encode())
         return (*row, None, None, None, None, None, None, crc)
-    filled = (*row, None, _float32(logprobs), _float32(entropies), *UNSEEN, None)
+    filled = (*row, None, _float32(logprobs), _float32(entropies), *NO_FILES, None)
     return (*filled, checksum(filled))
 
 

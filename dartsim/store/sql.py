@@ -39,14 +39,14 @@ from dartsim.core.types import (
     TrajectoryState,
     Version,
 )
-from dartsim.store.blobs import BlobStore, Kept
+from dartsim.store.blobs import BlobStore, StoredFile
 from dartsim.store.checkpoints import Checkpoint
-from dartsim.store.contents import AT_ONCE, LOW_WATER, Contents
 from dartsim.store.database import open_sqlite, open_url, prepare, schema_name
+from dartsim.store.disk_usage import AT_ONCE, LOW_WATER, DiskUsage
 from dartsim.store.load import Torn, load_successes, load_trajectories
 from dartsim.store.memory import MemoryStore
 from dartsim.store.recovery import plan_recovery, returned_members
-from dartsim.store.rows import Seen
+from dartsim.store.rows import TurnFiles
 from dartsim.store.tables import (
     BATCH_MEMBERS,
     BATCHES,
@@ -94,7 +94,7 @@ class SqlStore(Store):
 
     Attributes:
         states: The states of trajectories, and the rules of their transitions.
-        contents: What turns and files take.
+        disk_usage: What turns and files take.
 
     Raises:
         LayoutUnknown: If the database has other tables.
@@ -126,7 +126,7 @@ class SqlStore(Store):
         self._suspended = False
         self._writer = Writer(engine)
         max_bytes = None if max_disk_gib is None else int(max_disk_gib * 2**30)
-        self.contents = Contents(engine, blobs, max_bytes)
+        self.disk_usage = DiskUsage(engine, blobs, max_bytes)
         self._ending: list[int] = []
         """Trajectories that ended, and whose turns are of no more use unless the success pool holds them."""
         self._ended: list[int] = []
@@ -180,17 +180,17 @@ class SqlStore(Store):
     @property
     @override
     def num_bytes(self) -> int:
-        return self.contents.used_bytes
+        return self.disk_usage.used_bytes
 
     @property
     @override
     def max_bytes(self) -> int | None:
-        return self.contents.max_bytes
+        return self.disk_usage.max_bytes
 
     @property
     @override
     def prepare_files(self) -> Callable[[Any, str | None], None] | None:
-        return None if self.contents.blobs is None else self.contents.blobs.prepare
+        return None if self.disk_usage.blobs is None else self.disk_usage.blobs.prepare
 
     # -- a trajectory's life ----------------------------------------------------------------------
 
@@ -345,12 +345,12 @@ class SqlStore(Store):
             shutil.rmtree(folder, ignore_errors=True)
         while self._keep == "live" and self._forget_oldest():
             pass
-        return replace(recovered, orphans=self.contents.sweep())
+        return replace(recovered, orphans=self.disk_usage.sweep())
 
     @override
     def restore(self, recovered: Recovered, known: Collection[int]) -> Restored:
         torn: list[Torn] = []
-        engine, blobs = self._engine, self.contents.blobs
+        engine, blobs = self._engine, self.disk_usage.blobs
         pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
         found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
         live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
@@ -383,7 +383,7 @@ class SqlStore(Store):
             if attempt not in self._uses and not self._pending.without_turns(attempt):
                 self._ended.append(attempt)
         steps, num_bytes = self._pending.take()
-        self.contents.add((), num_bytes)
+        self.disk_usage.add((), num_bytes)
         if steps or self._writer.waiting:
             self._writer.write(steps)
         self._named.clear()
@@ -393,7 +393,7 @@ class SqlStore(Store):
         for folder in self._old_checkpoints:
             shutil.rmtree(folder, ignore_errors=True)
         self._old_checkpoints.clear()
-        if self.contents.over:
+        if self.disk_usage.over:
             self._make_room(0)
 
     @property
@@ -417,19 +417,19 @@ class SqlStore(Store):
             self._pending.add(trajectory, None, state=state)
             return
         seen, new = self._put(trajectory)
-        if new and not self.contents.fits(new):
+        if new and not self.disk_usage.fits(new):
             if not self._settled:
                 self.flush()
             self._make_room(sum(kept.num_bytes for kept in new))
             seen, new = self._put(trajectory)  # again: it may show what was just forgotten
-            if not self.contents.fits(new):
-                seen, new = self.contents.without(seen, new), []
+            if not self.disk_usage.fits(new):
+                seen, new = self.disk_usage.without(seen, new), []
         self._pending.add_blobs(new)
-        self.contents.add(new, self._pending.add(trajectory, seen, state=state))
+        self.disk_usage.add(new, self._pending.add(trajectory, seen, state=state))
 
-    def _put(self, trajectory: Trajectory) -> tuple[list[Seen], list[Kept]]:
+    def _put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:
         """Write a trajectory's files, and let them stay until its rows name them."""
-        seen, new = self.contents.put(trajectory)
+        seen, new = self.disk_usage.put(trajectory)
         self._named.update(name for files in seen for name in files if name)
         return seen, new
 
@@ -485,14 +485,14 @@ class SqlStore(Store):
         elif found.kept_bytes is None and self._keep != "none":
             seen, new = self._put(trajectory)
             self._pending.add_blobs(new)
-            self.contents.add(new, self._pending.add_turns(trajectory, seen))
+            self.disk_usage.add(new, self._pending.add_turns(trajectory, seen))
 
     def _make_room(self, num_bytes: int) -> None:
         """Forget the turns of what ended first until there is room for more."""
-        contents = self.contents
-        if contents.max_bytes is None:
+        usage = self.disk_usage
+        if usage.max_bytes is None:
             return
-        while contents.used_bytes + num_bytes > LOW_WATER * contents.max_bytes:
+        while usage.used_bytes + num_bytes > LOW_WATER * usage.max_bytes:
             if not self._forget_oldest():
                 return
 
@@ -500,16 +500,16 @@ class SqlStore(Store):
         """Forget the turns of some that ended first; return False if there are none."""
         contained = None if self._checkpoints is None else TRAJECTORIES.c.update <= self._safe
         with reading(self._engine) as connection:
-            oldest = self.contents.oldest(connection, contained=contained)
+            oldest = self.disk_usage.oldest(connection, contained=contained)
         if oldest:
             self._forget(oldest)
         return bool(oldest)
 
     def _forget(self, attempts: Sequence[int]) -> None:
         with reading(self._engine) as connection:
-            steps, names, freed = self.contents.forget(connection, attempts, named=self._named)
+            steps, names, freed = self.disk_usage.forget(connection, attempts, named=self._named)
         self._writer.write(steps)
-        self.contents.forgotten(attempts, names, freed)
+        self.disk_usage.forgotten(attempts, names, freed)
 
 
 def _attempts(batch: Batch) -> list[int]:

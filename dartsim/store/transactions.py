@@ -20,7 +20,7 @@ from sqlalchemy.sql.expression import Executable
 
 from dartsim.core.errors import StoreFault, StoreFull, TakenOver
 from dartsim.core.types import Trajectory, TrajectoryState
-from dartsim.store.rows import UNSEEN, Seen, task_row, trajectory_row, turn_rows
+from dartsim.store.rows import NO_FILES, TurnFiles, task_row, trajectory_row, turn_rows
 from dartsim.store.tables import BLOBS, META, TASKS, TRAJECTORIES, TURNS, WRITER_KEY
 
 Step = tuple[Executable, Sequence[dict[str, Any]] | None] | tuple[Table, Sequence[tuple[Any, ...]]]
@@ -201,7 +201,7 @@ class Pending:
         """Whether a trajectory is new and not written yet."""
         return attempt in self._rows
 
-    def add(self, trajectory: Trajectory, seen: Sequence[Seen] | None, *, state: str) -> int:
+    def add(self, trajectory: Trajectory, seen: Sequence[TurnFiles] | None, *, state: str) -> int:
         """Add a trajectory; return the size of its turns in bytes, as far as it counts now.
 
         Args:
@@ -218,13 +218,13 @@ class Pending:
         if seen is None:
             return 0
         self.num_turns += len(seen)
-        if all(files is UNSEEN for files in seen):
+        if all(files is NO_FILES for files in seen):
             self._later[attempt] = trajectory
             return 0
         self._turns[attempt], row["kept_bytes"] = turn_rows(trajectory, seen)
         return int(row["kept_bytes"])
 
-    def add_turns(self, trajectory: Trajectory, seen: Sequence[Seen]) -> int:
+    def add_turns(self, trajectory: Trajectory, seen: Sequence[TurnFiles]) -> int:
         """Add the turns of a trajectory that is written without them; return their size in bytes."""
         attempt = trajectory.attempt.id
         self._turns[attempt], size = turn_rows(trajectory, seen)
@@ -286,7 +286,7 @@ class Pending:
         """Return all of it as the steps of a transaction, and the bytes that were not counted yet; begin anew."""
         num_bytes = 0
         for attempt, trajectory in self._later.items():
-            self._turns[attempt], size = turn_rows(trajectory, [UNSEEN] * len(trajectory.turns))
+            self._turns[attempt], size = turn_rows(trajectory, [NO_FILES] * len(trajectory.turns))
             self._rows[attempt]["kept_bytes"] = size
             num_bytes += size
         steps: list[Step] = [

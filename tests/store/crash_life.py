@@ -113,7 +113,7 @@ def live(place, seed):
     with store.engine.connect() as connection:
         newest = connection.execute(select(func.max(TRAJECTORIES.c.attempt), func.max(TRAJECTORIES.c.group))).one()
     number, group_number = (0 if last is None else last + 1 for last in newest)
-    found = list(load_trajectories(store.engine, blobs=store.contents.blobs, states=list(store.counts)))
+    found = list(load_trajectories(store.engine, blobs=store.disk_usage.blobs, states=list(store.counts)))
     by_group: dict[int, list[Trajectory]] = {}
     for one in found:
         if store.live.get(one.attempt.id) is TrajectoryState.RECORDED:
@@ -218,7 +218,7 @@ def check(place):
     dropped = {number for what, *numbers in told if what == "drop" and durable for number in numbers}
     bad["dropped came back"] += sum(rows[number].state != "dropped" for number in dropped & rows.keys())
 
-    blobs = store.contents.blobs
+    blobs = store.disk_usage.blobs
     bad["files differ"] += names != set(blobs.names())
     torn = []
     wanted = set(store.live) if place.options.keep == "live" else set(rows)

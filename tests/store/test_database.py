@@ -94,7 +94,7 @@ def test_a_store_is_opened_by_its_setting(tmp_path, made):
     store.record(made.ended(0))
     store.close()
     again = open_store("sqlite", tmp_path, keep="all")
-    (found,) = load_trajectories(again.engine, blobs=again.contents.blobs)
+    (found,) = load_trajectories(again.engine, blobs=again.disk_usage.blobs)
     assert made.same(found, made.ended(0))
     again.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.db", "screens"]

@@ -65,7 +65,7 @@ def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, sma
     with pytest.raises(StoreFull):
         rig.live(desktop_image, store=store, enough=enough)
     assert len(ended) >= 4, "without room for pictures, it went on"
-    assert store.contents.counts["disk_full"] >= 1
+    assert store.disk_usage.counts["disk_full"] >= 1
 
     store.engine.dispose()
     (small_disk / "filler").unlink()
@@ -73,7 +73,9 @@ def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, sma
     stored = set(again.live) | _dropped(again)
     assert {t.attempt.id for t in ended} <= stored
     torn = []
-    found = {t.attempt.id: t for t in load_trajectories(again.engine, blobs=again.contents.blobs, on_torn=torn.append)}
+    found = {
+        t.attempt.id: t for t in load_trajectories(again.engine, blobs=again.disk_usage.blobs, on_torn=torn.append)
+    }
     for trajectory in whole:
         assert found[trajectory.attempt.id].reward == trajectory.reward
     assert {each.attempt for each in torn}.isdisjoint(t.attempt.id for t in whole)

@@ -13,8 +13,8 @@ from dartsim.core.errors import StoreFull
 from dartsim.core.types import Drop, Observation, Reply, Turn
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
-from dartsim.store.contents import AT_ONCE, Contents
 from dartsim.store.database import open_sqlite
+from dartsim.store.disk_usage import AT_ONCE, DiskUsage
 from dartsim.store.load import load_trajectories
 from dartsim.store.sql import SqlStore
 from dartsim.store.tables import BLOBS, TURNS
@@ -38,12 +38,12 @@ def blobs(tmp_path):
 
 def whole(store):
     torn = []
-    found = load_trajectories(store.engine, blobs=store.contents.blobs, on_torn=torn.append)
+    found = load_trajectories(store.engine, blobs=store.disk_usage.blobs, on_torn=torn.append)
     return [trajectory.attempt.id for trajectory in found], [one.attempt for one in torn]
 
 
 def on_disk(store):
-    files = sum(path.stat().st_size for path in store.contents.blobs.folder.glob("??/*"))
+    files = sum(path.stat().st_size for path in store.disk_usage.blobs.folder.glob("??/*"))
     with store.engine.connect() as connection:
         rows = sum(len(action) + 64 for action in connection.scalars(select(TURNS.c.action)))
         assert (connection.scalar(select(func.sum(BLOBS.c.num_bytes))) or 0) == files
@@ -56,7 +56,7 @@ def test_what_ended_first_makes_room(place, made, blobs):
         store.record(seen(made, number))
         if number % 4:
             store.drop([seen(made, number)], Drop.STALE)
-        assert on_disk(store) == store.contents.used_bytes <= 20 * KIB
+        assert on_disk(store) == store.disk_usage.used_bytes <= 20 * KIB
     kept, gone = whole(store)
     live = list(range(0, 40, 4))
     assert set(live) <= set(kept)
@@ -64,8 +64,8 @@ def test_what_ended_first_makes_room(place, made, blobs):
     dropped_and_kept = [number for number in kept if number % 4]
     assert dropped_and_kept == ended[len(ended) - len(dropped_and_kept) :]
     assert gone == ended[: len(ended) - len(dropped_and_kept)]
-    assert store.contents.counts["forgotten"] == len(gone)
-    assert place.store(blobs=blobs, keep="all").contents.used_bytes == on_disk(store)
+    assert store.disk_usage.counts["forgotten"] == len(gone)
+    assert place.store(blobs=blobs, keep="all").disk_usage.used_bytes == on_disk(store)
 
 
 def test_a_picture_that_a_live_trajectory_shows_too_stays(place, made, blobs):
@@ -93,7 +93,7 @@ def test_a_picture_that_a_new_trajectory_shows_too_stays(place, made, blobs, set
     store.flush()
     store.record(made.ended(1, turns=shared))  # waits, if anything does
     store.record(made.ended(2, turns=(*seen(made, 2, pictures=2).turns, *first.turns[:2])))
-    assert store.contents.counts["forgotten"] == 1
+    assert store.disk_usage.counts["forgotten"] == 1
     store.flush()
     again = place.store(keep="all", blobs=blobs)
     again.recover()
@@ -124,7 +124,7 @@ def test_when_all_is_live_new_pictures_are_left_out_and_counted(place, made, blo
     kept, torn = whole(store)
     assert torn == list(range(len(kept), 8))
     assert 3 <= len(kept) < 8
-    assert store.contents.counts["over_quota"] == len(torn)
+    assert store.disk_usage.counts["over_quota"] == len(torn)
     store.lease(made.batch([seen(made, number) for number in range(8)]))
     store.trained(made.batch([seen(made, number) for number in range(8)]), 1)
 
@@ -141,7 +141,7 @@ def test_a_full_disk_leaves_pictures_out_and_goes_on(place, made, blobs, monkeyp
         store.record(seen(made, 1, pictures=2))
     store.record(seen(made, 2))
     assert whole(store) == ([0, 2], [1])
-    assert store.contents.counts["disk_full"] == 2
+    assert store.disk_usage.counts["disk_full"] == 2
     store.lease(made.batch([seen(made, 1)]))
     store.trained(made.batch([seen(made, 1)]), 1)
 
@@ -154,7 +154,7 @@ def test_a_disk_that_fails_is_counted_apart(place, made, blobs, monkeypatch):
 
     monkeypatch.setattr(BlobStore, "_write", broken)
     store.record(seen(made, 1))
-    assert store.contents.counts == {"store_fault": 1}
+    assert store.disk_usage.counts == {"store_fault": 1}
 
 
 def test_what_ended_together_is_forgotten_in_small_transactions(place, made, monkeypatch):
@@ -163,13 +163,13 @@ def test_what_ended_together_is_forgotten_in_small_transactions(place, made, mon
     for trajectory in ended:
         store.record(trajectory)
     store.flush()
-    numbers, forget = [], Contents.forget
+    numbers, forget = [], DiskUsage.forget
 
     def counted(contents, connection, attempts, **named):
         numbers.append(len(attempts))
         return forget(contents, connection, attempts, **named)
 
-    monkeypatch.setattr(Contents, "forget", counted)
+    monkeypatch.setattr(DiskUsage, "forget", counted)
     store.drop(ended, Drop.STALE)
     store.flush()
     assert numbers == [AT_ONCE, AT_ONCE, 7]
@@ -196,7 +196,7 @@ def test_a_disk_that_is_really_full(small_disk, made):
     blobs = BlobStore(small_disk / "screens", reserve_bytes=6 * 2**20)
     store = SqlStore(open_sqlite(small_disk / "run.db"), durability="each", keep="all", blobs=blobs)
     number = 0
-    while not store.contents.counts["disk_full"]:
+    while not store.disk_usage.counts["disk_full"]:
         picture = np.random.default_rng(number).integers(0, 256, (64, 64, 3), dtype=np.uint8)
         turn = Turn(Observation(picture, "Save the document."), Reply("WAIT", 3, 3, 0, 1, 1))
         store.record(made.ended(number, turns=(turn,)))

@@ -1,4 +1,4 @@
-"""``Contents``: how much the run's turns and screenshots take, and what makes room for more.
+"""``DiskUsage``: how much the run's turns and screenshots take, and what makes room for more.
 
 A limit on disk space is kept by forgetting the turns of the trajectories that ended first among those that were
 trained or dropped; their rows, with what became of them, stay. If that is not enough, new screenshots are not kept.
@@ -17,8 +17,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import StoreFault
 from dartsim.core.types import Observation, Trajectory, TrajectoryState
-from dartsim.store.blobs import BlobStore, Kept
-from dartsim.store.rows import NO_ROOM, UNSEEN, Seen
+from dartsim.store.blobs import BlobStore, StoredFile
+from dartsim.store.rows import NO_FILES, NO_ROOM, TurnFiles
 from dartsim.store.tables import BLOBS, SUCCESSES, TRAJECTORIES, TURNS
 from dartsim.store.transactions import Step, reading
 
@@ -30,7 +30,7 @@ AT_ONCE = 50
 """Trajectories that are forgotten in one transaction."""
 
 
-class Contents:
+class DiskUsage:
     """Counts what is kept.
 
     Args:
@@ -59,29 +59,29 @@ class Contents:
         """Whether there is more than may be."""
         return self.max_bytes is not None and self.used_bytes > self.max_bytes
 
-    def fits(self, new: Sequence[Kept]) -> bool:
+    def fits(self, new: Sequence[StoredFile]) -> bool:
         """Return whether there may be so much more."""
         return self.max_bytes is None or self.used_bytes + sum(kept.num_bytes for kept in new) <= self.max_bytes
 
-    def put(self, trajectory: Trajectory) -> tuple[list[Seen], list[Kept]]:
+    def put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:
         """Write the files of a trajectory; return those of each turn, and those that the database does not know."""
         if self.blobs is None:
-            return [UNSEEN] * len(trajectory.turns), []
-        new: dict[str, Kept] = {}
+            return [NO_FILES] * len(trajectory.turns), []
+        new: dict[str, StoredFile] = {}
         return [self._put(self.blobs, turn.observation, new) for turn in trajectory.turns], list(new.values())
 
-    def add(self, new: Sequence[Kept], num_bytes: int) -> None:
+    def add(self, new: Sequence[StoredFile], num_bytes: int) -> None:
         """Count new files and the size of rows."""
         self._known.update(kept.name for kept in new)
         self.used_bytes += num_bytes + sum(kept.num_bytes for kept in new)
 
-    def without(self, seen: Sequence[Seen], new: Sequence[Kept]) -> list[Seen]:
+    def without(self, seen: Sequence[TurnFiles], new: Sequence[StoredFile]) -> list[TurnFiles]:
         """Remove new files again, for which there is no room, and return what is left."""
         names = {kept.name for kept in new}
         if self.blobs is not None:
             self.blobs.remove(names)
         self.counts["over_quota"] += len(names)
-        return [Seen(*(NO_ROOM if name in names else name for name in files)) for files in seen]
+        return [TurnFiles(*(NO_ROOM if name in names else name for name in files)) for files in seen]
 
     def oldest(self, connection: Connection, *, contained: ColumnElement[bool] | None) -> list[int]:
         """Return trajectories whose turns may be forgotten, those that ended first.
@@ -135,15 +135,15 @@ class Contents:
         """Remove files that no row names; return how many there were."""
         return 0 if self.blobs is None else self.blobs.sweep(self._known)
 
-    def _put(self, blobs: BlobStore, observation: Observation, new: dict[str, Kept]) -> Seen:
+    def _put(self, blobs: BlobStore, observation: Observation, new: dict[str, StoredFile]) -> TurnFiles:
         names: list[str | None] = []
         for value, put in ((observation.screenshot, blobs.put), (observation.accessibility_tree, blobs.put_text)):
             names.append(None if value is None else self._put_one(put, value, new))
-        return Seen(*names)
+        return TurnFiles(*names)
 
-    def _put_one(self, put: Any, value: Any, new: dict[str, Kept]) -> str:
+    def _put_one(self, put: Any, value: Any, new: dict[str, StoredFile]) -> str:
         try:
-            kept: Kept = put(value)
+            kept: StoredFile = put(value)
         except StoreFault as fault:
             if not self.counts[fault.cause]:
                 logger.warning("a screenshot is not kept, and further ones will be counted only: %s", fault)
