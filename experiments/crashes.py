@@ -55,11 +55,13 @@ SMALL: dict[str, Any] = {
 FAULTS: dict[str, Any] = {
     "cluster": {
         "faults": {
-            "start_failure_share": 0.05,
-            "step_failure_share": 0.02,
-            "score_failure_share": 0.05,
-            "load_failure_share": 0.1,
-            "update_failure_share": 0.2,
+            "kinds": {
+                "start_failed": {"share": 0.05},
+                "step_failed": {"share": 0.02},
+                "score_failed": {"share": 0.05},
+                "load_failed": {"share": 0.1},
+                "update_failed": {"share": 0.2},
+            }
         }
     }
 }

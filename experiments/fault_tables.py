@@ -21,7 +21,7 @@ def kinds_rows(*, osworld: bool) -> Rows:
 
 def _row(kind: FaultKind, *, osworld: bool) -> list[str]:
     together = "" if kind.correlation == "independent" else f" ({kind.correlation})"
-    cells = [f"`{kind.name}`", kind.what, f"{kind.place}{together}", f"`{kind.cause}`" if kind.cause else "–"]
+    cells = [f"`{kind.name}`", kind.description, f"{kind.place}{together}", f"`{kind.cause}`" if kind.cause else "–"]
     cells += [f"{1000.0 * kind.rates[profile]:g}" for profile in PROFILES]
     cells += [kind.unit, kind.source]
     return [str(kind.number), *cells] if osworld else cells

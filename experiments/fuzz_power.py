@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from dartsim.fuzz import Chunk, Found, Tally, play_case, search, shrink
+from dartsim.fuzz import Chunk, ChunkResult, Tally, run_case, search, shrink
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from dartsim.real.machine import usable_cores
 from dartsim.real.processes import Pool, process_pool
@@ -90,7 +90,7 @@ def _find(name: str, seed: int, quick: bool) -> dict[str, Any]:
     )
     facts: dict[str, Any] = {"rule": None, "faults_left": None, "choices_left": None}
     if found.failure is not None:
-        simple = shrink(found.failure, mutation=MUTATIONS[name].apply, most_runs=20 if quick else SHRINK_RUNS)
+        simple = shrink(found.failure, mutation=MUTATIONS[name].apply, max_runs=20 if quick else SHRINK_RUNS)
         left = len(simple.case.faults) + (simple.case.profile != "none")
         facts = {"rule": simple.rule, "faults_left": left, "choices_left": len(simple.case.choices)}
     return {**facts, "runs": found.tally.runs, "cpu_seconds": found.tally.cpu_seconds}
@@ -118,7 +118,7 @@ def _presets(pool: Pool, options: Options) -> tuple[dict[str, float], list[dict[
         "simulated_hours_per_minute": total.hours / minutes,
         "runs_per_cpu_second": total.runs / total.cpu_seconds,
         "desktop_hours": total.env_seconds / 3600.0,
-        "faults_struck": float(sum(total.struck.values())),
+        "faults_injected": float(sum(total.injected.values())),
     }
     return speed, presets
 
@@ -136,10 +136,10 @@ def _work(name: str, cases: int, hours: int) -> dict[str, Any]:
     logging.disable(logging.CRITICAL)
     began, tally, failures = time.process_time(), Tally(), []
     for seed in range(cases):
-        outcome = play_case(long_case(name, seed, hours=hours))
-        tally.count(outcome)
-        if outcome.failed:
-            failures.append({"text": outcome.text, "token": outcome.case.token()})
+        result = run_case(long_case(name, seed, hours=hours))
+        tally.count(result)
+        if result.failed:
+            failures.append({"text": result.text, "token": result.case.token()})
     return {
         "preset": name,
         "runs": tally.runs,
@@ -150,12 +150,12 @@ def _work(name: str, cases: int, hours: int) -> dict[str, Any]:
     }
 
 
-def _search(chunk: Chunk) -> Found:
+def _search(chunk: Chunk) -> ChunkResult:
     logging.disable(logging.CRITICAL)
     return search(chunk, clock=time.process_time)
 
 
-def _sum(chunks: Sequence[Found]) -> tuple[Tally, dict[str, Any]]:
+def _sum(chunks: Sequence[ChunkResult]) -> tuple[Tally, dict[str, Any]]:
     tally, failures = Tally(), []
     for chunk in chunks:
         tally.add(chunk.tally)

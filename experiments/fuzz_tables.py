@@ -46,7 +46,7 @@ def provenance(figures: dict[str, Any]) -> str:
         f"{figures['violations']} violations; an hour of hostile operation takes "
         f"{figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds. Drawn cases: {speed['runs_per_cpu_second']:.0f} "
         f"a CPU second, {speed['runs_per_minute']:.0f} a minute on {speed['processes']:.0f} cores, "
-        f"{speed['faults_struck']:,.0f} faults struck. `python -m experiments.fuzz_power`, commit "
+        f"{speed['faults_injected']:,.0f} faults injected. `python -m experiments.fuzz_power`, commit "
         f"{short_commit(figures)}.\n"
     )
 

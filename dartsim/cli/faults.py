@@ -25,10 +25,10 @@ def faults(
     ),
     json_file: Json = None,
 ) -> None:
-    """List the kinds of faults that can strike a modelled cluster, with their rates in each profile.
+    """List the kinds of faults of a modelled cluster, with their rates in each profile.
 
-    Rates are shares of calls or messages, or numbers an hour of each desktop, host or worker.
-    `cluster.faults.kinds.NAME` changes one, `cluster.faults.schedule` adds single strikes.
+    Rates are shares of calls or messages, or numbers per hour of each desktop, host or worker.
+    `cluster.faults.kinds.NAME` changes one, `cluster.faults.schedule` adds windows at set times.
     """
     from dartsim.sim.faults import PROFILES, as_data
 
@@ -60,4 +60,5 @@ def _table(kinds: list[dict[str, Any]], profiles: tuple[str, ...]) -> Table:
 def _told(kind: dict[str, Any]) -> str:
     seen = f"counted as {kind['cause']}" if kind["cause"] else "nobody sees a fault"
     together = "" if kind["correlation"] == "independent" else f", {kind['correlation']}"
-    return f"[bold]{kind['name']}[/bold] ({kind['place']}{together}): {kind['what']}; {seen}. Source: {kind['source']}"
+    what = f"{kind['description']}; {seen}. Source: {kind['source']}"
+    return f"[bold]{kind['name']}[/bold] ({kind['place']}{together}): {what}"

@@ -20,7 +20,7 @@ from dartsim.cli.options import Json, Out, folder_target, new_folder
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dartsim.fuzz import Chunk, Found, Outcome, Tally
+    from dartsim.fuzz import CaseResult, Chunk, ChunkResult, Tally
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,40 +91,40 @@ def replay(
 
     Exit code 1: it broke a rule again; 0: it no longer does.
     """
-    from dartsim.fuzz import from_token, play_case
-    from dartsim.fuzz.folder import write_folder
+    from dartsim.fuzz import from_token, run_case
+    from dartsim.fuzz.case_directory import write_case_directory
 
     case = from_token(token)
     folder_target(out_folder or Path("runs"))
     with _hushed():
-        outcome = play_case(case, keep=True)
+        result = run_case(case, keep=True)
     # The hash names what was played: again, it is the same bytes in the same place.
-    folder = write_folder(out_folder or Path("runs") / f"replay-{outcome.event_hash}", outcome)
+    folder = write_case_directory(out_folder or Path("runs") / f"replay-{result.event_hash}", result)
     if json_file != "-":
-        out.print(_verdict(outcome), soft_wrap=True, markup=False)
-        out.print(f"event hash {outcome.event_hash}, {outcome.seconds:g} virtual seconds")
+        out.print(_verdict(result), soft_wrap=True, markup=False)
+        out.print(f"event hash {result.event_hash}, {result.seconds:g} virtual seconds")
         out.print(f"folder: {folder}", soft_wrap=True)
     if json_file is not None:
         write_json(
             {
-                "rule": outcome.rule,
-                "text": outcome.text,
-                "event_hash": outcome.event_hash,
-                "virtual_seconds": outcome.seconds,
+                "rule": result.rule,
+                "text": result.text,
+                "event_hash": result.event_hash,
+                "virtual_seconds": result.seconds,
                 "folder": str(folder),
             },
             json_file,
         )
-    if outcome.failed:
+    if result.failed:
         raise typer.Exit(1)
 
 
 def _presets(preset: str, faults: str) -> list[str]:
     """Return the presets to search, checked before anything starts."""
-    from dartsim.fuzz.space import DRAWN, MOST_FAULTS, known_presets
+    from dartsim.fuzz.space import DRAWN, MAX_FAULTS, known_presets
 
-    if faults not in MOST_FAULTS:
-        raise ConfigError(f"there are no {faults!r} faults; --faults takes {', '.join(MOST_FAULTS)}")
+    if faults not in MAX_FAULTS:
+        raise ConfigError(f"there are no {faults!r} faults; --faults takes {', '.join(MAX_FAULTS)}")
     if preset == "all":
         return known_presets()
     if preset != DRAWN and preset not in known_presets():
@@ -135,7 +135,7 @@ def _presets(preset: str, faults: str) -> list[str]:
 # -- searching ------------------------------------------------------------------------------------
 
 
-def _work(chunk: Chunk, cpu_seconds: float) -> Found:
+def _work(chunk: Chunk, cpu_seconds: float) -> ChunkResult:
     """Search a chunk in a process of the pool."""
     from dartsim.fuzz import search
 
@@ -188,7 +188,7 @@ def _search(
     faults: str,
     seed: int,
     seconds: float,
-) -> tuple[Tally, Outcome | None]:
+) -> tuple[Tally, CaseResult | None]:
     """Search until the time is over or something fails; return the failure made simple."""
     from dartsim.fuzz import Chunk, Tally
 
@@ -209,10 +209,10 @@ def _search(
     return tally, None
 
 
-def _simplest(failures: list[Outcome], bar: _Bar) -> Outcome:
+def _simplest(failures: list[CaseResult], bar: _Bar) -> CaseResult:
     from dartsim.fuzz import shrink
 
-    first = min(failures, key=lambda outcome: len(outcome.case.token()))
+    first = min(failures, key=lambda result: len(result.case.token()))
     return shrink(first, on_run=lambda runs, case: bar.shrinking(runs, len(case.faults), len(case.choices)))
 
 
@@ -228,7 +228,7 @@ class _Bar:
 
     def searched(self, tally: Tally, elapsed: float, seconds: float) -> None:
         rate = tally.runs / elapsed if elapsed > 0 else 0.0
-        live = f"{tally.runs} runs ({rate:.0f}/s), {tally.hours:.1f} simulated h, {len(tally.struck)} kinds of faults"
+        live = f"{tally.runs} runs ({rate:.0f}/s), {tally.hours:.1f} simulated h, {len(tally.injected)} kinds of faults"
         self._progress.update(self._task, completed=min(1.0, elapsed / seconds), live=live)
 
     def shrinking(self, runs: int, faults: int, choices: int) -> None:
@@ -248,14 +248,14 @@ def _bar() -> Iterator[_Bar]:
         yield _Bar(progress)
 
 
-def _report(failure: Outcome, out_folder: Path | None, console: Console) -> dict[str, Any]:
+def _report(failure: CaseResult, out_folder: Path | None, console: Console) -> dict[str, Any]:
     """Play a failure once more, write its folder, and print the line that replays it."""
-    from dartsim.fuzz import play_case
-    from dartsim.fuzz.folder import write_folder
+    from dartsim.fuzz import run_case
+    from dartsim.fuzz.case_directory import write_case_directory
 
     with _hushed():
-        again = play_case(failure.case, keep=True)
-    folder = write_folder(out_folder or new_folder(f"fuzz-{again.event_hash}"), again)
+        again = run_case(failure.case, keep=True)
+    folder = write_case_directory(out_folder or new_folder(f"fuzz-{again.event_hash}"), again)
     token = failure.case.token()
     console.print(_verdict(again), soft_wrap=True, markup=False, highlight=False)
     console.print(f"folder: {folder}", soft_wrap=True, markup=False, highlight=False)
@@ -269,20 +269,21 @@ def _report(failure: Outcome, out_folder: Path | None, console: Console) -> dict
     }
 
 
-def _verdict(outcome: Outcome) -> str:
-    case = outcome.case
-    if not outcome.failed:
+def _verdict(result: CaseResult) -> str:
+    case = result.case
+    if not result.failed:
         return "no rule was broken"
     what = ", ".join(f"{name} = {value}" for name, value in sorted(case.choices.items())) or "the simplest cluster"
     faults = "; ".join(
-        f"{f.kind} from {f.start} s for {f.seconds} s on {'all' if f.target is None else f.target}" for f in case.faults
+        f"{f.kind} at {f.at_seconds:g} s for {f.lasts_seconds:g} s on {'all' if f.target is None else f.target}"
+        for f in case.faults
     )
-    return f"broken: {outcome.text}\n  at t={outcome.seconds:g} s, {case.preset}: {what}\n  faults: {faults or 'none'}"
+    return f"broken: {result.text}\n  at t={result.seconds:g} s, {case.preset}: {what}\n  faults: {faults or 'none'}"
 
 
 def _figures(
     tally: Tally,
-    failure: Outcome | None,
+    failure: CaseResult | None,
     wall: float,
     seed: int,
     presets: list[str],
@@ -298,7 +299,7 @@ def _figures(
         "seed": seed,
         "presets": presets,
         "fault_profile": faults,
-        "faults_struck": dict(sorted(tally.struck.items())),
+        "faults_injected": dict(sorted(tally.injected.items())),
         "schedulers": dict(sorted(tally.schedulers.items())),
     }
 
@@ -307,6 +308,6 @@ def _show(tally: Tally, wall: float) -> None:
     speed = tally.runs / tally.cpu_seconds if tally.cpu_seconds else 0.0
     out.print(
         f"{tally.runs} runs, {tally.hours:.1f} simulated hours in {wall:.0f} s ({speed:.0f} runs a CPU second); "
-        f"{len(tally.schedulers)} schedulers, {len(tally.struck)} kinds of faults injected "
-        f"{sum(tally.struck.values())} times"
+        f"{len(tally.schedulers)} schedulers, {len(tally.injected)} kinds of faults injected "
+        f"{sum(tally.injected.values())} times"
     )

@@ -229,8 +229,8 @@ def backend_rules(config: Config) -> Iterator[str]:
     faults = config.cluster.faults
     if not backend.virtual and (faults.profile != "none" or faults.kinds or faults.schedule):
         yield (
-            f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) strikes modelled clusters in '
-            'virtual time, and parts of this run take real time. Set cluster.faults.profile = "none".'
+            f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modelled cluster in '
+            'virtual time, and some components of this run take real time. Set cluster.faults.profile = "none".'
         )
     wanted = {"sim": None, "mock": ("mock",), "desktop": ("desktop", "osworld"), "osworld": ("osworld",)}
     sources = wanted[backend.desktops]

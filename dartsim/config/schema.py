@@ -12,7 +12,7 @@ from dartsim.config.sections.backend import BackendConfig
 from dartsim.config.sections.cluster import ClusterConfig
 from dartsim.config.sections.curation import AttemptsConfig, BatchConfig, CurationConfig
 from dartsim.config.sections.desktop import DesktopConfig, DesktopHostConfig
-from dartsim.config.sections.faults import FaultsConfig
+from dartsim.config.sections.faults import FaultsConfig, FaultWindow
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
 from dartsim.config.sections.rollout import RolloutConfig
@@ -30,6 +30,7 @@ __all__ = [
     "Config",
     "DesktopConfig",
     "DesktopHostConfig",
+    "FaultWindow",
     "FaultsConfig",
     "FsdpConfig",
     "RayPart",

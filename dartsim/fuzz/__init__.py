@@ -1,25 +1,25 @@
 """A search for failing schedules: whole clusters under drawn schedulers, latencies, faults and orders of events.
 
-The production control plane runs unchanged; its ports are watched and disturbed. A failure is shrunk and becomes one
-token that replays it to the byte.
+The production control plane runs unchanged; its ports are checked, and the components behind them have faults. A
+failure is shrunk and becomes one token that replays it to the byte.
 """
 
-from dartsim.fuzz.cases import Case, Fault, from_token
-from dartsim.fuzz.play import Outcome, play_case
-from dartsim.fuzz.search import Chunk, Found, Tally, search
+from dartsim.fuzz.cases import Case, fault_window, from_token
+from dartsim.fuzz.runner import CaseResult, run_case
+from dartsim.fuzz.search import Chunk, ChunkResult, Tally, search
 from dartsim.fuzz.shrink import shrink
 from dartsim.fuzz.space import draw_case
 
 __all__ = [
     "Case",
+    "CaseResult",
     "Chunk",
-    "Fault",
-    "Found",
-    "Outcome",
+    "ChunkResult",
     "Tally",
     "draw_case",
+    "fault_window",
     "from_token",
-    "play_case",
+    "run_case",
     "search",
     "shrink",
 ]

@@ -1,4 +1,4 @@
-"""``Case``: all that decides one run of the search, and the token that it is written as."""
+"""``Case``: everything that decides one run of the search, and the token that it is written as."""
 
 from __future__ import annotations
 
@@ -9,43 +9,20 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
 
-FORMAT = 3
-"""Newest format of tokens; a newer one is refused. In format 1 the process and its store have no faults; before format
-3, slots that wait add no attempts, and drawn schedulers have DART's rules alone."""
-
-SINCE: Mapping[int, frozenset[str]] = {
-    2: frozenset(("killed", "killed_before_commit", "killed_after_commit", "store_error", "store_full", "store_stall")),
-    3: frozenset(("admission", "further", "in_turn", "order", "wait_age"))
-    | frozenset(("publish_every", "publish_wait", "requeue", "cancel_stale")),
-}
-"""Kinds of faults and names of choices by the first format that has them."""
+FORMAT = 4
+"""Format of tokens; any other one is refused."""
 
 Choice = str | int | float | bool | None
 
 
-class Fault(NamedTuple):
-    """One thing that goes wrong.
-
-    Attributes:
-        kind: A key of ``dartsim.fuzz.faults.KINDS``.
-        start: Virtual time from which on it holds, seconds.
-        seconds: How long it holds.
-        target: Which part it strikes, counted around; None: all of its kind.
-    """
-
-    kind: str
-    start: int
-    seconds: int
-    target: int | None = None
-
-    @property
-    def end(self) -> int:
-        """Virtual time at which it is over, seconds."""
-        return self.start + self.seconds
+def fault_window(kind: str, at_seconds: float, lasts_seconds: float, target: int | None = None) -> FaultWindow:
+    """Return a window in which every call of its target, or of all targets, is affected."""
+    return FaultWindow(kind=kind, at_seconds=at_seconds, lasts_seconds=lasts_seconds, target=target, times=None)
 
 
 @dataclass(frozen=True)
@@ -55,26 +32,25 @@ class Case:
     Attributes:
         preset: Whose scheduler it is, or ``dartsim.fuzz.space.DRAWN``: then the scheduler is among the choices.
         seed: Decides every latency, outcome and order of the run.
-        choices: By the name of the dimension; what is left out is the dimension's simplest value.
-        faults: In no particular order.
-        profile: Faults drawn at rates, all along until they are healed: a value of ``cluster.faults.profile``.
+        choices: By the name of the dimension; a dimension that is left out has its simplest value.
+        faults: Windows of faults, in no particular order; see ``fault_window``.
+        profile: Faults at rates, until they are healed: a value of ``cluster.faults.profile``.
     """
 
     preset: str
     seed: int
     choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FaultWindow, ...] = ()
     profile: str = "none"
 
     def token(self) -> str:
-        """Return it as one word that ``from_token`` reads, in the oldest format that can say it."""
-        names = {fault.kind for fault in self.faults} | self.choices.keys()
+        """Return it as one word that ``from_token`` reads."""
         tree = {
-            "format": max((number for number, since in SINCE.items() if names & since), default=1),
+            "format": FORMAT,
             "preset": self.preset,
             "seed": self.seed,
             "choices": dict(self.choices),
-            "faults": self.faults,
+            "faults": [[fault.kind, fault.at_seconds, fault.lasts_seconds, fault.target] for fault in self.faults],
             "profile": self.profile,
         }
         text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
@@ -90,12 +66,12 @@ def from_token(token: str) -> Case:
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         tree: dict[str, Any] = json.loads(zlib.decompress(data))
-        if tree["format"] not in range(1, FORMAT + 1):
+        if tree["format"] != FORMAT:
             raise ConfigError(
-                f"the token has format {tree['format']!r}, this dartsim reads 1 to {FORMAT}; replay it with the "
-                "version that printed it"
+                f"the token has format {tree['format']!r}, this dartsim reads {FORMAT}; "
+                "replay it with the version that printed it"
             )
-        faults = tuple(Fault(*fault) for fault in tree["faults"])
+        faults = tuple(fault_window(*fault) for fault in tree["faults"])
         return Case(tree["preset"], tree["seed"], tree["choices"], faults, tree["profile"])
     except (binascii.Error, zlib.error, ValueError, KeyError, TypeError):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The search: cases drawn and played until one fails, in chunks that processes can share."""
+"""The search: cases are drawn and run until one fails, in chunks that processes can share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dartsim.fuzz.cases import Case
-from dartsim.fuzz.play import Mutation, Outcome, play_case
+from dartsim.fuzz.runner import CaseResult, Mutation, run_case
 from dartsim.fuzz.space import DRAWN, draw_case
 
 CHUNK_RUNS = 50
@@ -18,7 +18,7 @@ CHUNK_RUNS = 50
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a search: the same cases in whatever process plays it.
+    """A part of a search: the same cases in whatever process runs it.
 
     Attributes:
         seed: Of the search.
@@ -42,10 +42,10 @@ class Tally:
     """What was searched.
 
     Attributes:
-        runs: Cases played.
+        runs: Cases run.
         seconds: Virtual seconds of all of them.
         env_seconds: The same, times the desktops of each.
-        struck: How often each kind of fault came to act.
+        injected: How often each kind of fault was injected.
         schedulers: Runs by scheduler: preset, unit, and mode of the weight changes.
         cpu_seconds: CPU time it took; 0 if nobody measured it.
     """
@@ -53,7 +53,7 @@ class Tally:
     runs: int = 0
     seconds: float = 0.0
     env_seconds: float = 0.0
-    struck: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     schedulers: Counter[str] = field(default_factory=Counter)
     cpu_seconds: float = 0.0
 
@@ -62,27 +62,27 @@ class Tally:
         """Virtual hours."""
         return self.seconds / 3600.0
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, result: CaseResult) -> None:
         """Add one run."""
-        choices = outcome.case.choices
+        choices = result.case.choices
         self.runs += 1
-        self.seconds += outcome.seconds
-        self.env_seconds += outcome.seconds * int(choices.get("envs", 1) or 1)
-        self.struck.update(outcome.struck)
-        self.schedulers[_scheduler(outcome.case)] += 1
+        self.seconds += result.seconds
+        self.env_seconds += result.seconds * int(choices.get("envs", 1) or 1)
+        self.injected.update(result.injected)
+        self.schedulers[_scheduler(result.case)] += 1
 
     def add(self, other: Tally) -> None:
         """Add what another part searched."""
         self.runs += other.runs
         self.seconds += other.seconds
         self.env_seconds += other.env_seconds
-        self.struck.update(other.struck)
+        self.injected.update(other.injected)
         self.schedulers.update(other.schedulers)
         self.cpu_seconds += other.cpu_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChunkResult:
     """What a chunk found.
 
     Attributes:
@@ -91,11 +91,11 @@ class Found:
     """
 
     tally: Tally
-    failure: Outcome | None
+    failure: CaseResult | None
 
 
-def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: float | None = None) -> Found:
-    """Play a chunk's cases until one fails, or ``clock`` reaches ``until``.
+def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: float | None = None) -> ChunkResult:
+    """Run a chunk's cases until one fails, or ``clock`` reaches ``until``.
 
     Args:
         chunk: Which cases.
@@ -104,19 +104,19 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
     """
     rng = np.random.Generator(np.random.PCG64([chunk.seed, chunk.number]))
     tally = Tally()
-    failure: Outcome | None = None
+    failure: CaseResult | None = None
     began = clock() if clock is not None else 0.0
     for _ in range(chunk.runs):
-        outcome = play_case(draw_case(rng, chunk.preset, chunk.faults), mutation=chunk.mutation)
-        tally.count(outcome)
-        if outcome.failed:
-            failure = outcome
+        result = run_case(draw_case(rng, chunk.preset, chunk.faults), mutation=chunk.mutation)
+        tally.count(result)
+        if result.failed:
+            failure = result
             break
         if clock is not None and until is not None and clock() >= until:
             break
     if clock is not None:
         tally.cpu_seconds = clock() - began
-    return Found(tally, failure)
+    return ChunkResult(tally, failure)
 
 
 def _scheduler(case: Case) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from dartsim.fuzz.cases import Case, Fault
-from dartsim.fuzz.play import Mutation, Outcome, play_case
+from dartsim.config.schema import FaultWindow
+from dartsim.fuzz.cases import Case
+from dartsim.fuzz.runner import CaseResult, Mutation, run_case
 from dartsim.fuzz.space import SPACE
 
-MOST_RUNS = 400
+MAX_RUNS = 400
 """Of one shrinking."""
 
 SEEDS = (0, 1, 2)
@@ -17,24 +18,24 @@ SEEDS = (0, 1, 2)
 
 
 def shrink(
-    outcome: Outcome,
+    result: CaseResult,
     *,
     mutation: Mutation | None = None,
-    most_runs: int = MOST_RUNS,
+    max_runs: int = MAX_RUNS,
     on_run: Callable[[int, Case], None] | None = None,
-) -> Outcome:
-    """Return the outcome of the simplest case that was found to break the same rule.
+) -> CaseResult:
+    """Return the result of the simplest case that was found to break the same rule.
 
     Faults are taken away in halves, quarters and one by one; then each choice is brought to its simplest value, or to
     a simpler one; then what is left of the faults is made shorter and the seed small; again, until nothing helps.
 
     Args:
-        outcome: Of the case that failed.
+        result: Of the case that failed.
         mutation: The planted bug under which it failed.
-        most_runs: Cases played at most.
+        max_runs: Cases played at most.
         on_run: Called after each of them with their number and the simplest case so far.
     """
-    best, runs, seen = outcome, 0, {outcome.case.token()}
+    best, runs, seen = result, 0, {result.case.token()}
     improved = True
     while improved:
         improved = False
@@ -42,11 +43,11 @@ def shrink(
             token = candidate.token()
             if token in seen:
                 continue
-            if runs >= most_runs:
+            if runs >= max_runs:
                 return best
             seen.add(token)
             runs += 1
-            tried = play_case(candidate, mutation=mutation)
+            tried = run_case(candidate, mutation=mutation)
             if tried.rule == best.rule:
                 best, improved = tried, True
             if on_run is not None:
@@ -75,7 +76,7 @@ def _simpler(case: Case) -> Iterator[Case]:
             yield replace(case, seed=seed)
 
 
-def _subsets(faults: tuple[Fault, ...]) -> Iterator[tuple[Fault, ...]]:
+def _subsets(faults: tuple[FaultWindow, ...]) -> Iterator[tuple[FaultWindow, ...]]:
     """Yield the faults without all, a half, a quarter, …, one of them."""
     size = len(faults)
     while size:
@@ -84,12 +85,12 @@ def _subsets(faults: tuple[Fault, ...]) -> Iterator[tuple[Fault, ...]]:
         size //= 2
 
 
-def _simpler_faults(fault: Fault) -> Iterator[Fault]:
-    for seconds in (1, 5, 20, 60):
-        if seconds < fault.seconds:
-            yield fault._replace(seconds=seconds)
-    for start in (0, fault.start // 20 * 20):
-        if start < fault.start:
-            yield fault._replace(start=start)
+def _simpler_faults(fault: FaultWindow) -> Iterator[FaultWindow]:
+    for seconds in (1.0, 5.0, 20.0, 60.0):
+        if seconds < (fault.lasts_seconds or 0.0):
+            yield fault.model_copy(update={"lasts_seconds": seconds})
+    for start in (0.0, fault.at_seconds // 20 * 20):
+        if start < fault.at_seconds:
+            yield fault.model_copy(update={"at_seconds": start})
     if fault.target not in (None, 0):
-        yield fault._replace(target=0)
+        yield fault.model_copy(update={"target": 0})

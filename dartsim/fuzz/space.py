@@ -7,7 +7,7 @@ varying everything every time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
+from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
-from dartsim.fuzz.cases import Case, Choice, Fault
-from dartsim.fuzz.faults import KINDS, REACH, STORED
+from dartsim.fuzz.cases import Case, Choice, fault_window
+from dartsim.sim.faults import KINDS, Place
 
 DRAWN = "drawn"
 """In the place of a preset: the scheduler is drawn."""
@@ -98,7 +99,21 @@ LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
 
 SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **SPARE, **RULES, **STORAGE, **LENGTH}
 
-MOST_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
+MAX_TARGET = 4
+"""Targets of windows; with fewer components they are counted modulo their number."""
+
+STORED = frozenset(name for name, kind in KINDS.items() if kind.place in (Place.STORE, Place.PROCESS))
+"""Kinds of faults for which a case is run over a database, in as many lives as it takes."""
+
+DRAWN_KINDS: Mapping[Place, Sequence[str]] = {
+    place: names
+    for place in Place
+    if (names := [name for name, kind in KINDS.items() if kind.place is place and name not in STORED])
+    and place not in (Place.NETWORK, Place.MESSAGE)
+}
+"""Kinds of single faults by place; messages have faults at the rates of a profile only."""
+
+MAX_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
 """Largest number of faults of a case, by how hostile the search is."""
 
 LIMITS: Mapping[str, tuple[str, float]] = {
@@ -112,7 +127,7 @@ LIMITS: Mapping[str, tuple[str, float]] = {
 STORED_SHARE = 0.1
 """Of the hostile cases: the process is killed, or its store fails. Such a case takes four times as long as another."""
 
-MOST_STORED = 4
+MAX_STORED = 4
 """Largest number of such faults."""
 
 SPARE_SHARE = 0.25
@@ -135,7 +150,7 @@ EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "
 
 
 @dataclass(frozen=True)
-class Shaped:
+class CaseSettings:
     """A case's choices, with the simplest value of every dimension that it leaves out."""
 
     choices: Mapping[str, Choice]
@@ -163,15 +178,15 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
     Args:
         rng: Where chance comes from.
         preset: Whose scheduler it has; ``DRAWN`` draws one.
-        faults: How hostile: a key of ``MOST_FAULTS``.
+        faults: How hostile: a key of ``MAX_FAULTS``.
 
     Raises:
         ConfigError: If there is no such preset, or no such hostility.
     """
     if preset != DRAWN and preset not in _presets():
         raise ConfigError(f"there is no preset {preset!r}; there are: {DRAWN}, {', '.join(known_presets())}")
-    if faults not in MOST_FAULTS:
-        raise ConfigError(f"there are no {faults!r} faults; there are: {', '.join(MOST_FAULTS)}")
+    if faults not in MAX_FAULTS:
+        raise ConfigError(f"there are no {faults!r} faults; there are: {', '.join(MAX_FAULTS)}")
     space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
     vary = rng.random()
     choices: dict[str, Choice] = {}
@@ -183,7 +198,7 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
     if faults == "none":
         choices.pop("delay_share", None)
     seed = int(rng.integers(2**31))
-    horizon = int(Shaped(choices)["fault_seconds"])
+    horizon = int(CaseSettings(choices)["fault_seconds"])
     if faults != "none" and rng.random() < RATES_SHARE:
         case = Case(preset, seed, choices, profile=faults)
     else:
@@ -205,21 +220,32 @@ def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
     return Case(preset, seed, {"latencies": "dart", "hours": hours, **sizes, **limits}, profile="hostile")
 
 
-def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[Fault, ...]:
-    """Draw faults of a few kinds, all of them over by ``horizon``."""
-    kinds = [
-        name for name, kind in KINDS.items() if name not in STORED and (faults != "osworld" or kind.part == "desktop")
-    ]
-    number = int(rng.integers(MOST_FAULTS[faults] + 1))
-    swarm = [kinds[int(i)] for i in rng.integers(len(kinds), size=1 + int(rng.integers(4)))]
+def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[FaultWindow, ...]:
+    """Draw windows of faults of a few kinds, all of them closed by ``horizon``."""
+    places = drawn_places(faults)
+    number = int(rng.integers(MAX_FAULTS[faults] + 1))
+    swarm = []
+    for _ in range(1 + int(rng.integers(4))):
+        kinds = DRAWN_KINDS[places[int(rng.integers(len(places)))]]
+        swarm.append(kinds[int(rng.integers(len(kinds)))])
     drawn = []
     for _ in range(number):
         kind = swarm[int(rng.integers(len(swarm)))]
         start = int(rng.integers(horizon))
         seconds = min((1, 5, 20, 60, 150)[int(rng.integers(5))], horizon - start)
-        target = int(rng.integers(REACH + 1))
-        drawn.append(Fault(kind, start, seconds, None if target == REACH else target))
-    return tuple(sorted(drawn, key=lambda fault: (fault.start, fault.kind)))
+        target = int(rng.integers(MAX_TARGET + 1))
+        drawn.append(fault_window(kind, start, seconds, None if target == MAX_TARGET else target))
+    return in_order(drawn)
+
+
+def drawn_places(faults: str) -> list[Place]:
+    """Return where single faults are drawn, by how hostile the search is."""
+    return [place for place in DRAWN_KINDS if faults != "osworld" or place.value.startswith(Place.DESKTOP)]
+
+
+def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:
+    """Return windows in the order in which a case lists them."""
+    return tuple(sorted(faults, key=lambda fault: (fault.at_seconds, fault.kind)))
 
 
 def _draw_spare(case: Case) -> Case:
@@ -250,24 +276,22 @@ def _draw_stored(case: Case, horizon: int) -> Case:
     if rng.random() >= STORED_SHARE:
         return case
     kinds, drawn = sorted(STORED), []
-    for _ in range(1 + int(rng.integers(MOST_STORED))):
+    for _ in range(1 + int(rng.integers(MAX_STORED))):
         start = int(rng.integers(horizon))
         seconds = min((1, 5, 20, 60)[int(rng.integers(4))], horizon - start)
-        drawn.append(Fault(kinds[int(rng.integers(len(kinds)))], start, seconds))
+        drawn.append(fault_window(kinds[int(rng.integers(len(kinds)))], start, seconds))
     stored: dict[str, Choice] = {name: values[1] for name, values in STORAGE.items() if rng.random() < 0.3}
-    faults = tuple(sorted((*case.faults, *drawn), key=lambda fault: (fault.start, fault.kind)))
-    return replace(case, choices={**case.choices, **stored}, faults=faults)
+    return replace(case, choices={**case.choices, **stored}, faults=in_order((*case.faults, *drawn)))
 
 
 @lru_cache(maxsize=64)
 def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
-    shaped = Shaped(dict(choices))
-    settings = merge(_presets()[BASE if preset == DRAWN else preset], _cluster(shaped))
-    settings = merge(settings, _scheduler(shaped) if preset == DRAWN else _scaled(settings, shaped))
-    settings = merge(settings, _deadlines(shaped, bool(settings["rollout"].get("lockstep"))))
-    if profile != "none":
-        settings = merge(settings, {"cluster": {"faults": _rates(shaped, profile)}})
-    return from_tree(settings)
+    settings = CaseSettings(dict(choices))
+    tree = merge(_presets()[BASE if preset == DRAWN else preset], _cluster(settings))
+    tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scaled(tree, settings))
+    tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
+    tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
+    return from_tree(tree)
 
 
 def config_of(case: Case) -> Config:
@@ -281,25 +305,25 @@ def config_of(case: Case) -> Config:
     return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
 
 
-def _cluster(shaped: Shaped) -> dict[str, Any]:
+def _cluster(settings: CaseSettings) -> dict[str, Any]:
     """Return the settings that every case has, whatever its scheduler."""
-    groups, turns = shaped["groups"], shaped["turns"]
-    even = shaped["latencies"] == "even"
+    groups, turns = settings["groups"], settings["turns"]
+    even = settings["latencies"] == "even"
     most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
     most_lengths |= {"failure_turns_mean": 3.0, "failure_turns_sd": 1.5}
     return {
         "run": {"hours": 1.0, "seed": 0, "updates": None, "target_success": None},
-        "tasks": {"source": "generated", "count": shaped["tasks"], "held_out": 0, "folder": None},
+        "tasks": {"source": "generated", "count": settings["tasks"], "held_out": 0, "folder": None},
         "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
         "surrogate": {"mean_success": None, **most_lengths},
         "rollout": {
-            "num_envs": shaped["envs"],
-            "num_workers": shaped["workers"],
-            "warm_envs": shaped["warm"],
+            "num_envs": settings["envs"],
+            "num_workers": settings["workers"],
+            "warm_envs": settings["warm"],
             "max_turns": turns,
-            "start_tries": shaped["start_tries"],
+            "start_tries": settings["start_tries"],
             "start_backoff_seconds": 2.0,
-            "request_tries": shaped["request_tries"],
+            "request_tries": settings["request_tries"],
             "limits": {
                 "start_seconds": 120.0,
                 "setup_seconds": 120.0,
@@ -312,9 +336,9 @@ def _cluster(shaped: Shaped) -> dict[str, Any]:
             },
         },
         "curation": {
-            "attempts": {"most": shaped["attempts"], "least": 1, "further": shaped["further"]},
+            "attempts": {"most": settings["attempts"], "least": 1, "further": settings["further"]},
             "groups": {"min_size": 1},
-            "batch": {"min_groups": groups, "max_groups": groups + shaped["more_groups"]},
+            "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
             "store": "memory",
             "pool": {"file": None, "collected_per_task": 0},
         },
@@ -326,24 +350,24 @@ def _cluster(shaped: Shaped) -> dict[str, Any]:
         },
         "cluster": {
             "env": {
-                "profile": "desktop-small" if even else shaped["latencies"],
+                "profile": "desktop-small" if even else settings["latencies"],
                 "latency": EVEN if even else {},
             },
             "engine": {
-                "model": shaped["engine"],
+                "model": settings["engine"],
                 "batch_seconds": 2.0,
                 "request_seconds": 0.0,
                 "batch_spread": 1.0,
-                "overhead_seconds": shaped["hop_seconds"],
-                "control_seconds": shaped["control_seconds"],
-                "reload_seconds": shaped["reload_seconds"],
+                "overhead_seconds": settings["hop_seconds"],
+                "control_seconds": settings["control_seconds"],
+                "reload_seconds": settings["reload_seconds"],
             },
-            "learner": {"fixed_seconds": shaped["update_seconds"], "turn_seconds": 0.0},
+            "learner": {"fixed_seconds": settings["update_seconds"], "turn_seconds": 0.0},
             "hosts": {
-                "count": shaped["hosts"],
+                "count": settings["hosts"],
                 "cores": 4.0,
                 "memory_gib": 32.0,
-                "concurrent_starts": shaped["starts"],
+                "concurrent_starts": settings["starts"],
             },
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
@@ -351,90 +375,90 @@ def _cluster(shaped: Shaped) -> dict[str, Any]:
     }
 
 
-def _scheduler(shaped: Shaped) -> dict[str, Any]:
+def _scheduler(settings: CaseSettings) -> dict[str, Any]:
     """Return the settings of a drawn scheduler."""
-    lockstep = shaped["lockstep"]
-    filters = shaped["filters"]
-    bound, every = shaped["bound"], shaped["publish_every"]
+    lockstep = settings["lockstep"]
+    filters = settings["filters"]
+    bound, every = settings["bound"], settings["publish_every"]
     if bound is not None:
         bound = max(bound, every - 1)  # the trainer is so far ahead of all workers
-    cancels = shaped["cancel_stale"] and bound is not None
-    age = shaped["wait_age"]
-    waits = shaped["publish_wait"] != "nothing"
-    router = shaped["in_turn"] or shaped["routing"]
+    cancels = settings["cancel_stale"] and bound is not None
+    age = settings["wait_age"]
+    waits = settings["publish_wait"] != "nothing"
+    router = settings["in_turn"] or settings["routing"]
     return {
         "rollout": {
-            "unit": shaped["unit"],
+            "unit": settings["unit"],
             "lockstep": lockstep,
-            "sync": {"mode": shaped["sync"], "workers_at_a_time": "all" if lockstep else shaped["at_a_time"]},
+            "sync": {"mode": settings["sync"], "workers_at_a_time": "all" if lockstep else settings["at_a_time"]},
             "routing": {"rule": router, **({"max_excess": 1} if router == "session_affine" else {})},
         },
         "curation": {
-            "attempts": {"rule": shaped["attempts_rule"], "max_replacements": shaped["replacements"]},
+            "attempts": {"rule": settings["attempts_rule"], "max_replacements": settings["replacements"]},
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
-            "batch": {"order": shaped["order"], "wait_age": None if age is None else max(age, every)},
+            "batch": {"order": settings["order"], "wait_age": None if age is None else max(age, every)},
             "staleness": {
                 "bound": bound,
-                "measured_by": "start" if cancels else shaped["measured_by"],
+                "measured_by": "start" if cancels else settings["measured_by"],
                 "cancel_running": cancels,
-                "requeue": shaped["requeue"],
+                "requeue": settings["requeue"],
             },
-            "max_ahead": None if waits else _max_ahead(shaped, bound, shaped["ahead"]),
-            "admission": _admission(shaped),
-            "turn_limit": {"rule": shaped["turn_limit"]},
-            "pool": {"enabled": shaped["pool"]},
-            "task_filter": {"max_mean": shaped["task_filter"], "window": 2},
+            "max_ahead": None if waits else _max_ahead(settings, bound, settings["ahead"]),
+            "admission": _admission(settings),
+            "turn_limit": {"rule": settings["turn_limit"]},
+            "pool": {"enabled": settings["pool"]},
+            "task_filter": {"max_mean": settings["task_filter"], "window": 2},
         },
         "trainer": {
-            "wait_for_sync": shaped["wait_for_sync"],
+            "wait_for_sync": settings["wait_for_sync"],
             "publish_every": every,
-            "publish_wait": shaped["publish_wait"],
+            "publish_wait": settings["publish_wait"],
         },
     }
 
 
-def _admission(shaped: Shaped) -> dict[str, float]:
+def _admission(settings: CaseSettings) -> dict[str, float]:
     """Return the bound on groups: one that runs, or as many as a batch needs."""
-    kind = shaped["admission"]
+    kind = settings["admission"]
     if kind is None:
         return {}
-    most, needed = shaped["groups"] + shaped["more_groups"], shaped["groups"]
+    most, needed = settings["groups"] + settings["more_groups"], settings["groups"]
     if kind == "ahead":  # until there is a publication
-        needed += (shaped["publish_every"] - 1) * most
+        needed += (settings["publish_every"] - 1) * most
     return {f"{kind}_batches": (1 if kind == "open" else needed) / most}
 
 
-def _rates(shaped: Shaped, profile: str) -> dict[str, Any]:
-    """Return faults at the rates of a profile, so much more frequent as a run is shorter than an hour."""
-    heals = shaped.fault_seconds / 3600.0 if shaped["healed"] else None
-    return {"profile": profile, "scale": 1.0 if shaped["hours"] else RATES_SCALE, "heal_after_hours": heals}
+def _rates(settings: CaseSettings, profile: str) -> dict[str, Any]:
+    """Return the faults at the rates of a profile, more frequent in a run of minutes, and when all faults end."""
+    heals = settings.fault_seconds / 3600.0 if settings["healed"] else None
+    return {"profile": profile, "scale": 1.0 if settings["hours"] else RATES_SCALE, "heal_after_hours": heals}
 
 
-def _deadlines(shaped: Shaped, lockstep: bool) -> dict[str, Any]:
+def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
     """Return the deadline that bites, if one does; attempts must be able to keep it most of the time."""
-    if shaped["limits"] not in LIMITS:
+    if settings["limits"] not in LIMITS:
         return {}
-    name, seconds = LIMITS[shaped["limits"]]
-    slow = shaped["latencies"] == "dart" or lockstep
+    name, seconds = LIMITS[settings["limits"]]
+    slow = settings["latencies"] == "dart" or lockstep
     return {"rollout": {"limits": {name: seconds * (SLOW if slow else 1.0)}}}
 
 
-def _scaled(settings: Mapping[str, Any], shaped: Shaped) -> dict[str, Any]:
+def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
     """Return a preset's sizes brought down to the tiny cluster."""
-    curation = settings["curation"]
+    curation = tree["curation"]
     if curation.get("max_ahead") is None:
         return {}
     bound = curation.get("staleness", {}).get("bound", 1)
-    return {"curation": {"max_ahead": _max_ahead(shaped, bound, 0)}}
+    return {"curation": {"max_ahead": _max_ahead(settings, bound, 0)}}
 
 
-def _max_ahead(shaped: Shaped, bound: int | None, more: int | None) -> int | None:
+def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> int | None:
     """Return a batch's worth and ``more``, no more than the staleness bound can use."""
     if more is None:
         return None
-    attempts = int(shaped["attempts"] + shaped["further"])
-    largest, every = int(shaped["groups"] + shaped["more_groups"]), int(shaped["publish_every"])
-    ahead = (int(shaped["groups"]) + (every - 1) * largest) * attempts + more
+    attempts = int(settings["attempts"] + settings["further"])
+    largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["publish_every"])
+    ahead = (int(settings["groups"]) + (every - 1) * largest) * attempts + more
     return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)
 
 

@@ -9,7 +9,7 @@ too much.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -391,14 +391,14 @@ def _learner(config: Config, found: Found, notes: list[str]) -> Tree:
 
 def _faults(config: Config, found: Found, notes: list[str]) -> Tree:
     """Return the shares of calls that failed."""
-    shares: Mapping[str, Callable[[], float]] = {
-        "start_failure_share": lambda: found.failed_share("env/start"),
-        "step_failure_share": lambda: found.failed_share("env/step"),
-        "score_failure_share": lambda: found.failed_share("env/evaluate"),
-        "load_failure_share": lambda: found.failed_share("worker/load"),
-        "update_failure_share": lambda: found.failed_share("learner/update"),
+    calls = {
+        "start_failed": "env/start",
+        "step_failed": "env/step",
+        "score_failed": "env/evaluate",
+        "load_failed": "worker/load",
+        "update_failed": "learner/update",
     }
-    return {"faults": {name: _rounded(share()) for name, share in shares.items()}}
+    return {"faults": {"kinds": {kind: {"share": _rounded(found.failed_share(call))} for kind, call in calls.items()}}}
 
 
 def _quantiles(seconds: Iterable[float]) -> Tree:

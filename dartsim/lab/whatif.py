@@ -61,13 +61,13 @@ REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
     "publication": ("weights published at once", {"trainer.publish_wait": "nothing"}),
-    "failed starts": ("no failed start of a desktop", {"cluster.faults.start_failure_share": 0.0}),
+    "failed starts": ("no failed start of a desktop", {"cluster.faults.kinds.start_failed.share": 0.0}),
     "fault": (
         "no faults of workers and trainer, nor any of the named profile",
         {
-            "cluster.faults.load_failure_share": 0.0,
-            "cluster.faults.update_failure_share": 0.0,
-            "cluster.faults.outage_every_hours": None,
+            "cluster.faults.kinds.load_failed.share": 0.0,
+            "cluster.faults.kinds.update_failed.share": 0.0,
+            "cluster.faults.kinds.trainer_outage.per_hour": 0.0,
             "cluster.faults.profile": "none",
         },
     ),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from dartsim.config import Config
-from dartsim.core.ports import EnvProvider, Learner
+from dartsim.config.schema import FaultWindow
+from dartsim.core.ports import Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Version
 from dartsim.curation import CachePressure, EngineCaches
@@ -23,8 +25,9 @@ from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.content import ContentWorker, Model
 from dartsim.sim.drift import drifting
 from dartsim.sim.engine import FluidEngine
-from dartsim.sim.faults import FaultyProvider, chance
+from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults
 from dartsim.sim.hops import HopService
+from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import NothingLearned, SimLearner
 from dartsim.sim.process import ControlLoop
@@ -43,26 +46,54 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
     return mock_desktop_maker(config.policy)
 
 
-def provider(found: Models, env: SimEnvironment, streams: Streams) -> EnvProvider:
+def provider(found: Models, env: SimEnvironment, streams: Streams) -> TimedProvider:
     """Return what starts the modelled desktops."""
     config = found.config
-    faults = config.cluster.faults
-    timed = TimedProvider(
+    return TimedProvider(
         desktop_maker(config),
         found.timing,
         hosts(config, env),
         num_envs=config.rollout.num_desktops,
         rng=streams.rng("desktops/latency"),
     )
-    if not (faults.start_failure_share or faults.step_failure_share or faults.score_failure_share):
-        return timed  # nothing to add, and a layer around every step costs
-    rng = streams.rng("desktops/faults")
-    return FaultyProvider(
-        timed,
-        start_fails=chance(faults.start_failure_share, rng),
-        breaks=chance(faults.step_failure_share, rng),
-        unscored=chance(faults.score_failure_share, rng),
+
+
+def faulty_cluster(
+    found: Models,
+    env: SimEnvironment,
+    streams: Streams,
+    counts: Counter[str],
+    more_windows: Sequence[FaultWindow] = (),
+) -> FaultFreeCluster:
+    """Return what puts the configured faults around the modelled components.
+
+    Args:
+        found: The configuration.
+        env: The world's clock.
+        streams: Of the run's seed.
+        counts: Where injections are counted.
+        more_windows: Windows of faults in addition to those of the configuration.
+
+    Raises:
+        ConfigError: If the configuration names a kind of fault that does not exist.
+    """
+    config = found.config
+    faults = config.cluster.faults
+    active = active_faults(faults, more_windows)
+    if not active:
+        return FaultFreeCluster()
+    machines = hosts(config, env)
+    number = {id(machine): index for index, machine in enumerate(machines)}
+    placed = place(config.rollout.num_desktops, machines, found.timing.memory_gib)
+    injector = FaultInjector(
+        active,
+        env=env,
+        streams=streams,
+        counts=counts,
+        size=ClusterSize(desktops=config.rollout.num_desktops, hosts=len(machines), workers=config.rollout.num_workers),
+        heal_at=inf if faults.heal_after_hours is None else faults.heal_after_hours * 3600.0,
     )
+    return FaultyCluster(injector, [number[id(machine)] for machine in placed])
 
 
 def control_loop(config: Config, env: SimEnvironment) -> ControlLoop | None:
@@ -87,7 +118,6 @@ def workers(
     """
     config = found.config
     engine = config.cluster.engine
-    load_fails = chance(config.cluster.faults.load_failure_share, streams.rng("workers/faults"))
     surrogate = _surrogate(found)
     control = control or control_loop(config, env)
     made: list[SimWorker] = []
@@ -97,7 +127,6 @@ def workers(
             "prompts": found.prompts,
             "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
             "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
-            "load_fails": load_fails,
             "prefix_cache": engine.prefix_cache,
             "forgets": config.rollout.sync.cache == "lost",
             "retry_seconds": config.rollout.sync.resume_seconds,
@@ -178,35 +207,12 @@ def _surrogate(found: Models) -> SurrogatePolicy:
     )
 
 
-def learner(config: Config, streams: Streams, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
+def learner(config: Config, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
     """Return the modelled trainer, around one that learns if there is one."""
-    speed, faults = config.cluster.learner, config.cluster.faults
-    rng = streams.rng("learner/faults")
+    speed = config.cluster.learner
     return SimLearner(
         inner or NothingLearned(),
         fixed_seconds=speed.fixed_seconds,
         turn_seconds=speed.turn_seconds,
-        fails=chance(faults.update_failure_share, rng),
-        outage_seconds=_outages(faults.outage_every_hours, faults.outage_hours, rng),
         control=control,
     )
-
-
-def _outages(every_hours: float | None, hours: float, rng: np.random.Generator) -> Callable[[], float]:
-    """Return a function that says how long the trainer is away before its next update.
-
-    Outages come at random in loop time (a Poisson process) and strike when the next update begins.
-    """
-    if every_hours is None:
-        return lambda: 0.0
-    loop = asyncio.get_running_loop()
-    due = loop.time() + rng.exponential(every_hours * 3600.0)
-
-    def away() -> float:
-        nonlocal due
-        if loop.time() < due:
-            return 0.0
-        due = loop.time() + hours * 3600.0 + rng.exponential(every_hours * 3600.0)
-        return hours * 3600.0
-
-    return away

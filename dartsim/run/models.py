@@ -18,7 +18,7 @@ from dartsim.sim import SimEnvironment
 from dartsim.sim.difficulty import TaskDifficulty, difficulties
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.env_profiles import EnvTiming
-from dartsim.sim.faults import active_kinds
+from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import Host, place
@@ -76,7 +76,7 @@ def models(config: Config) -> Models:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
     _check_placement(config, timing)
-    active_kinds(config.cluster.faults)
+    active_faults(config.cluster.faults)
     return Models(
         config=config,
         tasks=tasks,

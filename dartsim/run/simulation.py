@@ -14,8 +14,7 @@ from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
 from dartsim.observe import Recorder
 from dartsim.observe.waits import told
-from dartsim.run.backend import caches, control_loop, learner, provider, way, workers
-from dartsim.run.faulted import faulted
+from dartsim.run.backend import caches, control_loop, faulty_cluster, learner, provider, way, workers
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.origin import Origin
@@ -130,20 +129,20 @@ def build(found: Models, store: Store, learning: Learning | None = None, origin:
     successes = success_pool(config)
     if successes is not None and learning is not None:
         learning.fill(successes, begun=origin is not None)
-    harm = faulted(found, loop.env, streams, recorder)
+    faults = faulty_cluster(found, loop.env, streams, recorder.counts)
     model, control = learning.model if learning else None, control_loop(config, loop.env)
     engines = workers(found, loop.env, streams, model, version=version, control=control)
     return System(
         config,
         tasks=found.tasks,
-        provider=harm.desktops(provider(found, loop.env, streams)),
-        engines=harm.workers(engines),
+        provider=faults.provider(provider(found, loop.env, streams)),
+        engines=faults.workers(engines),
         caches=caches(found, engines),
-        learner=harm.learner(learner(config, streams, learning.learner if learning else None, control)),
-        store=harm.store(store),
+        learner=faults.learner(learner(config, learning.learner if learning else None, control)),
+        store=faults.store(store),
         recorder=recorder,
         streams=streams,
-        way=lambda pool: harm.way(way(config, loop.env, pool)),
+        way=lambda pool: faults.transport(way(config, loop.env, pool)),
         successes=successes,
         weights=Weights(version, learning.newest.source if learning else None),
         origin=origin,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
-from dartsim.core.errors import LearnerFault
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.sim.process import ControlLoop
@@ -29,8 +27,6 @@ class SimLearner:
         inner: What makes the new weights when the time has passed.
         fixed_seconds: Time of an update apart from its turns.
         turn_seconds: Time of each turn.
-        fails: Draws whether an update fails half-way.
-        outage_seconds: Draws how long the trainer is away before an update; mostly 0.
         control: The event loop that sees an update's end, when that is so busy that it waits for it.
     """
 
@@ -40,15 +36,11 @@ class SimLearner:
         *,
         fixed_seconds: float,
         turn_seconds: float,
-        fails: Callable[[], bool],
-        outage_seconds: Callable[[], float],
         control: ControlLoop | None = None,
     ) -> None:
         self._inner = inner
         self._fixed_seconds = fixed_seconds
         self._turn_seconds = turn_seconds
-        self._fails = fails
-        self._outage_seconds = outage_seconds
         self._control = control
 
     def seconds(self, batch: Batch) -> float:
@@ -57,11 +49,7 @@ class SimLearner:
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Take the time of an update, then train."""
-        await asyncio.sleep(self._outage_seconds())
         seconds = self.seconds(batch)
-        if self._fails():
-            await asyncio.sleep(seconds / 2)
-            raise LearnerFault(f"update {batch.update} failed half-way (drawn fault)")
         await asyncio.sleep(seconds)
         result = await self._inner.update(batch)
         if self._control is not None:

@@ -56,7 +56,6 @@ class SimWorker:
         policy: What decides the replies.
         reply_tokens: Draws the length of a reply.
         reload_seconds: Draws how long a weight change takes.
-        load_fails: Draws whether a weight change fails.
         prefix_cache: Whether prompts share their prefix with the session's last one on this engine; only a GPU's
             model has such a cache.
         transfer_seconds: Draws how long a weight change takes that does not restart the engine; like one that does
@@ -77,7 +76,6 @@ class SimWorker:
         policy: Policy,
         reply_tokens: Callable[[], int],
         reload_seconds: Callable[[], float],
-        load_fails: Callable[[], bool],
         prefix_cache: bool,
         transfer_seconds: Callable[[], float] | None = None,
         forgets: bool = False,
@@ -104,9 +102,8 @@ class SimWorker:
         """Jobs in place of those that a weight change aborted, by what waits for them."""
         self._restarting = False
         """Whether a restart has begun and no weights were loaded since: what is asked then is refused."""
-        self._load_fails = load_fails
-        self.spoils_load: Callable[[], bool] | None = None
-        """Asked at the end of a load: whether it failed for a reason that lies outside."""
+        self.load_fails: Callable[[], bool] = lambda: False
+        """Asked at the end of a load: whether it has failed."""
         self._has_prefixes = isinstance(engine, FluidEngine)
         """Whether it is known what an engine finds of a prompt: one that was measured from outside does not say."""
         self._cache: PrefixCache | None = None
@@ -158,7 +155,7 @@ class SimWorker:
             await asyncio.sleep(self.engine.stands_still_in + draw())
         else:
             await self._load_seen(self._control, draw())
-        if self._load_fails() or (self.spoils_load is not None and self.spoils_load()):
+        if self.load_fails():
             # What was kept stays frozen: an engine without weights serves nothing.
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
         self.version = weights.version

@@ -171,7 +171,7 @@ def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
         ("rollout.sync.mode=drian", "rollout.sync.mode = 'drian': wanted 'drain', 'keep' or 'restart'"),
         ("rollout.sync.workers_at_a_time=two", "= 'two': wanted a valid integer or 'all'"),
         ("rollout.limits.step_seconds=0", "rollout.limits.step_seconds = 0: wanted greater than 0"),
-        ("cluster.faults.step_failure_share=2.0", "= 2.0: wanted less than or equal to 1"),
+        ("cluster.faults.kinds.step_failed.share=2.0", "= 2.0: wanted less than or equal to 1"),
         ("curation.staleness.bound=-1", "curation.staleness.bound = -1: wanted greater than or equal to 0"),
         ("tasks.folder=3", "tasks.folder = 3: wanted a valid string"),
     ],
@@ -294,7 +294,7 @@ TREES = st.fixed_dictionaries(
         "curation.staleness.bound": st.one_of(st.none(), st.integers(0, 9)),
         "curation.attempts.max_replacements": st.integers(0, 5),
         "trainer.max_failures": st.one_of(st.none(), st.integers(1, 9)),
-        "cluster.faults.outage_every_hours": st.one_of(st.none(), st.floats(0.1, 100.0)),
+        "cluster.faults.heal_after_hours": st.one_of(st.none(), st.floats(0.1, 100.0)),
         "cluster.env.latency": st.dictionaries(
             st.sampled_from(["boot", "step"]),
             st.one_of(SECONDS, st.fixed_dictionaries({"lognormal": st.lists(SECONDS, min_size=2, max_size=2)})),

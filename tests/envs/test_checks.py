@@ -1,17 +1,20 @@
 """Simulated desktops do what the control plane expects of any desktop, and the check finds those that do not."""
 
 import asyncio
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from dartsim.config.schema import FaultsConfig, FaultWindow
 from dartsim.core.checks import check_env, check_env_provider
 from dartsim.core.errors import EnvBroken, InvariantViolated
+from dartsim.core.rng import Streams
 from dartsim.core.types import Observation, StepResult
 from dartsim.envs.simulated import SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.sim.env_profiles import DART, OSWORLD
-from dartsim.sim.faults import FaultyProvider
+from dartsim.sim.faults import ClusterSize, FaultInjector, FaultyCluster, active_faults
 from dartsim.sim.host import Host
 
 
@@ -30,10 +33,17 @@ async def test_simulated_desktops_conform(timing, draw):
     assert host.memory.level == host.memory.capacity
 
 
-async def test_desktops_with_faults_that_never_strike_conform():
+async def test_desktops_with_faults_that_are_never_injected_conform():
     made, host = provider(DART)
-    never = lambda: False  # noqa: E731
-    await check_env_provider(FaultyProvider(made, start_fails=never, breaks=never, unscored=never))
+    windows = [FaultWindow(kind=kind, at_seconds=1e9) for kind in ("start_failed", "host_lost", "message_delay")]
+    injector = FaultInjector(
+        active_faults(FaultsConfig(schedule=windows)),
+        env=asyncio.get_running_loop().env,
+        streams=Streams(0),
+        counts=Counter(),
+        size=ClusterSize(desktops=2, hosts=1, workers=1),
+    )
+    await check_env_provider(FaultyCluster(injector, [0, 0]).provider(made))
     assert host.memory.level == host.memory.capacity
 
 

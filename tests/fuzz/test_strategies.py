@@ -8,10 +8,25 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from dartsim.fuzz import Case, Fault, from_token, play_case
+from dartsim.config.schema import FaultWindow
+from dartsim.fuzz import Case, fault_window, from_token, run_case
 from dartsim.fuzz.cases import Choice
-from dartsim.fuzz.faults import KINDS, REACH, STORED
-from dartsim.fuzz.space import DRAWN, MOST_FAULTS, RULES, SCHEDULER, SHAPE, SPACE, SPARE, STORAGE, Shaped
+from dartsim.fuzz.space import (
+    DRAWN,
+    DRAWN_KINDS,
+    MAX_FAULTS,
+    MAX_TARGET,
+    RULES,
+    SCHEDULER,
+    SHAPE,
+    SPACE,
+    SPARE,
+    STORAGE,
+    STORED,
+    CaseSettings,
+    drawn_places,
+    in_order,
+)
 from experiments.planted_bugs import MUTATIONS
 
 LENGTHS = (1, 5, 20, 60, 150)
@@ -42,33 +57,25 @@ def cases(draw: st.DrawFn, preset: str = DRAWN, *, faults: str = "hostile", stor
     Args:
         draw: Hypothesis's.
         preset: Whose scheduler they have; ``DRAWN`` draws one.
-        faults: How hostile: a key of ``MOST_FAULTS``.
+        faults: How hostile: a key of ``MAX_FAULTS``.
         stored: Whether the process may be killed and its store may fail, which takes longer to play.
     """
     chosen = draw(choices(preset))
     if not stored:
         chosen = {name: value for name, value in chosen.items() if name not in STORAGE}
-    horizon = int(Shaped(chosen).fault_seconds)
-    kinds = sorted(
-        name
-        for name, kind in KINDS.items()
-        if (stored or name not in STORED) and (faults != "osworld" or kind.part == "desktop")
-    )
-    drawn = draw(st.lists(_faults(kinds, horizon), max_size=MOST_FAULTS[faults]))
-    return Case(preset, draw(st.integers(0, 2**31 - 1)), chosen, tuple(sorted(drawn, key=_place)))
+    horizon = int(CaseSettings(chosen).fault_seconds)
+    kinds = sorted(name for place in drawn_places(faults) for name in DRAWN_KINDS[place])
+    drawn = draw(st.lists(_faults([*kinds, *(sorted(STORED) if stored else ())], horizon), max_size=MAX_FAULTS[faults]))
+    return Case(preset, draw(st.integers(0, 2**31 - 1)), chosen, in_order(drawn))
 
 
 @st.composite
-def _faults(draw: st.DrawFn, kinds: Sequence[str], horizon: int) -> Fault:
+def _faults(draw: st.DrawFn, kinds: Sequence[str], horizon: int) -> FaultWindow:
     """Return a strategy of faults of these kinds that are over by ``horizon``."""
     start = draw(st.integers(0, horizon - 1))
     seconds = min(draw(st.sampled_from(LENGTHS)), horizon - start)
-    target = draw(st.none() | st.integers(0, REACH - 1))
-    return Fault(draw(st.sampled_from(kinds)), start, seconds, target)
-
-
-def _place(fault: Fault) -> tuple[int, str]:
-    return fault.start, fault.kind
+    target = draw(st.none() | st.integers(0, MAX_TARGET - 1))
+    return fault_window(draw(st.sampled_from(kinds)), start, seconds, target)
 
 
 FEW = settings(max_examples=12, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -78,8 +85,8 @@ MANY = settings(FEW, max_examples=600)
 @FEW
 @given(cases())
 def test_whatever_is_drawn_holds(case):
-    outcome = play_case(case)
-    assert not outcome.failed, f"{outcome.text}\ndartsim replay {case.token()}"
+    result = run_case(case)
+    assert not result.failed, f"{result.text}\ndartsim replay {case.token()}"
 
 
 @pytest.mark.soak
@@ -88,8 +95,8 @@ def test_a_longer_search_by_hypothesis_finds_nothing(preset):
     @MANY
     @given(cases(preset, stored=True))
     def holds(case):
-        outcome = play_case(case)
-        assert not outcome.failed, f"{outcome.text}\ndartsim replay {case.token()}"
+        result = run_case(case)
+        assert not result.failed, f"{result.text}\ndartsim replay {case.token()}"
 
     holds()
 
@@ -100,7 +107,7 @@ def test_a_case_is_one_of_the_space_and_of_no_other_faults(case):
     assert from_token(case.token()) == case
     assert all(value in SPACE[name][1:] for name, value in case.choices.items())
     horizon = case.choices.get("fault_seconds", SHAPE["fault_seconds"][0])
-    assert all(0 <= fault.start < fault.end <= horizon for fault in case.faults)
+    assert all(0 <= fault.at_seconds < fault.end_seconds <= horizon for fault in case.faults)
     assert not {fault.kind for fault in case.faults} & STORED
     assert len(case.faults) <= 6
 
@@ -109,6 +116,6 @@ def test_a_case_is_one_of_the_space_and_of_no_other_faults(case):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_hypothesis_finds_what_is_planted_and_makes_it_simple():
     bug = MUTATIONS["lost wake-up"].apply
-    simple = find(cases(), lambda case: play_case(case, mutation=bug).failed, settings=MANY)
+    simple = find(cases(), lambda case: run_case(case, mutation=bug).failed, settings=MANY)
     assert (simple.choices, simple.faults) == ({}, ()), "it needs nothing to go wrong"
-    assert not play_case(simple).failed
+    assert not run_case(simple).failed

@@ -148,7 +148,7 @@ def test_warm_up_failures_and_what_was_cancelled_stay_out_of_the_times():
     ]
     measured = measure(real(), [*lines, *timings(num=9)])
     assert max(value for _, value in measured.settings["cluster"]["env"]["latency"]["boot"]["points"]) < 100.0
-    assert measured.settings["cluster"]["faults"]["start_failure_share"] == pytest.approx(0.1)
+    assert measured.settings["cluster"]["faults"]["kinds"]["start_failed"]["share"] == pytest.approx(0.1)
     row = next(row for row in measured.rows if row.what == "env/start")
     assert (row.n, row.failed, row.beside) == (9, 1, 2.0)
 

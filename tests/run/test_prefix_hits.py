@@ -42,7 +42,6 @@ def made(prompts, num_workers=1):
             policy=Silent(),
             reply_tokens=lambda: 2,
             reload_seconds=lambda: 1.0,
-            load_fails=lambda: False,
             prefix_cache=True,
         )
         for index in range(num_workers)

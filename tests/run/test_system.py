@@ -177,6 +177,11 @@ def check_all(config, **options):
 SHARES = st.sampled_from([0.0, 0.0, 0.05, 0.4])
 
 
+def always(kind, share=1.0):
+    """Return the settings under which a share of the calls fails."""
+    return {"kinds": {kind: {"share": share}}}
+
+
 @st.composite
 def configs(draw):
     """A small cluster with everything drawn that a scheduler may choose."""
@@ -225,13 +230,14 @@ def configs(draw):
         cluster={
             "engine": {"overhead_seconds": draw(st.sampled_from([0.0, 1.5]))},
             "faults": {
-                "start_failure_share": draw(SHARES),
-                "step_failure_share": draw(SHARES),
-                "score_failure_share": draw(SHARES),
-                "load_failure_share": draw(SHARES),
-                "update_failure_share": draw(SHARES),
-                "outage_every_hours": draw(st.sampled_from([None, 0.1])),
-                "outage_hours": 0.05,
+                "kinds": {
+                    "start_failed": {"share": draw(SHARES)},
+                    "step_failed": {"share": draw(SHARES)},
+                    "score_failed": {"share": draw(SHARES)},
+                    "load_failed": {"share": draw(SHARES)},
+                    "update_failed": {"share": draw(SHARES)},
+                    "trainer_outage": {"per_hour": draw(st.sampled_from([0.0, 10.0])), "lasts_seconds": 180.0},
+                },
             },
         },
         run={"seed": draw(st.integers(0, 2**32)), "hours": draw(st.sampled_from([0.05, HOURS]))},
@@ -276,7 +282,7 @@ def test_the_same_seed_gives_the_same_run(config):
 
 def test_the_garbage_collector_decides_nothing():
     """Failed starts leave cyclic garbage behind, which is found sooner or later."""
-    config = small(rollout={"start_tries": 1}, cluster={"faults": {"start_failure_share": 0.5}})
+    config = small(rollout={"start_tries": 1}, cluster={"faults": always("start_failed", 0.5)})
     reports, threshold = [], gc.get_threshold()
     try:
         for often in (threshold, (1, 1, 1), (0, 0, 0)):
@@ -303,13 +309,13 @@ def test_a_quiet_cluster_trains_and_ends_without_a_fault():
 @pytest.mark.parametrize(
     ("fault", "ending", "cause"),
     [
-        ("start_failure_share", "broken", "EnvStartFailed"),
-        ("step_failure_share", "broken", "EnvBroken"),
-        ("score_failure_share", "unscored", "ScoreUnavailable"),
+        ("start_failed", "broken", "EnvStartFailed"),
+        ("step_failed", "broken", "EnvBroken"),
+        ("score_failed", "unscored", "ScoreUnavailable"),
     ],
 )
 def test_a_fault_that_always_strikes_masks_every_attempt(fault, ending, cause):
-    system, store, _ = check_all(small(cluster={"faults": {fault: 1.0}}))
+    system, store, _ = check_all(small(cluster={"faults": always(fault)}))
     counts = system.recorder.counts
     assert counts[f"ending/{ending}"] == counts[f"cause/{cause}"] > 10
     assert set(store.rewards) == {None}
@@ -318,7 +324,7 @@ def test_a_fault_that_always_strikes_masks_every_attempt(fault, ending, cause):
 
 
 def test_loads_that_always_fail_stop_a_rolling_change_at_its_first_slice():
-    faults = {"faults": {"load_failure_share": 1.0}}
+    faults = {"faults": always("load_failed")}
     sync = {"sync": {"mode": "drain", "workers_at_a_time": 1}}
     system, _, _ = check_all(small(cluster=faults, rollout=sync))
     assert [worker.version for worker in system.pool.workers] == [0, 0]
@@ -327,15 +333,15 @@ def test_loads_that_always_fail_stop_a_rolling_change_at_its_first_slice():
 
 
 def test_updates_that_always_fail_train_nothing_and_lose_nothing():
-    system, store, _ = check_all(small(cluster={"faults": {"update_failure_share": 1.0}}))
+    system, store, _ = check_all(small(cluster={"faults": always("update_failed")}))
     assert system.recorder.counts["fault/update"] == system.recorder.counts["failed_updates"] >= 2
     assert (system.data.trained_count, store.published) == (0, {0})
     assert system.recorder.counts["admitted_turns"] == 0
 
 
 def test_updates_that_fail_too_often_end_the_run_with_the_fault():
-    config = small(cluster={"faults": {"update_failure_share": 1.0}}, trainer={"max_failures": 2})
-    with pytest.raises(LearnerFault, match="update 1 failed"):
+    config = small(cluster={"faults": always("update_failed")}, trainer={"max_failures": 2})
+    with pytest.raises(LearnerFault, match="update 1: an update fails"):
         run(config)
 
 

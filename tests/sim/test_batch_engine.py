@@ -183,7 +183,6 @@ def options():
         "prompts": PROMPTS,
         "reply_tokens": lambda: 10,
         "reload_seconds": lambda: RELOAD,
-        "load_fails": lambda: False,
         "prefix_cache": True,
     }
 

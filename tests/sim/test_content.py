@@ -42,7 +42,6 @@ def worker(model: Echo) -> ContentWorker:
         prompts=PromptModel(),
         reply_tokens=lambda: 100,
         reload_seconds=lambda: 5.0,
-        load_fails=lambda: False,
         prefix_cache=True,
     )
 

@@ -5,17 +5,15 @@ import asyncio
 import pytest
 
 from dartsim.core.checks import check_learner, sample_batch, sample_trajectory
-from dartsim.core.errors import InvariantViolated, LearnerFault
+from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import UpdateResult, Weights
 from dartsim.sim.learner import NothingLearned, SimLearner
 
 BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
 
 
-def learner(inner=None, *, fails=lambda: False, outage=lambda: 0.0):
-    return SimLearner(
-        inner or NothingLearned(), fixed_seconds=240.0, turn_seconds=1.5, fails=fails, outage_seconds=outage
-    )
+def learner(inner=None):
+    return SimLearner(inner or NothingLearned(), fixed_seconds=240.0, turn_seconds=1.5)
 
 
 def now():
@@ -29,22 +27,6 @@ async def test_an_update_takes_a_fixed_time_and_a_time_a_turn():
     assert result.metrics == {"update_seconds": 255.0}
 
 
-async def test_an_update_fails_half_way():
-    with pytest.raises(LearnerFault, match="update 4 failed"):
-        await learner(fails=lambda: True).update(BATCH)
-    assert now() == 255.0 / 2
-
-
-async def test_an_outage_comes_before_the_update():
-    outages = iter([3600.0, 0.0])
-    trainer = learner(outage=lambda: next(outages))
-    result = await trainer.update(BATCH)
-    assert now() == 3600.0 + 255.0
-    assert result.metrics["update_seconds"] == 255.0
-    await trainer.update(BATCH)
-    assert now() == 3600.0 + 2 * 255.0
-
-
 async def test_what_is_learned_is_learned_when_the_time_has_passed():
     class Inner:
         async def update(self, batch):
@@ -55,15 +37,6 @@ async def test_what_is_learned_is_learned_when_the_time_has_passed():
     result = await learner(inner).update(BATCH)
     assert inner.asked == (255.0, BATCH)
     assert (result.weights, result.metrics) == (Weights(4, "weights"), {"update_seconds": 255.0, "loss": 0.5})
-
-
-async def test_an_update_that_fails_is_not_learned_from():
-    class Inner:
-        async def update(self, batch):
-            pytest.fail("the update failed half-way")
-
-    with pytest.raises(LearnerFault):
-        await learner(Inner(), fails=lambda: True).update(BATCH)
 
 
 async def test_the_simulated_learner_conforms():

@@ -120,7 +120,6 @@ async def test_a_worker_with_such_an_engine_conforms():
         policy=Silent(),
         reply_tokens=lambda: 10,
         reload_seconds=lambda: 5.0,
-        load_fails=lambda: False,
         prefix_cache=True,
     )
     await check_policy_worker(worker)

@@ -29,17 +29,18 @@ class Echo:
 def worker(*, load_fails=(), prefix_cache=True, tokens=104, **options):
     loop = asyncio.get_running_loop()
     fails = iter(load_fails)
-    return SimWorker(
+    made = SimWorker(
         3,
         FluidEngine(loop.env, H100),
         prompts=PROMPTS,
         policy=Echo(),
         reply_tokens=lambda: tokens,
         reload_seconds=lambda: RELOAD,
-        load_fails=lambda: next(fails, False),
         prefix_cache=prefix_cache,
         **options,
     )
+    made.load_fails = lambda: next(fails, False)
+    return made
 
 
 def request(turn=0, session=0):

@@ -1,36 +1,30 @@
-"""Faults of the modelled cluster, as data: a table of kinds, their rates by profile, and what lets them strike.
+"""Faults of the modelled cluster: one table of kinds, one injector, and faulty versions of every component.
 
-    kinds  <-- osworld, cluster  <-- table (rates of a configuration)
-                                       ^
-    spells (when) <-- striking (what, where) <-- desktops, workers, learner, store; messages <-- ways
+    kinds <-- osworld_kinds, cluster_kinds <-- table (the active faults of a configuration)
+                                                 ^
+    timing (when) <-- injector (where, and what) <-- faulty_network <-- faulty_env, _worker, _learner <-- faulty_cluster
 
-Everything is put around the modelled parts from outside; the control plane does not know. ``drawn`` has the plain
-shares of failing calls that a measured profile gives.
+The wrappers are put around modelled components from outside; the control plane does not know of them. A fault comes
+from a rate or from a window at a set time, which is what ``dartsim fuzz`` draws.
 """
 
-from dartsim.sim.faults.drawn import Draw, FaultyEnv, FaultyProvider, chance
+from dartsim.sim.faults.faulty_cluster import FaultFreeCluster, FaultyCluster
+from dartsim.sim.faults.injector import ClusterSize, FaultInjector
 from dartsim.sim.faults.kinds import PROFILES, Effect, FaultKind, Place, Scope
-from dartsim.sim.faults.messages import RECOGNISED, Inbox, Network
-from dartsim.sim.faults.striking import Faults, Sizes
-from dartsim.sim.faults.table import KINDS, Active, active_kinds, as_data
+from dartsim.sim.faults.table import KINDS, ActiveFault, active_faults, as_data
 
 __all__ = [
     "KINDS",
     "PROFILES",
-    "RECOGNISED",
-    "Active",
-    "Draw",
+    "ActiveFault",
+    "ClusterSize",
     "Effect",
+    "FaultFreeCluster",
+    "FaultInjector",
     "FaultKind",
-    "Faults",
-    "FaultyEnv",
-    "FaultyProvider",
-    "Inbox",
-    "Network",
+    "FaultyCluster",
     "Place",
     "Scope",
-    "Sizes",
-    "active_kinds",
+    "active_faults",
     "as_data",
-    "chance",
 ]

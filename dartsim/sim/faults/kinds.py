@@ -1,4 +1,4 @@
-"""Kinds of faults as data: what goes wrong, where it strikes, how often, for how long, what is seen of it."""
+"""What a kind of fault is: where it happens, to what, how often, for how long, and what is counted for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROFILES = ("calm", "osworld", "hostile")
 
 
 class Place(StrEnum):
-    """Where a fault strikes."""
+    """Where a fault is injected."""
 
     START = "desktop.start"
     SETUP = "desktop.setup"
@@ -31,7 +31,12 @@ class Place(StrEnum):
     STORE = "store"
     NETWORK = "network"
     MESSAGE = "message"
+    PUBLICATION = "publication"
+    PROCESS = "process"
 
+
+FUZZ_PLACES = frozenset({Place.PUBLICATION, Place.PROCESS})
+"""Where only ``dartsim fuzz`` injects faults: it can kill the run's process and resume it."""
 
 CALLS = {
     Place.START: "starts",
@@ -43,68 +48,71 @@ CALLS = {
     Place.REQUEST: "requests",
     Place.LOAD: "loads",
     Place.UPDATE: "updates",
+    Place.STORE: "transactions",
     Place.MESSAGE: "messages",
+    Place.PUBLICATION: "publications",
+    Place.PROCESS: "transactions",
 }
-"""What single calls are called, by the place where they are struck."""
+"""The calls at a place, in the plural."""
 
 
 class Scope(StrEnum):
-    """What is struck together, and so what a rate is counted by."""
+    """What one fault affects, and so what its rate is counted by."""
 
     CALL = "call"
-    """One call; its rate is a share of the calls. All others have a rate an hour, of each member."""
+    """One call; its rate is a share of the calls. All others have a rate per hour and member."""
     DESKTOP = "desktop"
     HOST = "host"
     WORKER = "worker"
     LEARNER = "learner"
     PAIR = "pair"
-    """One pair of parts that talk to each other; the rate is the cluster's."""
+    """One pair of components that talk to each other; the rate is the cluster's."""
     CLUSTER = "cluster"
 
 
 CORRELATION = {Scope.HOST: "per host", Scope.CLUSTER: "whole cluster"}
-"""What fails together; everything else fails by itself."""
+"""What fails together; everything else fails independently."""
 
 
 class Effect(StrEnum):
-    """What it does to what it strikes."""
+    """What a fault does."""
 
     FAILS = "fails"
-    """The call fails, after a time that may be that of a client which gives up waiting."""
+    """The call fails without being carried out, perhaps after a client's timeout."""
+    ACK_LOST = "ack_lost"
+    """The call completes, but the acknowledgement is lost: its caller sees a failure."""
     LATER = "later"
-    """The call takes so many seconds more."""
+    """The call takes this many seconds longer."""
     SLOWER = "slower"
-    """The call takes so many times as long."""
+    """The call takes this many times as long."""
     LEAKS = "leaks"
-    """What the desktop holds is given back later."""
+    """The desktop gives back what it holds only later."""
     LOST = "lost"
-    """All that is there is gone, and nothing starts there for a while."""
+    """Everything there is lost, and nothing starts there for a while."""
     SKEWED = "skewed"
-    """The host's clock is off; past the length of a lease, its desktops look abandoned and are removed."""
+    """The host's clock is off; beyond the length of a lease, its desktops look abandoned and are removed."""
     CRASHES = "crashes"
-    """What runs is lost; serves nothing until it is up again."""
+    """Whatever runs is lost; the component serves nothing until it is up again."""
     REFUSES = "refuses"
-    """What runs is thrown out, and nothing is taken for a while."""
+    """Whatever runs is aborted, and nothing is accepted for a while."""
     TORN = "torn"
     """Half of it is written; nobody may use it."""
-    UNHEARD = "unheard"
-    """It was done, and nobody heard of it."""
-    AWAY = "away"
-    """Not there for a while."""
+    UNAVAILABLE = "unavailable"
+    """The component is unavailable for a while."""
     STALLS = "stalls"
-    """All that depends on it stands still for a while."""
+    """Everything that depends on it waits for a while."""
     ENDS = "ends"
     """The run ends, with a message that says what to do."""
-    CUT = "cut"
+    PARTITIONED = "partitioned"
     """No message passes for a while."""
     DELAYED = "delayed"
     """A message takes longer."""
     DROPPED = "dropped"
     """A message is lost, and sent again after a while."""
-    TWICE = "twice"
+    DUPLICATED = "duplicated"
     """A message arrives a second time."""
-    OVERTAKEN = "overtaken"
-    """A message is held back behind later ones."""
+    REORDERED = "reordered"
+    """A message is overtaken by later ones."""
 
 
 NOTHING = Constant(0.0)
@@ -115,16 +123,16 @@ class FaultKind:
     """One kind of fault.
 
     Attributes:
-        name: By which its strikes are counted: ``fault/<name>``.
-        place: Where it strikes.
-        scope: What it strikes together.
+        name: Its injections are counted as ``fault/<name>``.
+        place: Where it is injected.
+        scope: What it affects together.
         effect: What it does.
-        cause: The word that the control plane counts for it, the same as for the real fault; empty if it sees none.
-        lasts: Seconds: of a struck call until it fails or beyond its own time; else of the whole spell.
-        call: Of a spell, what it means for each call: seconds, a factor, or seconds of skew.
-        rates: By profile: a share of calls, or an hour and member of its scope.
-        what: What happens, in words.
+        cause: The cause that the control plane counts, the same as for the real fault; empty if it sees none.
+        lasts: Seconds until an affected call fails, or beyond its own time; or the length of a window of faults.
+        rates: By profile: a share of calls, or a number per hour and member of its scope.
+        description: What happens.
         source: Where it is known from.
+        per_call: What a window means for each call in it: seconds, a factor, or seconds of skew.
         number: Its number in the reference list of OSWorld's faults, or 0.
     """
 
@@ -135,22 +143,26 @@ class FaultKind:
     cause: str
     lasts: Latency
     rates: Mapping[str, float]
-    what: str
+    description: str
     source: str
-    call: Latency = NOTHING
+    per_call: Latency = NOTHING
     number: int = 0
 
     @property
     def correlation(self) -> str:
-        """What fails together."""
+        """Which components fail together."""
         return CORRELATION.get(self.scope, "independent")
 
     @property
     def unit(self) -> str:
-        """What its rate is a share of, or a number in one of."""
+        """What its rate counts: calls, or hours of one member of its scope."""
         if self.scope is Scope.CALL:
             return CALLS[self.place]
         return f"{self.scope if self.scope is not Scope.PAIR else Scope.CLUSTER}-hours"
+
+
+ON_REQUEST: Mapping[str, float] = dict.fromkeys(PROFILES, 0.0)
+"""Rates of a kind that no profile has."""
 
 
 def rates(calm: float, osworld: float, hostile: float) -> Mapping[str, float]:

@@ -1,81 +1,80 @@
-"""All kinds of faults by name, and what a configuration makes of them: the rates of its profile, with its changes."""
+"""The kinds of faults by name, and which of them a configuration makes active."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from dartsim.config.schema import FaultsConfig
+from dartsim.config.schema import FaultsConfig, FaultWindow
 from dartsim.core.errors import ConfigError
-from dartsim.sim.faults.cluster import CLUSTER
-from dartsim.sim.faults.kinds import PROFILES, FaultKind, Scope
-from dartsim.sim.faults.osworld import OSWORLD
+from dartsim.sim.faults.cluster_kinds import CLUSTER, MEASURED, TESTED
+from dartsim.sim.faults.kinds import FUZZ_PLACES, PROFILES, FaultKind, Scope
+from dartsim.sim.faults.osworld_kinds import OSWORLD
 from dartsim.sim.latency import Latency, from_spec
 
-KINDS: Mapping[str, FaultKind] = MappingProxyType({kind.name: kind for kind in (*OSWORLD, *CLUSTER)})
-"""Every kind, by name."""
+KINDS: Mapping[str, FaultKind] = MappingProxyType(
+    {kind.name: kind for kind in (*OSWORLD, *CLUSTER, *MEASURED, *TESTED)}
+)
+"""Every kind of fault, by name."""
 
-SLOWEST_RATE = 1e-12
-"""Rates below it are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """One fault at a set time.
-
-    Attributes:
-        at: When, seconds of loop time.
-        seconds: How long it lasts; None: drawn.
-        target: Which member of its scope, modulo their number.
-        times: Calls that it strikes, if it strikes calls.
-    """
-
-    at: float
-    seconds: float | None
-    target: int
-    times: int
+MIN_RATE = 1e-12
+"""Lower rates count as none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Active:
-    """A kind that strikes in a run.
+class ActiveFault:
+    """A kind of fault that is injected in a run.
 
     Attributes:
         kind: Which.
-        rate: Share of calls, or number an hour and member of its scope; 0 if it is scheduled only.
+        rate: Share of calls, or number per hour and member of its scope; 0 if it has windows only.
         lasts: How long.
-        scheduled: Those at set times, in order.
+        windows: Those at set times, in order.
     """
 
     kind: FaultKind
     rate: float
     lasts: Latency
-    scheduled: tuple[Scheduled, ...] = ()
+    windows: tuple[FaultWindow, ...] = ()
 
 
-def active_kinds(config: FaultsConfig) -> dict[str, Active]:
-    """Return the kinds that strike under a configuration, by name.
+def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()) -> dict[str, ActiveFault]:
+    """Return the kinds of faults that are injected under a configuration, by name.
+
+    Args:
+        config: Rates and windows.
+        more_windows: Further windows; those that only ``dartsim fuzz`` can inject are left out.
 
     Raises:
         ConfigError: If it names a kind that does not exist, or gives one a rate of the wrong sort.
     """
-    for name in (*config.kinds, *(strike.kind for strike in config.schedule)):
-        if name not in KINDS:
-            raise ConfigError(_unknown(name))
-    found: dict[str, Active] = {}
+    for name in (*config.kinds, *(window.kind for window in config.schedule)):
+        if kind_named(name).place in FUZZ_PLACES:
+            raise ConfigError(f"cluster.faults: only `dartsim fuzz` injects {name!r}")
+    windows = sorted((*config.schedule, *more_windows), key=lambda window: window.at_seconds)
+    found: dict[str, ActiveFault] = {}
     for name, kind in KINDS.items():
-        scheduled = tuple(
-            Scheduled(strike.at_seconds, strike.lasts_seconds, strike.target, strike.times)
-            for strike in sorted(config.schedule, key=lambda strike: strike.at_seconds)
-            if strike.kind == name
-        )
+        own = tuple(window for window in windows if window.kind == name)
         rate = _rate(config, kind)
-        if rate > SLOWEST_RATE or scheduled:
-            found[name] = Active(kind, rate, _lasts(config, kind), scheduled)
+        if (rate > MIN_RATE or own) and kind.place not in FUZZ_PLACES:
+            found[name] = ActiveFault(kind, rate, _lasts(config, kind), own)
     return found
+
+
+def kind_named(name: str) -> FaultKind:
+    """Return a kind of fault.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    if name not in KINDS:
+        close = difflib.get_close_matches(name, list(KINDS), n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else "see `dartsim faults`."
+        raise ConfigError(f"cluster.faults: there is no kind of fault {name!r}; {hint}")
+    return KINDS[name]
 
 
 def _rate(config: FaultsConfig, kind: FaultKind) -> float:
@@ -86,7 +85,7 @@ def _rate(config: FaultsConfig, kind: FaultKind) -> float:
         if wrong is not None:
             wanted, unwanted = ("share", "per_hour") if kind.scope is Scope.CALL else ("per_hour", "share")
             raise ConfigError(
-                f"cluster.faults.kinds.{kind.name}.{unwanted} = {wrong}: this kind strikes by {kind.unit}; "
+                f"cluster.faults.kinds.{kind.name}.{unwanted} = {wrong}: the rate of this kind counts {kind.unit}; "
                 f"give {wanted} instead"
             )
         rate = rate if given is None else given
@@ -95,23 +94,16 @@ def _rate(config: FaultsConfig, kind: FaultKind) -> float:
 
 def _lasts(config: FaultsConfig, kind: FaultKind) -> Latency:
     own = config.kinds.get(kind.name)
-    spec: Any = None if own is None else own.lasts_seconds
-    if spec is None:
+    if own is None or own.lasts_seconds is None:
         return kind.lasts
     try:
-        return from_spec(spec)
+        return from_spec(own.lasts_seconds)
     except ConfigError as error:
         raise ConfigError(f"cluster.faults.kinds.{kind.name}.lasts_seconds: {error}") from None
 
 
-def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, list(KINDS), n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else "see `dartsim faults`."
-    return f"cluster.faults: there is no kind of fault {name!r}; {hint}"
-
-
 def as_data() -> list[dict[str, Any]]:
-    """Return the whole table as plain data: one dictionary a kind."""
+    """Return the whole table as plain data: one dictionary per kind."""
     return [
         {
             "name": kind.name,
@@ -123,7 +115,7 @@ def as_data() -> list[dict[str, Any]]:
             "unit": kind.unit,
             "rates": {profile: kind.rates[profile] for profile in PROFILES},
             "lasts_seconds_mean": kind.lasts.mean,
-            "what": kind.what,
+            "description": kind.description,
             "source": kind.source,
         }
         for kind in KINDS.values()

@@ -8,7 +8,7 @@ import pytest
 
 from dartsim.config.schema import FaultsConfig
 from dartsim.core.rng import Streams
-from dartsim.sim.faults import Faults, Sizes, active_kinds
+from dartsim.sim.faults import ClusterSize, FaultInjector, active_faults
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def make():
     """Return a function that makes the faults of a configuration's fields on the running loop."""
 
     def faults(*, seed=0, hosts=2, desktops=2, workers=2, heal_at=inf, **fields):
-        return Faults(
-            active_kinds(FaultsConfig.model_validate(fields)),
+        return FaultInjector(
+            active_faults(FaultsConfig.model_validate(fields)),
             env=asyncio.get_running_loop().env,
             streams=Streams(seed),
             counts=Counter(),
-            sizes=Sizes(desktops=desktops, hosts=hosts, workers=workers),
+            size=ClusterSize(desktops=desktops, hosts=hosts, workers=workers),
             heal_at=heal_at,
         )
 

@@ -5,8 +5,11 @@ from collections import Counter
 import pytest
 
 from dartsim.config.schema import FaultsConfig
+from dartsim.core import errors as core
 from dartsim.core.errors import ConfigError
-from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_kinds, as_data
+from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_faults, as_data
+from dartsim.sim.faults.cluster_kinds import MEASURED
+from dartsim.sim.faults.kinds import FUZZ_PLACES, ON_REQUEST
 
 DEMANDED = {
     "worker_crash",
@@ -43,12 +46,13 @@ def test_the_thirty_faults_of_osworld_are_all_there_and_everything_else_that_was
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_every_kind_says_what_happens_how_often_and_where_it_is_known_from(kind):
-    assert kind.what
+    assert kind.description
     assert kind.source
     assert tuple(kind.rates) == PROFILES
     assert list(kind.rates.values()) == sorted(kind.rates.values()), "a calmer profile has a higher rate"
     assert kind.scope is not Scope.CALL or kind.rates["hostile"] <= 0.1
-    assert kind.cause or kind.effect not in (Effect.FAILS, Effect.LOST, Effect.CRASHES, Effect.TORN, Effect.REFUSES)
+    seen = kind.effect in (Effect.FAILS, Effect.LOST, Effect.CRASHES, Effect.TORN, Effect.REFUSES)
+    assert kind.cause or not seen or kind in MEASURED or kind.place in FUZZ_PLACES
 
 
 def test_the_osworld_profile_is_as_bad_as_is_plausible():
@@ -88,15 +92,17 @@ def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
 
 
 def test_none_has_nothing_and_a_scaled_profile_has_its_rates_scaled():
-    assert active_kinds(config()) == {}
-    assert active_kinds(config(profile="hostile", scale=0.0)) == {}
-    assert active_kinds(config(profile="calm", scale=3.0))["port_clash"].rate == pytest.approx(0.0006)
-    assert active_kinds(config(profile="hostile", scale=1e9))["port_clash"].rate == 1.0
-    assert set(KINDS) - set(active_kinds(config(profile="hostile"))) == {"store_full"}
+    assert active_faults(config()) == {}
+    assert active_faults(config(profile="hostile", scale=0.0)) == {}
+    assert active_faults(config(profile="calm", scale=3.0))["port_clash"].rate == pytest.approx(0.0006)
+    assert active_faults(config(profile="hostile", scale=1e9))["port_clash"].rate == 1.0
+    assert set(KINDS) - set(active_faults(config(profile="hostile"))) == {
+        kind.name for kind in KINDS.values() if kind.rates == ON_REQUEST
+    }
 
 
 def test_single_kinds_are_changed_and_single_strikes_added():
-    active = active_kinds(
+    active = active_faults(
         config(
             kinds={"worker_crash": {"per_hour": 2.0, "lasts_seconds": 7.0}, "port_clash": {"share": 0.0}},
             schedule=[
@@ -107,7 +113,10 @@ def test_single_kinds_are_changed_and_single_strikes_added():
     )
     assert list(active) == ["worker_crash", "host_lost"]
     assert (active["worker_crash"].rate, active["worker_crash"].lasts.mean) == (2.0, 7.0)
-    assert [(s.at, s.seconds, s.target) for s in active["host_lost"].scheduled] == [(10.0, 5.0, 1), (50.0, None, 0)]
+    assert [(s.at_seconds, s.lasts_seconds, s.target) for s in active["host_lost"].windows] == [
+        (10.0, 5.0, 1),
+        (50.0, None, 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +124,12 @@ def test_single_kinds_are_changed_and_single_strikes_added():
     [
         ({"kinds": {"worker_crsh": {}}}, "no kind of fault 'worker_crsh'; did you mean 'worker_crash'?"),
         ({"schedule": [{"kind": "x", "at_seconds": 1.0}]}, "no kind of fault 'x'; see `dartsim faults`"),
-        ({"kinds": {"worker_crash": {"share": 0.5}}}, "strikes by worker-hours; give per_hour instead"),
-        ({"kinds": {"port_clash": {"per_hour": 0.5}}}, "strikes by starts; give share instead"),
+        ({"kinds": {"killed": {"share": 0.5}}}, "only `dartsim fuzz` injects 'killed'"),
+        (
+            {"kinds": {"worker_crash": {"share": 0.5}}},
+            "the rate of this kind counts worker-hours; give per_hour instead",
+        ),
+        ({"kinds": {"port_clash": {"per_hour": 0.5}}}, "the rate of this kind counts starts; give share instead"),
         (
             {"kinds": {"host_lost": {"per_hour": 1.0, "lasts_seconds": {"kind": "x"}}}},
             "host_lost.lasts_seconds: ",
@@ -125,7 +138,7 @@ def test_single_kinds_are_changed_and_single_strikes_added():
 )
 def test_what_cannot_be_meant_is_refused(fields, message):
     with pytest.raises(ConfigError) as refused:
-        active_kinds(config(**fields))
+        active_faults(config(**fields))
     assert message in str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""The network between the parts: messages are delayed, lost, doubled and overtaken, and pairs of parts are cut off.
+"""The network between components: messages are delayed, lost, duplicated and reordered, and pairs are partitioned.
 
 Delivery is at least once: what is lost is sent again. So every message has a key, and its receiver carries out each key
 once (``Inbox``), however often and in whatever order its copies arrive.
@@ -12,16 +12,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import ceil, inf
 from typing import Any, NoReturn
 
+from dartsim.core.types import Attempt, Reply, Request
+from dartsim.observe import Track
+from dartsim.rollout import Service, Session
+from dartsim.sim.faults.injector import CONTROL, LEARNER, STORE, FaultInjector
 from dartsim.sim.faults.kinds import FaultKind, Place
-from dartsim.sim.faults.spells import CallFault, Spells
-from dartsim.sim.faults.striking import CONTROL, LEARNER, STORE, Faults
 from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.timing import CallFault
 
 RESEND_SECONDS = 5.0
 """After which a message that was not heard is sent again."""
 
-RECOGNISED = "message/recognised"
-"""Counts copies that their receiver knew by their key, and did not carry out again."""
+RECOGNIZED = "message/recognized"
+"""Counts copies that their receiver recognized by their key, and did not carry out again."""
+
+CUT = KINDS["network_partition"]
 
 Work = Callable[[], Awaitable[Any]]
 
@@ -39,7 +44,7 @@ class Unanswered(Exception):
 
 
 class Inbox:
-    """What a part has taken in: each key once.
+    """What a component has taken in: each key once.
 
     A key is kept until the last copy of its message has arrived.
     """
@@ -66,12 +71,12 @@ class Inbox:
         return len(self._copies)
 
 
-class Leg:
-    """One message's way: when its copies arrive.
+class Delivery:
+    """When the copies of one message arrive.
 
     Attributes:
-        seconds: Until its first copy arrives that is not a second one.
-        again: Until a second copy arrives; None: there is none.
+        seconds: Until its original arrives.
+        again: Until a duplicate arrives; None: there is none.
         cut: What kept it waiting for longer than its caller waits, or None.
     """
 
@@ -83,34 +88,33 @@ class Leg:
         self.cut: FaultKind | None = None
 
 
-class Network:
-    """The ways between the parts of a cluster.
+class FaultyNetwork:
+    """The network between the components of a cluster.
 
     Args:
-        faults: What strikes.
+        injector: Injects faults.
     """
 
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-        self._env = faults.env
+    def __init__(self, injector: FaultInjector) -> None:
+        self._injector = injector
+        self._env = injector.env
         self._keys = itertools.count()
         self._inboxes: dict[str, Inbox] = {}
-        self._index = {frozenset(pair): number for number, pair in enumerate(pairs(faults))}
+        self._index = {frozenset(pair): number for number, pair in enumerate(pairs(injector))}
         self._delays, self._losses, self._doubles, self._holds = (
-            _if_active(faults, name)
+            _if_active(injector, name)
             for name in ("message_delay", "message_loss", "message_duplicate", "message_reorder")
         )
-        cut = "network_partition"
-        self._cuts: Spells | None = faults.spells(cut, by_target=True) if faults.active(cut) else None
-        self.quiet = not (faults.has([Place.MESSAGE]) or self._cuts)
+        self._cuts = injector.window_fault(CUT.name, by_target=True) if injector.is_active(CUT.name) else None
+        self.quiet = not (injector.any_at([Place.MESSAGE]) or self._cuts)
         """Whether nothing ever happens to a message."""
 
     def inbox(self, part: str) -> Inbox:
-        """Return what a part has taken in."""
+        """Return what a component has taken in."""
         return self._inboxes.setdefault(part, Inbox())
 
     async def call(self, caller: str, part: str, work: Work, *, patience: float = inf) -> Any:
-        """Ask a part for something, and return its answer.
+        """Ask a component for something, and return its answer.
 
         Cancelled, it cancels what is being done.
 
@@ -125,21 +129,21 @@ class Network:
         """
         if self.quiet:
             return await work()
-        there = self._leg(caller, part, patience)
+        there = self._delivery(caller, part, patience)
         if there is None:
             answer = await work()
         elif there.cut is not None:
             await self._give_up(there.cut, patience)
         else:
             answer = await self._deliver(there, part, work)
-        back = self._leg(part, caller, patience)
+        back = self._delivery(part, caller, patience)
         if back is not None:
             if back.cut is not None:
                 await self._give_up(back.cut, patience)
             await asyncio.sleep(back.seconds)
         return answer
 
-    async def _deliver(self, leg: Leg, part: str, work: Work) -> Any:
+    async def _deliver(self, leg: Delivery, part: str, work: Work) -> Any:
         """Let the copies of a message arrive; the first one that does is carried out."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -160,7 +164,7 @@ class Network:
 
         def arrive() -> None:
             if not inbox.accept(key):
-                self._faults.counts[RECOGNISED] += 1
+                self._injector.counts[RECOGNIZED] += 1
             elif not gave_up:
                 running.append(loop.create_task(carry_out()))
 
@@ -180,52 +184,51 @@ class Network:
         await asyncio.sleep(patience)
         raise Unanswered(kind)
 
-    def _leg(self, sender: str, receiver: str, patience: float) -> Leg | None:
+    def _delivery(self, sender: str, receiver: str, patience: float) -> Delivery | None:
         """Return what happens to a message that is sent now; None if nothing does."""
-        now, leg = self._env.now, Leg()
+        now, leg = self._env.now, Delivery()
         kind, until = self.cut_until(sender, receiver, now)
         wait = ceil((until - now) / RESEND_SECONDS) * RESEND_SECONDS if until > now else 0.0
         if kind is not None:
-            self._faults.cost(kind, min(wait, patience))
+            self._injector.add_cost(kind, min(wait, patience))
             leg.cut = kind if wait > patience else None
         leg.seconds = wait
         for fault in (self._delays, self._losses, self._holds):
-            if fault is not None and (seconds := fault.look(now, 0, 1)) is not None:
+            if fault is not None and (seconds := fault.hit(now, 0, 1)) is not None:
                 leg.seconds += seconds
-                self._faults.count(fault.kind)
-                self._faults.cost(fault.kind, seconds)
-        if self._doubles is not None and (seconds := self._doubles.look(now, 0, 1)) is not None:
+                self._injector.count(fault.kind)
+                self._injector.add_cost(fault.kind, seconds)
+        if self._doubles is not None and (seconds := self._doubles.hit(now, 0, 1)) is not None:
             leg.again = wait + seconds
-            self._faults.count(self._doubles.kind)
+            self._injector.count(self._doubles.kind)
         return leg if leg.seconds or leg.again is not None else None
 
     def cut_until(self, one: str, other: str, now: float) -> tuple[FaultKind | None, float]:
-        """Return why and until when two parts are cut off from each other; None and 0 if they are not."""
+        """Return why and until when two components are partitioned; None and 0 if they are not."""
         cuts = self._cuts
-        if cuts is None or not cuts.at(now):
+        if cuts is None or not cuts.is_open(now):
             return None, 0.0
         if self._index.get(frozenset((one, other))) != int(cuts.value) % len(self._index):
             return None, 0.0
-        kind = KINDS["network_partition"]
-        self._faults.notice(kind, cuts)
-        return kind, cuts.end
+        self._injector.count_window(CUT, cuts)
+        return CUT, cuts.end
 
-    async def standstill(self) -> None:
+    async def wait_for_store(self) -> None:
         """Wait, as all of the control plane does, while its store does not answer it."""
-        await self._faults.standstill()
+        await self._injector.wait_for_store()
         while self._cuts is not None:
             now = self._env.now
             kind, until = self.cut_until(CONTROL, STORE, now)
             if kind is None:
                 return
-            self._faults.cost(kind, until - now)
+            self._injector.add_cost(kind, until - now)
             await asyncio.sleep(until - now)
 
 
-def pairs(faults: Faults) -> Sequence[tuple[str, str]]:
-    """Return the pairs of parts that talk to each other; all others exchange nothing, so a cut changes nothing."""
-    hosts = [host(n) for n in range(faults.sizes.hosts)]
-    workers = [worker(n) for n in range(faults.sizes.workers)]
+def pairs(injector: FaultInjector) -> Sequence[tuple[str, str]]:
+    """Return the pairs of components that talk to each other; a partition of any other pair changes nothing."""
+    hosts = [host(n) for n in range(injector.size.hosts)]
+    workers = [worker(n) for n in range(injector.size.workers)]
     return [
         *((CONTROL, part) for part in (*hosts, *workers, LEARNER, STORE)),
         *((LEARNER, part) for part in workers),
@@ -242,5 +245,44 @@ def worker(number: int) -> str:
     return f"worker-{number}"
 
 
-def _if_active(faults: Faults, name: str) -> CallFault | None:
-    return faults.call_fault(name) if faults.active(name) else None
+def _if_active(injector: FaultInjector, name: str) -> CallFault | None:
+    return injector.call_fault(name) if injector.is_active(name) else None
+
+
+class FaultySession:
+    """A session whose requests and replies are messages between a desktop's host and the pool."""
+
+    __slots__ = ("_inner", "_network", "_part")
+
+    def __init__(self, inner: Session, network: FaultyNetwork, part: str) -> None:
+        self._inner = inner
+        self._network = network
+        self._part = part
+
+    async def generate(self, request: Request) -> Reply:
+        """Send the request, compute the reply, and send it back."""
+        reply: Reply = await self._network.call(self._part, CONTROL, lambda: self._inner.generate(request))
+        return reply
+
+    def close(self) -> None:
+        """Close the session behind it."""
+        self._inner.close()
+
+
+class FaultyTransport:
+    """A service behind the network.
+
+    Args:
+        inner: The service.
+        network: The network.
+        host_of: Number of the host that a slot's desktops run on.
+    """
+
+    def __init__(self, inner: Service, network: FaultyNetwork, host_of: Callable[[int], int]) -> None:
+        self._inner = inner
+        self._network = network
+        self._host_of = host_of
+
+    def session(self, attempt: Attempt, track: Track) -> Session:
+        """Open a session."""
+        return FaultySession(self._inner.session(attempt, track), self._network, host(self._host_of(track.index)))

@@ -1,4 +1,4 @@
-"""What outlives the process: what a database must hold after a crash, and what the next life finds in it."""
+"""What a database must hold after a crash of the process, and what the next life finds in it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sqlalchemy import inspect, select
 from sqlalchemy.engine import Engine
 
 from dartsim.core.types import LIVE, WAITING, TrajectoryState, Version
-from dartsim.fuzz.watch import Violated
+from dartsim.fuzz.checked_ports import RuleViolated
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
 RULE = "I3"
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierLives:
     """What earlier lives of a run left.
 
     Attributes:
@@ -34,16 +34,17 @@ class Past:
     version: Version = 0
 
 
-NOTHING = Past()
+NO_LIVES = EarlierLives()
 
 
-class Ledger:
-    """What a database must hold: what was told until its last transaction.
+class DatabaseChecks:
+    """What a database must hold: what the store was told until its last transaction.
 
     Attributes:
         lives: How often the process was begun.
         recovering: Whether the store is being brought to where a run can go on, which gives leased batches back.
-        saying: Returns the state of every trajectory and the finished updates, as they are told; None: nobody tells.
+        read: Returns the state of every trajectory and the number of finished updates, as the store was told; None
+            while nothing runs.
     """
 
     def __init__(self) -> None:
@@ -51,29 +52,29 @@ class Ledger:
         self.recovering = False
         self._told: Mapping[int, str] = {}
         self._updates: Version = 0
-        self.saying: Callable[[], tuple[dict[int, str], Version]] | None = None
+        self.read: Callable[[], tuple[dict[int, str], Version]] | None = None
 
     def commit(self) -> None:
         """A transaction is written: all that was told until now is in it."""
-        if self.saying is not None:
-            self._told, self._updates = self.saying()
+        if self.read is not None:
+            self._told, self._updates = self.read()
 
     def at_rest(self) -> None:
         """The process dies outside of any call: every update that was done must be written.
 
         Raises:
-            Violated: If one is not.
+            RuleViolated: If one is not.
         """
-        if self.saying is not None and (done := self.saying()[1]) != self._updates:
-            raise Violated(RULE, f"{done} updates were done, and {self._updates} are written")
+        if self.read is not None and (done := self.read()[1]) != self._updates:
+            raise RuleViolated(RULE, f"{done} updates were done, and {self._updates} are written")
 
-    def look(self, engine: Engine) -> None:
+    def check(self, engine: Engine) -> None:
         """Compare a database whose process has ended with what it was told.
 
         Raises:
-            Violated: If something was lost, or doubled, or went back.
+            RuleViolated: If something was lost, or doubled, or went back.
         """
-        self.saying = None
+        self.read = None
         if not inspect(engine).has_table(TRAJECTORIES.name):
             return self._compare({})  # it died before its tables were made
         with engine.connect() as connection:
@@ -85,24 +86,24 @@ class Ledger:
             times = Counter(connection.scalars(members))
         self._compare(rows)
         if updates != list(range(1, self._updates + 1)):
-            raise Violated(RULE, f"{self._updates} updates were written, the database has {updates}")
+            raise RuleViolated(RULE, f"{self._updates} updates were written, the database has {updates}")
         trained = {attempt for attempt, state in rows.items() if state == TrajectoryState.TRAINED.value}
         if doubled := sorted(attempt for attempt, number in times.items() if number > 1):
-            raise Violated(RULE, f"attempts {doubled} are in several updates")
+            raise RuleViolated(RULE, f"attempts {doubled} are in several updates")
         if apart := sorted(trained ^ times.keys()):
-            raise Violated(RULE, f"attempts {apart} are trained without an update, or the other way round")
+            raise RuleViolated(RULE, f"attempts {apart} are trained without an update, or the other way round")
 
     def _compare(self, rows: Mapping[int, str]) -> None:
         if lost := sorted(self._told.keys() - rows.keys()):
-            raise Violated(RULE, f"attempts {lost} were written, and are gone")
+            raise RuleViolated(RULE, f"attempts {lost} were written, and are gone")
         if more := sorted(rows.keys() - self._told.keys()):
-            raise Violated(RULE, f"attempts {more} are stored, of which nothing was written")
+            raise RuleViolated(RULE, f"attempts {more} are stored, of which nothing was written")
         for attempt, state in rows.items():
             given_back = self.recovering and self._told[attempt] == TrajectoryState.LEASED.value and state in WAITING
             if state != self._told[attempt] and not given_back:
-                raise Violated(RULE, f"attempt {attempt} was written as {self._told[attempt]}, and is {state}")
+                raise RuleViolated(RULE, f"attempt {attempt} was written as {self._told[attempt]}, and is {state}")
 
-    def begin(self, engine: Engine, version: Version) -> Past:
+    def begin(self, engine: Engine, version: Version) -> EarlierLives:
         """Return what the next life finds, once its store has recovered.
 
         Args:
@@ -110,20 +111,20 @@ class Ledger:
             version: What the process says that the last update made.
 
         Raises:
-            Violated: If an update is gone, or a batch was not given back.
+            RuleViolated: If an update is gone, or a batch was not given back.
         """
         self.recovering = False
         if version != self._updates:
-            raise Violated(RULE, f"{self._updates} updates were done, and life {self.lives} begins with {version}")
+            raise RuleViolated(RULE, f"{self._updates} updates were done, and life {self.lives} begins with {version}")
         columns = TRAJECTORIES.c
         query = select(columns.attempt, columns.state, columns.cause)
         with engine.connect() as connection:
             rows = list(connection.execute(query))
         leased = [attempt for attempt, state, _ in rows if state == TrajectoryState.LEASED.value]
         if leased:
-            raise Violated(RULE, f"attempts {leased} are leased to an update that nobody does any more")
+            raise RuleViolated(RULE, f"attempts {leased} are leased to an update that nobody does any more")
         self._told = {attempt: state for attempt, state, _ in rows}
-        return Past(
+        return EarlierLives(
             attempts=frozenset(self._told),
             ended={attempt: state for attempt, state in self._told.items() if state not in LIVE},
             masked=sum(cause is not None for _, _, cause in rows),

@@ -6,9 +6,9 @@ import pytest
 
 from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable, cause_of
 from dartsim.core.types import StepResult
-from dartsim.sim.faults import Network
-from dartsim.sim.faults.desktops import GIVE_UP_SECONDS, StruckProvider
-from dartsim.sim.faults.striking import CONTROL
+from dartsim.sim.faults.faulty_env import GIVE_UP_SECONDS, FaultyProvider
+from dartsim.sim.faults.faulty_network import FaultyNetwork
+from dartsim.sim.faults.injector import CONTROL
 
 
 def now():
@@ -54,7 +54,7 @@ def provider(make, at):
     def made(*strikes, **fields):
         faults = make(**at(*strikes), **fields)
         inner = Provider()
-        return StruckProvider(inner, faults, Network(faults), host_of=lambda slot: slot % 2), inner, faults
+        return FaultyProvider(inner, faults, FaultyNetwork(faults), host_of=lambda slot: slot % 2), inner, faults
 
     return made
 
@@ -108,7 +108,7 @@ async def test_what_only_takes_longer_fails_nothing(provider):
     started = now()
     assert started > 10.0, "a slow host boots slowly"
     assert await desktop.reset("task", seed=7)
-    slower = faults.spells("host_overload", 0).value
+    slower = faults.window_fault("host_overload", 0).value
     assert now() - started == pytest.approx(12.0 + slower * 1.0)
 
 
@@ -140,7 +140,7 @@ async def test_a_start_that_a_lost_host_interrupts_leaves_nothing(provider):
 async def test_a_clock_that_is_off_by_more_than_a_lease_costs_the_desktops(provider, seed):
     struck, _, faults = provider(("clock_skew", 5.0, 1000.0, 0), seed=seed)
     desktop = await struck.start(0)
-    if faults.spells("clock_skew", 0).value <= 870.0:
+    if faults.window_fault("clock_skew", 0).value <= 870.0:
         assert await desktop.step("act")
         assert faults.counts["fault/clock_skew"] == 0
         return
@@ -195,3 +195,47 @@ async def test_a_start_that_is_cancelled_waits_for_a_hung_tear_down_only_so_long
     assert now() == after + GIVE_UP_SECONDS
     await asyncio.sleep(100.0)
     assert inner.desktops[0].closed_at == after + 70.0
+
+
+async def test_a_start_that_fails_at_its_end_takes_the_time_of_a_good_one_and_leaves_nothing(provider):
+    faulty, inner, faults = provider(("start_failed", 0.0, 0.0))
+    with pytest.raises(EnvStartFailed) as failed:
+        await faulty.start(0)
+    assert (cause_of(failed.value), inner.desktops[0].closed_at, now()) == ("EnvStartFailed", 10.0, 10.0)
+    assert faults.counts["fault/start_failed"] == 1
+
+
+@pytest.mark.parametrize(("kind", "error"), [("step_failed", EnvBroken), ("score_failed", ScoreUnavailable)])
+async def test_a_call_that_fails_at_its_end_was_carried_out(provider, kind, error):
+    faulty, _, _ = provider((kind, 0.0, 0.0))
+    desktop = await faulty.start(0)
+    call = {"step_failed": lambda: desktop.step("act"), "score_failed": desktop.evaluate}[kind]
+    with pytest.raises(error):
+        await call()
+    assert now() == {"step_failed": 12.0, "score_failed": 13.0}[kind]
+    await call()
+
+
+async def test_a_tear_down_that_hangs_is_done_and_says_so_later(provider):
+    faulty, inner, _ = provider(("teardown_hung", 0.0, 60.0))
+    desktop = await faulty.start(0)
+    await desktop.close()
+    assert (inner.desktops[0].closed_at, now()) == (10.0, 70.0)
+
+
+async def test_in_a_window_without_a_number_of_calls_all_of_them_fail_until_it_closes(make):
+    window = {"kind": "action_timeout", "at_seconds": 10.0, "lasts_seconds": 30.0, "target": None, "times": None}
+    injector = make(schedule=[window])
+    faulty = FaultyProvider(Provider(), injector, FaultyNetwork(injector), host_of=lambda slot: slot % 2)
+    desktops = await asyncio.gather(faulty.start(0), faulty.start(1))
+    failures = await asyncio.gather(*(desktop.step("act") for desktop in desktops), return_exceptions=True)
+    assert ([type(failure) for failure in failures], now()) == ([EnvBroken, EnvBroken], 40.0)
+    assert await asyncio.gather(*(desktop.step("act") for desktop in desktops)) == [StepResult("act", False)] * 2
+
+
+async def test_healing_ends_what_hangs(make, at):
+    injector = make(**at(("vm_never_ready", 0.0)), heal_at=100.0)
+    faulty = FaultyProvider(Provider(), injector, FaultyNetwork(injector), host_of=lambda slot: slot % 2)
+    with pytest.raises(EnvStartFailed):
+        await faulty.start(0)
+    assert now() == 100.0

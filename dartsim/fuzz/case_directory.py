@@ -1,4 +1,4 @@
-"""The folder of a replayed case: what was played, what happened, why it was idle, and a trace of the last minute.
+"""The directory of a replayed case: what was run, what happened, why it was idle, and a trace of the last minute.
 
     case.json       the token and what it stands for, the rule, the event hash
     config.toml     the resolved configuration
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import to_toml
-from dartsim.fuzz.play import Outcome
+from dartsim.fuzz.runner import CaseResult
 from dartsim.fuzz.space import config_of
 from dartsim.observe.idle import attribute
 from dartsim.observe.perfetto import perfetto
@@ -29,35 +29,35 @@ LAST_SECONDS = 60.0
 """What the trace shows: the minute before the failure, or before the end."""
 
 
-def write_folder(path: Path, outcome: Outcome) -> Path:
-    """Write what a case led to, played with ``keep``; return the folder.
+def write_case_directory(path: Path, result: CaseResult) -> Path:
+    """Write what a case led to, run with ``keep``; return the directory.
 
     Args:
-        path: A folder, made if needed; files of the same names in it are replaced.
-        outcome: What ``play_case(case, keep=True)`` returned.
+        path: A directory, made if needed; files of the same names in it are replaced.
+        result: What ``run_case(case, keep=True)`` returned.
     """
     path.mkdir(parents=True, exist_ok=True)
-    case = outcome.case
+    case = result.case
     facts = {
         "token": case.token(),
         "preset": case.preset,
         "seed": case.seed,
         "choices": dict(case.choices),
-        "faults": [fault._asdict() for fault in case.faults],
+        "faults": [fault.model_dump(exclude={"times"}) for fault in case.faults],
         "profile": case.profile,
-        "rule": outcome.rule,
-        "text": outcome.text,
-        "event_hash": outcome.event_hash,
-        "virtual_seconds": outcome.seconds,
-        "num_events": outcome.num_events,
-        "struck": dict(sorted(outcome.struck.items())),
+        "rule": result.rule,
+        "text": result.text,
+        "event_hash": result.event_hash,
+        "virtual_seconds": result.seconds,
+        "num_events": result.num_events,
+        "injected": dict(sorted(result.injected.items())),
     }
     write_text(path / "case.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     write_text(path / "config.toml", to_toml(config_of(case)))
-    lines = [_compact({"time": round(when, 6), "event": event, **more}) for when, event, more in outcome.log]
+    lines = [_compact({"time": round(when, 6), "event": event, **more}) for when, event, more in result.log]
     write_text(path / "events.jsonl", "".join(line + "\n" for line in lines))
-    if outcome.recorder is not None:
-        _write_trace(path, outcome.recorder, facts)
+    if result.recorder is not None:
+        _write_trace(path, result.recorder, facts)
     return path
 
 

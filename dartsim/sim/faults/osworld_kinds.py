@@ -23,7 +23,7 @@ OSWORLD = (
         cause="not_ready",
         lasts=Constant(300.0),
         rates=rates(0.0005, 0.004, 0.02),
-        what="the machine never becomes ready, and 300 s are waited for it",
+        description="the machine never becomes ready, and 300 s are waited for it",
         source="OSWorld issues 147, 168, 199, 205",
     ),
     FaultKind(
@@ -34,9 +34,9 @@ OSWORLD = (
         effect=FAILS,
         cause="not_ready",
         lasts=about(2400.0),
-        call=Constant(300.0),
+        per_call=Constant(300.0),
         rates=rates(0.0, 0.002, 0.05),
-        what="a host has no inotify watches left: no guest on it gets a network",
+        description="a host has no inotify watches left: no guest on it gets a network",
         source="cua-lite's notes on its results",
     ),
     FaultKind(
@@ -48,7 +48,7 @@ OSWORLD = (
         cause="engine_timeout",
         lasts=Constant(10.0),
         rates=rates(0.0005, 0.003, 0.02),
-        what="several desktops start together, and the lock on ports is not had in 10 s",
+        description="several desktops start together, and the lock on ports is not had in 10 s",
         source="a published patch of OSWorld; NeMo's configuration waits 300 s",
     ),
     FaultKind(
@@ -60,7 +60,7 @@ OSWORLD = (
         cause="port_clash",
         lasts=Constant(1.0),
         rates=rates(0.0002, 0.001, 0.01),
-        what="somebody else took the port between the look and the start",
+        description="somebody else took the port between the look and the start",
         source="OSWorld commit 3933e0d; open against other processes",
     ),
     FaultKind(
@@ -71,9 +71,9 @@ OSWORLD = (
         effect=FAILS,
         cause="engine_missing",
         lasts=about(600.0),
-        call=Constant(2.0),
+        per_call=Constant(2.0),
         rates=rates(0.0005, 0.002, 0.05),
-        what="a host's container engine does not answer",
+        description="a host's container engine does not answer",
         source="seen here",
     ),
     FaultKind(
@@ -84,9 +84,9 @@ OSWORLD = (
         effect=LATER,
         cause="",
         lasts=about(3600.0),
-        call=between(60.0, 250.0),
+        per_call=between(60.0, 250.0),
         rates=rates(0.0005, 0.002, 0.05),
-        what="no hardware acceleration on a host: boots take 5 to 20 times as long",
+        description="no hardware acceleration on a host: boots take 5 to 20 times as long",
         source="OSWorld issues 154, 355; a comment in NeMo's configuration",
     ),
     FaultKind(
@@ -98,7 +98,7 @@ OSWORLD = (
         cause="bad_screenshot",
         lasts=Constant(25.0),
         rates=rates(0.0005, 0.002, 0.02),
-        what="the set-up fails five times, the reset says it went well, and there is no picture",
+        description="the set-up fails five times, the reset says it went well, and there is no picture",
         source="OSWorld issue 407 and its code",
     ),
     FaultKind(
@@ -110,7 +110,7 @@ OSWORLD = (
         cause="setup_download_failed",
         lasts=Constant(30.0),
         rates=rates(0.0005, 0.003, 0.02),
-        what="a file of the task cannot be had in three tries",
+        description="a file of the task cannot be had in three tries",
         source="OSWorld's code; NeMo stages all files beforehand for this reason",
     ),
     FaultKind(
@@ -122,7 +122,7 @@ OSWORLD = (
         cause="vm_hung",
         lasts=Constant(1800.0),
         rates=rates(0.0001, 0.001, 0.01),
-        what="a dialogue keeps the application's window from having the expected title",
+        description="a dialogue keeps the application's window from having the expected title",
         source="seen here: hung for more than 300 s",
     ),
     FaultKind(
@@ -134,7 +134,7 @@ OSWORLD = (
         cause="",
         lasts=about(12.0),
         rates=rates(0.005, 0.02, 0.05),
-        what="the application is not painted yet, or a tip covers it, when the reset returns",
+        description="the application is not painted yet, or a tip covers it, when the reset returns",
         source="seen here: score 0 at once, 1 after 12 s and a click; our client waits for the picture to rest",
     ),
     FaultKind(
@@ -146,7 +146,7 @@ OSWORLD = (
         cause="setup_tabs_failed",
         lasts=Constant(75.0),
         rates=rates(0.0005, 0.003, 0.02),
-        what="the browser's debugging port does not answer in 15 tries of 5 s",
+        description="the browser's debugging port does not answer in 15 tries of 5 s",
         source="OSWorld issue 23; NeMo's notes",
     ),
     FaultKind(
@@ -158,7 +158,7 @@ OSWORLD = (
         cause="bad_screenshot",
         lasts=Constant(45.0),
         rates=rates(0.0001, 0.0005, 0.004),
-        what="no picture in three tries",
+        description="no picture in three tries",
         source="OSWorld's code; DART and ARPO handle it",
     ),
     FaultKind(
@@ -170,7 +170,7 @@ OSWORLD = (
         cause="bad_screenshot",
         lasts=Constant(3.0),
         rates=rates(0.0001, 0.0005, 0.004),
-        what="half a picture, because two requests overlapped",
+        description="half a picture, because two requests overlapped",
         source="seen here: 20 of 64 with eight at a time",
     ),
     FaultKind(
@@ -182,7 +182,7 @@ OSWORLD = (
         cause="server_restarted",
         lasts=Constant(5.0),
         rates=rates(0.00005, 0.0004, 0.004),
-        what="the server inside leaks X clients, dies after about 250 pictures, and takes its programs along",
+        description="the server inside leaks X clients, dies after about 250 pictures, and takes its programs along",
         source="seen here",
     ),
     FaultKind(
@@ -194,7 +194,7 @@ OSWORLD = (
         cause="action_uncertain",
         lasts=Constant(90.0),
         rates=rates(0.0001, 0.0003, 0.004),
-        what="the client gives an action up after 90 s, the machine after 120 s",
+        description="the client gives an action up after 90 s, the machine after 120 s",
         source="OSWorld's code, seen here",
     ),
     FaultKind(
@@ -206,7 +206,7 @@ OSWORLD = (
         cause="action_uncertain",
         lasts=Constant(15.0),
         rates=rates(0.0001, 0.0003, 0.003),
-        what="an action's answer is lost; OSWorld's client carries it out again, ours never does",
+        description="an action's answer is lost; OSWorld's client carries it out again, ours never does",
         source="OSWorld's code",
     ),
     FaultKind(
@@ -218,7 +218,7 @@ OSWORLD = (
         cause="action_failed",
         lasts=Constant(1.0),
         rates=rates(0.0001, 0.0003, 0.003),
-        what="an action fails inside the machine, with HTTP 200",
+        description="an action fails inside the machine, with HTTP 200",
         source="seen here",
     ),
     FaultKind(
@@ -230,7 +230,7 @@ OSWORLD = (
         cause="vm_bad_reply",
         lasts=Constant(5.0),
         rates=rates(0.0001, 0.0002, 0.002),
-        what="a script has run and the server answers 500",
+        description="a script has run and the server answers 500",
         source="seen here",
     ),
     FaultKind(
@@ -242,7 +242,7 @@ OSWORLD = (
         cause="",
         lasts=about(15.0, 15.0),
         rates=rates(0.001, 0.005, 0.03),
-        what="the accessibility tree takes 5 to 50 s",
+        description="the accessibility tree takes 5 to 50 s",
         source="seen here; RiOSWorld issue 6",
     ),
     FaultKind(
@@ -254,7 +254,7 @@ OSWORLD = (
         cause="metric_failed",
         lasts=Constant(2.0),
         rates=rates(0.001, 0.005, 0.03),
-        what="the evaluator ends with an exception, and the task counts as never tried",
+        description="the evaluator ends with an exception, and the task counts as never tried",
         source="OSWorld issue 482",
     ),
     FaultKind(
@@ -266,7 +266,7 @@ OSWORLD = (
         cause="getter_failed",
         lasts=Constant(10.0),
         rates=rates(0.001, 0.005, 0.03),
-        what="what is judged cannot be fetched (a changed site, a CAPTCHA), and OSWorld gives 0",
+        description="what is judged cannot be fetched (a changed site, a CAPTCHA), and OSWorld gives 0",
         source="OSWorld-Verified: more than 300 corrections; OSWorld's code",
     ),
     FaultKind(
@@ -278,7 +278,7 @@ OSWORLD = (
         cause="metric_unavailable",
         lasts=Constant(0.5),
         rates=rates(0.0002, 0.001, 0.01),
-        what="an infeasible task has no rule by which it could be scored",
+        description="an infeasible task has no rule by which it could be scored",
         source="OSWorld issues 157, 177, pull request 479",
     ),
     FaultKind(
@@ -290,7 +290,7 @@ OSWORLD = (
         cause="",
         lasts=about(900.0, 300.0),
         rates=rates(0.001, 0.003, 0.03),
-        what="a stop fails silently: the desktop keeps its memory until the reaper comes",
+        description="a stop fails silently: the desktop keeps its memory until the reaper comes",
         source="OSWorld's code; clean-ups in NeMo, ZeroGUI and a KVM driver",
     ),
     FaultKind(
@@ -301,9 +301,9 @@ OSWORLD = (
         effect=SLOWER,
         cause="",
         lasts=about(1200.0),
-        call=between(1.5, 4.0),
+        per_call=between(1.5, 4.0),
         rates=rates(0.005, 0.02, 0.2),
-        what="too many machines on a host: everything there is slow, nothing fails",
+        description="too many machines on a host: everything there is slow, nothing fails",
         source="ZeroGUI issue 1",
     ),
     FaultKind(
@@ -314,9 +314,9 @@ OSWORLD = (
         effect=FAILS,
         cause="vm_hung",
         lasts=Constant(60.0),
-        call=Constant(90.0),
+        per_call=Constant(90.0),
         rates=rates(0.002, 0.01, 0.1),
-        what="a desktop that ran for long is stuck, or has lost its network",
+        description="a desktop that ran for long is stuck, or has lost its network",
         source="RiOSWorld issue 6",
     ),
     FaultKind(
@@ -328,7 +328,7 @@ OSWORLD = (
         cause="black_screen",
         lasts=Constant(2.0),
         rates=rates(0.00005, 0.0002, 0.002),
-        what="the screen locks itself while the model thinks",
+        description="the screen locks itself while the model thinks",
         source="a comment in ARPO's code, which pauses the container",
     ),
     FaultKind(
@@ -339,9 +339,9 @@ OSWORLD = (
         effect=FAILS,
         cause="out_of_resources",
         lasts=about(600.0),
-        call=Constant(1.0),
+        per_call=Constant(1.0),
         rates=rates(0.002, 0.01, 0.1),
-        what="the pool of desktops is used up, or a quota is (429)",
+        description="the pool of desktops is used up, or a quota is (429)",
         source="DART's rollout server; ZeroGUI's manager",
     ),
     FaultKind(
@@ -353,7 +353,7 @@ OSWORLD = (
         cause="vm_refused",
         lasts=Constant(1.0),
         rates=rates(0.0001, 0.0003, 0.004),
-        what="the desktop's process ends",
+        description="the desktop's process ends",
         source="OSWorld's parallel runner, which restarts it and loses the task",
     ),
     FaultKind(
@@ -364,9 +364,9 @@ OSWORLD = (
         effect=FAILS,
         cause="start_failed",
         lasts=about(1800.0),
-        call=Constant(0.5),
+        per_call=Constant(0.5),
         rates=rates(0.0, 0.001, 0.02),
-        what="a wrong version was rolled out: no desktop can be made until it is taken back",
+        description="a wrong version was rolled out: no desktop can be made until it is taken back",
         source="OSWorld issue 266, pull request 277",
     ),
     FaultKind(
@@ -378,7 +378,7 @@ OSWORLD = (
         cause="",
         lasts=between(30.0, 120.0),
         rates=rates(0.002, 0.01, 0.05),
-        what="the machine updates its packages right after the boot, and the set-up waits for the lock",
+        description="the machine updates its packages right after the boot, and the set-up waits for the lock",
         source="NeMo's notes",
     ),
 )

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 import pytest
 
 from dartsim.core.checks import sample_attempt
-from dartsim.core.errors import LearnerFault, StoreFull, UpdateUncertain, WorkerFault, cause_of
+from dartsim.core.errors import LearnerFault, StoreFault, StoreFull, UpdateUncertain, WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Observation, Request, UpdateResult, Weights
-from dartsim.sim.faults import Network
-from dartsim.sim.faults.learner import StruckLearner
-from dartsim.sim.faults.messages import pairs
-from dartsim.sim.faults.store import StruckStore
-from dartsim.sim.faults.striking import CONTROL, LEARNER
-from dartsim.sim.faults.workers import StruckWorker
+from dartsim.sim.faults.faulty_cluster import FaultyStore
+from dartsim.sim.faults.faulty_learner import FaultyLearner
+from dartsim.sim.faults.faulty_network import FaultyNetwork, pairs
+from dartsim.sim.faults.faulty_worker import FaultyWorker
+from dartsim.sim.faults.injector import CONTROL, LEARNER
 from dartsim.sim.learner import SimLearner
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.shared_engine import SharedEngine
@@ -48,10 +47,9 @@ def worker(make, at):
             policy=Policy(),
             reply_tokens=lambda: 10,
             reload_seconds=lambda: 20.0,
-            load_fails=lambda: False,
             prefix_cache=False,
         )
-        return StruckWorker(inner, faults, Network(faults)), faults
+        return FaultyWorker(inner, faults, FaultyNetwork(faults)), faults
 
     return made
 
@@ -125,7 +123,7 @@ async def test_a_full_cache_throws_out_what_runs_and_takes_nothing_for_a_while(w
 async def test_a_slow_worker_takes_some_times_as_long(worker):
     struck, faults = worker(("worker_slow", 0.0, 100.0))
     await struck.generate(ask())
-    assert now() == pytest.approx(10.0 * faults.spells("worker_slow", 0).value)
+    assert now() == pytest.approx(10.0 * faults.window_fault("worker_slow", 0).value)
 
 
 async def test_a_worker_that_is_cut_off_is_asked_in_vain(worker):
@@ -166,10 +164,8 @@ def learner(make, at):
 
     def made(*strikes, **fields):
         faults, inner = make(**at(*strikes), **fields), Counted()
-        trainer = SimLearner(
-            inner, fixed_seconds=100.0, turn_seconds=0.0, fails=lambda: False, outage_seconds=lambda: 0.0
-        )
-        return StruckLearner(trainer, faults, Network(faults)), inner, faults
+        trainer = SimLearner(inner, fixed_seconds=100.0, turn_seconds=0.0)
+        return FaultyLearner(trainer, faults, FaultyNetwork(faults)), inner, faults
 
     return made
 
@@ -242,7 +238,7 @@ async def test_a_full_store_says_so_and_passes_everything_else_on(make, at):
             return batch
 
     faults = make(**at(("store_full", 0.0, 60.0)))
-    store = StruckStore(Store(), faults)
+    store = FaultyStore(Store(), faults)
     attempt = type("T", (), {"attempt": sample_attempt(3)})
     with pytest.raises(StoreFull, match="attempt 3 cannot be kept"):
         store.record(attempt)
@@ -250,3 +246,49 @@ async def test_a_full_store_says_so_and_passes_everything_else_on(make, at):
     await asyncio.sleep(60.0)
     store.record(attempt)
     assert store.kept == 1
+
+
+async def test_a_reply_that_is_lost_was_computed(worker):
+    faulty, _ = worker(("reply_lost", 0.0, 50.0))
+    assert cause_of(await failing(faulty.generate(ask()))) == "engine_hung"
+    assert (now(), faulty.engine.num_jobs) == (60.0, 0)
+    assert (await faulty.generate(ask())).action == "act"
+
+
+async def test_a_load_that_fails_at_its_end_leaves_the_old_weights_and_has_no_cause(worker):
+    faulty, _ = worker(("load_failed", 0.0))
+    fault = await failing(faulty.load(Weights(1), SyncMode.DRAIN))
+    assert (cause_of(fault), faulty.version, now()) == ("WorkerFault", 0, 20.0)
+
+
+async def test_a_load_that_is_refused_leaves_the_engine_as_it_was(worker):
+    faulty, _ = worker(("load_refused", 0.0))
+    fault = await failing(faulty.load(Weights(1), SyncMode.KEEP))
+    assert (cause_of(fault), faulty.version, now()) == ("weights_refused", 0, 1.0)
+    assert (await faulty.generate(ask())).version == 0
+
+
+async def test_an_update_that_fails_did_not_happen_and_the_trainer_is_there_at_once(learner):
+    faulty, inner, _ = learner(("update_failed", 0.0))
+    assert await updating(faulty.update(Batch(1))) == "LearnerFault"
+    assert 0.0 < (failed := now()) < 100.0
+    await faulty.update(Batch(1))
+    assert (inner.made, now()) == ([1], failed + 100.0)
+
+
+async def test_an_update_that_is_slow_takes_longer(learner):
+    faulty, inner, _ = learner(("update_slow", 0.0, 60.0))
+    await faulty.update(Batch(1))
+    assert (inner.made, now()) == ([1], 160.0)
+
+
+async def test_a_store_that_refuses_a_transaction_says_so_once(make, at):
+    class Store:
+        def record(self, trajectory):
+            return None
+
+    store = FaultyStore(Store(), make(**at(("store_error", 0.0))))
+    attempt = type("T", (), {"attempt": sample_attempt(3)})
+    with pytest.raises(StoreFault, match="attempt 3 cannot be kept"):
+        store.record(attempt)
+    store.record(attempt)

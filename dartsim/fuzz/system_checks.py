@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from math import inf
 
 from dartsim.core.types import TrajectoryState, Version
-from dartsim.fuzz.faults import FaultyWorker
-from dartsim.fuzz.stored import WatchedStore
-from dartsim.fuzz.watch import SLACK_SECONDS, Watch
-from dartsim.fuzz.watched import WatchedWorker
+from dartsim.fuzz.checked_ports import SLACK_SECONDS, CheckedWorker, PortMonitor
+from dartsim.fuzz.checked_store import CheckedStore
 from dartsim.observe import DesktopState, TrainerState, WorkerState
 from dartsim.run.system import System
 from dartsim.sim.host import Host
 from dartsim.sim.tasks import pending_tasks
+
+NEVER = inf
+"""Of ``healed``: faults are never over."""
 
 FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
 """States of a slot that serves nobody."""
@@ -25,40 +26,40 @@ GONE = (WorkerState.DRAINING, WorkerState.LOADING)
 """States of a worker that a weight change has taken out."""
 
 
-class Look:
-    """The eyes on a whole system.
+class SystemChecks:
+    """Checks of a whole system.
 
     Args:
-        watch: What is seen at the ports.
-        system: What is looked at.
+        monitor: What was observed at the ports.
+        system: The system.
         store: Its store.
         engines: Its workers.
         hosts: The machines of its desktops.
-        healed: Virtual time from which on nothing goes wrong; infinity if something always may.
+        healed: Virtual time from which on there are no faults, or ``NEVER``.
         patience: Seconds after which everything that is healed must have moved.
     """
 
     def __init__(
         self,
-        watch: Watch,
+        monitor: PortMonitor,
         system: System,
-        store: WatchedStore,
-        engines: Sequence[WatchedWorker],
+        store: CheckedStore,
+        engines: Sequence[CheckedWorker],
         hosts: Sequence[Host],
         *,
         healed: float,
         patience: float,
     ) -> None:
-        self._watch = watch
+        self._monitor = monitor
         self._system = system
         self._store = store
         self._engines = engines
         self._hosts = hosts
         self._healed = healed
         self._patience = patience
-        self._looks: list[float] = []
+        self._check_times: list[float] = []
         self._admitted: list[int] = []
-        """Attempts that were admitted until each look."""
+        """Attempts that were admitted until each check."""
         self._num_slots = system.cluster.num_envs
         self._target: Version = 0
         """Newest publication."""
@@ -67,13 +68,13 @@ class Look:
     # -- at rest ----------------------------------------------------------------------------------
 
     def at_rest(self, now: float) -> None:
-        """Look at everything; called when nothing is ready and time is about to move to ``now``.
+        """Check everything; called when nothing is ready and time is about to move to ``now``.
 
         Raises:
             Violated: If something does not hold, or did not hold at a port before.
         """
-        if self._watch.violated is not None:
-            raise self._watch.violated
+        if self._monitor.violated is not None:
+            raise self._monitor.violated
         self._accounts()
         self._slots()
         self._calls(now)
@@ -82,172 +83,167 @@ class Look:
             self._target, self._published_at = self._system.pool.sync.target, now
         reason = self._system.data.idle_without_reason()
         if reason is not None:
-            self._watch.fail("I8", reason)
+            self._monitor.fail("I8", reason)
         if now >= self._healed + self._patience:
             self._moving(now - self._patience)
 
     def _accounts(self) -> None:
-        data, count, watch = self._system.data, self._store.count, self._watch
+        data, count, monitor = self._system.data, self._store.count, self._monitor
         data.check()
         leased, trained, dropped = map(
             count, (TrajectoryState.LEASED, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
         )
         if (data.leased, data.trained_count, data.dropped) != (leased, trained, dropped):
-            watch.fail(
+            monitor.fail(
                 "I1",
                 f"{data.leased} leased, {data.trained_count} trained, {data.dropped} dropped; the store has {leased}, "
                 f"{trained}, {dropped}",
             )
         if data.admitted - data.running != len(self._store.seen):
-            watch.fail("I1", f"{data.admitted} admitted, {data.running} running, {len(self._store.seen)} recorded")
-        most = self._watch.config.curation.max_ahead
+            monitor.fail("I1", f"{data.admitted} admitted, {data.running} running, {len(self._store.seen)} recorded")
+        most = self._monitor.config.curation.max_ahead
         # Counted by the store, from what published weights contain.
         ahead = data.admitted - dropped - trained
         if most is not None and ahead > most:
-            watch.fail("I9", f"{ahead} attempts are ahead of the trainer, {most} are allowed")
-        self._looks.append(watch.time())
+            monitor.fail("I9", f"{ahead} attempts are ahead of the trainer, {most} are allowed")
+        self._check_times.append(monitor.time())
         self._admitted.append(data.admitted)
 
     def _slots(self) -> None:
         """A slot serves one attempt, which is running or was recorded; a free one holds nothing."""
-        watch, leases = self._watch, self._system.cluster.leases
+        monitor, leases = self._monitor, self._system.cluster.leases
         running = sum(attempt.id not in self._store.seen for attempt in leases.values())
         if running != self._system.data.running:
-            watch.fail("I1", f"{self._system.data.running} attempts run, slots serve {running} that have not ended")
+            monitor.fail("I1", f"{self._system.data.running} attempts run, slots serve {running} that have not ended")
         for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             if track.state not in FREE:
                 continue
             if track.index in leases:
-                watch.fail("I9", f"slot {track.index} is free, but lent to attempt {leases[track.index].id}")
+                monitor.fail("I9", f"slot {track.index} is free, but lent to attempt {leases[track.index].id}")
             if track.state == DesktopState.WAIT_ADMISSION:
-                others = self._admitted[-1] - self._admitted[bisect_left(self._looks, track.since)]
+                others = self._admitted[-1] - self._admitted[bisect_left(self._check_times, track.since)]
                 if others > 2 * self._num_slots:
-                    watch.fail("I14", f"slot {track.index} waits since {track.since:g}; {others} others were admitted")
-        if self._system.warm is None and len(watch.desktops) > len(leases):
-            watch.fail("I9", f"{len(watch.desktops)} desktops live for {len(leases)} attempts")
-        if len(watch.desktops) > self._watch.config.rollout.num_desktops:
-            watch.fail("I9", f"{len(watch.desktops)} desktops live, more than there are places")
+                    monitor.fail(
+                        "I14", f"slot {track.index} waits since {track.since:g}; {others} others were admitted"
+                    )
+        if self._system.warm is None and len(monitor.desktops) > len(leases):
+            monitor.fail("I9", f"{len(monitor.desktops)} desktops live for {len(leases)} attempts")
+        if len(monitor.desktops) > self._monitor.config.rollout.num_desktops:
+            monitor.fail("I9", f"{len(monitor.desktops)} desktops live, more than there are places")
 
     def _calls(self, now: float) -> None:
-        for call in self._watch.calls.values():
+        for call in self._monitor.calls.values():
             if call.limit is not None and now > call.began + call.limit + SLACK_SECONDS:
-                self._watch.fail("I14", f"{call.name} has taken {now - call.began:g} s; its deadline is {call.limit:g}")
+                self._monitor.fail(
+                    "I14", f"{call.name} has taken {now - call.began:g} s; its deadline is {call.limit:g}"
+                )
 
     def _workers(self) -> None:
-        watch, pool = self._watch, self._system.pool
+        monitor, pool = self._monitor, self._system.pool
         routable = 0
         for slot, engine in zip(pool.workers, self._engines, strict=True):
             if slot.in_flight != engine.live:
-                watch.fail("I9", f"worker {slot.index}: {slot.in_flight} requests are counted, {engine.live} live")
+                monitor.fail("I9", f"worker {slot.index}: {slot.in_flight} requests are counted, {engine.live} live")
             if not slot.routable:
                 continue
             routable += 1
             if slot.version != engine.version or not engine.usable:
-                watch.fail("I6", f"worker {slot.index} is up as version {slot.version}, and has {engine.version}")
+                monitor.fail("I6", f"worker {slot.index} is up as version {slot.version}, and has {engine.version}")
         if routable != pool.router.num_routable:
-            watch.fail("I10", f"{routable} workers are up, {pool.router.num_routable} are counted")
+            monitor.fail("I10", f"{routable} workers are up, {pool.router.num_routable} are counted")
         waiting = [t.index for t in self._system.recorder.desktops.tracks if t.state == DesktopState.SYNC_WAIT]
         if waiting and routable:
-            watch.fail("I8", f"desktops {waiting} wait for a pool that is stopped, and {routable} workers are up")
+            monitor.fail("I8", f"desktops {waiting} wait for a pool that is stopped, and {routable} workers are up")
         if pool.waiting and routable:
-            watch.fail("I8", f"{pool.waiting} requests wait until a worker is up, and {routable} are")
-        size = watch.config.rollout.sync.workers_at_a_time
+            monitor.fail("I8", f"{pool.waiting} requests wait until a worker is up, and {routable} are")
+        size = monitor.config.rollout.sync.workers_at_a_time
         taken = sum(slot.track.state in GONE and not slot.apart for slot in pool.workers)
         if size != "all" and taken > size:
-            watch.fail("I10", f"{taken} workers change weights at once, {size} may")
+            monitor.fail("I10", f"{taken} workers change weights at once, {size} may")
 
     # -- healed -----------------------------------------------------------------------------------
 
     def _moving(self, since: float) -> None:
         """Everything has had the time to recover: all of it has moved since then."""
-        watch = self._watch
-        if watch.progress < since:
-            watch.fail("I11", f"no attempt was scored and no update done since t={watch.progress:g}, all is healed")
+        monitor = self._monitor
+        if monitor.progress < since:
+            monitor.fail("I11", f"no attempt was scored and no update done since t={monitor.progress:g}, all is healed")
         for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             if track.since < since and track.state != DesktopState.WAIT_ADMISSION:
-                watch.fail("I11", f"slot {track.index} is {DesktopState(track.state).name} since t={track.since:g}")
+                monitor.fail("I11", f"slot {track.index} is {DesktopState(track.state).name} since t={track.since:g}")
         trainer = self._system.recorder.trainer.tracks[0]
         # Data may be long in coming: the tasks decide how many groups are dropped.
         for_data = trainer.state == TrainerState.WAIT_DATA or self._system.data.holds_publication
         if trainer.since < since and not for_data:
-            watch.fail("I11", f"the trainer is {TrainerState(trainer.state).name} since t={trainer.since:g}")
+            monitor.fail("I11", f"the trainer is {TrainerState(trainer.state).name} since t={trainer.since:g}")
         if self._published_at < since:
             behind = [w.index for w in self._system.pool.workers if w.version < self._target or not w.routable]
             if behind:
-                watch.fail("I11", f"workers {behind} do not serve version {self._target}")
+                monitor.fail("I11", f"workers {behind} do not serve version {self._target}")
 
     # -- the end ----------------------------------------------------------------------------------
 
     def at_end(self, seconds: float) -> None:
-        """Look at what is left when the run is over, ``seconds`` of virtual time after it began.
+        """Check what is left when the run is over, ``seconds`` of virtual time after it began.
 
         Raises:
             Violated: If something does not hold.
         """
-        if self._watch.violated is not None:
-            raise self._watch.violated
+        if self._monitor.violated is not None:
+            raise self._monitor.violated
         self._drained()
         self._terminal()
         self._times(seconds)
 
     def _drained(self) -> None:
-        watch, system = self._watch, self._system
+        monitor, system = self._monitor, self._system
         left: dict[str, Sequence[object]] = {
-            "desktops": sorted(watch.desktops),
+            "desktops": sorted(monitor.desktops),
             "leases": sorted(system.cluster.leases),
         }
-        if watch.config.cluster.faults.profile == "none":  # else there are reapers, and messages on their way
+        if monitor.config.cluster.faults.profile == "none":  # else there are reapers, and messages on their way
             left |= {
-                "calls": [call.name for call in watch.calls.values()],
+                "calls": [call.name for call in monitor.calls.values()],
                 "requests": [worker.index for worker in system.pool.workers if worker.in_flight],
-                "jobs": [worker.index for worker in self._engines if _holds_jobs(worker)],
+                "jobs": [worker.index for worker in self._engines if worker.engine.engine.num_jobs],
                 "hosts": [host.name for host in self._hosts if not _is_empty(host)],
                 "tasks": [task for task in _task_names() if task != "main"],
             }
         for what, found in left.items():
             if found:
-                watch.fail("I12", f"{what} are left at the end: {found}")
+                monitor.fail("I12", f"{what} are left at the end: {found}")
 
     def _terminal(self) -> None:
-        data, store, watch = self._system.data, self._store, self._watch
+        data, store, monitor = self._system.data, self._store, self._monitor
         data.check()
         counts = self._system.recorder.counts
         if data.running or data.leased or store.live:
-            watch.fail("I2", f"{data.running} run, {data.leased} are leased, {len(store.live)} have no last state")
+            monitor.fail("I2", f"{data.running} run, {data.leased} are leased, {len(store.live)} have no last state")
         if data.trained_count + data.dropped != data.admitted or len(store.seen) != data.admitted:
-            watch.fail("I2", f"{data.admitted} admitted, {data.trained_count} trained, {data.dropped} dropped")
+            monitor.fail("I2", f"{data.admitted} admitted, {data.trained_count} trained, {data.dropped} dropped")
         if sum(n for name, n in counts.items() if name.startswith("ending/")) != data.admitted:
-            watch.fail("I2", "the endings that were counted are not the attempts that were admitted")
+            monitor.fail("I2", "the endings that were counted are not the attempts that were admitted")
         if sum(n for name, n in counts.items() if name.startswith("cause/")) != store.masked:
-            watch.fail("I2", f"{store.masked} attempts are masked, but other causes were counted: {Counter(counts)}")
+            monitor.fail("I2", f"{store.masked} attempts are masked, but other causes were counted: {Counter(counts)}")
 
     def _times(self, seconds: float) -> None:
         """Every part was in one state at every time, and nothing was busy for longer than there was time."""
-        watch, last = self._watch, self._system.recorder.snapshots[-1]
-        config = watch.config.rollout
+        monitor, last = self._monitor, self._system.recorder.snapshots[-1]
+        config = monitor.config.rollout
         sizes = {"desktops": config.num_desktops, "workers": config.num_workers, "trainer": 1}
         for population, size in sizes.items():
             spent = getattr(last, population)
             if min(spent) < 0.0 or abs(sum(spent) - size * seconds) > 1e-6 * max(1.0, size * seconds):
-                watch.fail("I15", f"{population} spent {sum(spent):g} s in their states; {size} x {seconds:g} s were")
+                monitor.fail("I15", f"{population} spent {sum(spent):g} s in their states; {size} x {seconds:g} s were")
         for host in self._hosts:
             if host.cores.core_seconds > host.cores.cores * seconds * (1 + 1e-9):
-                watch.fail("I15", f"{host.name} used {host.cores.core_seconds:g} core seconds in {seconds:g} s")
+                monitor.fail("I15", f"{host.name} used {host.cores.core_seconds:g} core seconds in {seconds:g} s")
 
 
 def _task_names() -> list[str]:
     return [task.get_name() for task in pending_tasks(asyncio.get_running_loop())]
 
 
-def _holds_jobs(worker: WatchedWorker) -> bool:
-    assert isinstance(worker.inner, FaultyWorker)
-    return bool(worker.inner.engine.engine.num_jobs)
-
-
 def _is_empty(host: Host) -> bool:
     full = host.memory.level == host.memory.capacity and not host.memory.get_queue
     return bool(full and not host.starts.count and not host.starts.queue and not host.cores.num_jobs)
-
-
-NEVER = inf
-"""Of ``healed``: something may always go wrong."""

@@ -1,4 +1,4 @@
-"""``WatchedStore``: every transition that the store is told, looked at; in memory, or over a database in many lives."""
+"""``CheckedStore``: every transition that the store is told, checked; in memory, or over a database in many lives."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from dartsim.core.ports import Resumable, Store
 from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, TrajectoryState, Version
-from dartsim.fuzz.lives import NOTHING, Past
-from dartsim.fuzz.watch import Watch
+from dartsim.fuzz.checked_ports import PortMonitor
+from dartsim.fuzz.crash_checks import NO_LIVES, EarlierLives
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
 
 
-class WatchedStore:
-    """A store that looks at everything it is told; implements ``dartsim.core.ports.Store``.
+class CheckedStore:
+    """A store that checks everything it is told; implements ``dartsim.core.ports.Store``.
 
     Args:
-        watch: What is seen.
+        monitor: What was observed at the ports.
         inner: The store.
         past: What lives before this one left in it.
     """
 
-    def __init__(self, watch: Watch, inner: Store, past: Past = NOTHING) -> None:
-        self._watch = watch
+    def __init__(self, monitor: PortMonitor, inner: Store, past: EarlierLives = NO_LIVES) -> None:
+        self._monitor = monitor
         self._inner = inner
         self.ended: dict[int, str] = dict(past.ended)
         """Last states, by attempt."""
@@ -51,84 +51,84 @@ class WatchedStore:
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep it, and compare it with what its desktop and its workers said."""
-        watch, attempt = self._watch, trajectory.attempt
-        if watch.dead:
+        monitor, attempt = self._monitor, trajectory.attempt
+        if monitor.dead:
             return
-        watch.note("record", attempt=attempt.id, ending=trajectory.ending, reward=trajectory.reward)
+        monitor.note("record", attempt=attempt.id, ending=trajectory.ending, reward=trajectory.reward)
         self._inner.record(trajectory)
         self.seen[attempt.id] += 1
         self._check_reward(trajectory)
         self._check_turns(trajectory)
         if self.seen[attempt.id] > 1:
-            watch.fail("I1", f"attempt {attempt.id} ended twice")
+            monitor.fail("I1", f"attempt {attempt.id} ended twice")
         if attempt.version > self.version:
-            watch.fail("I6", f"attempt {attempt.id} was admitted under version {attempt.version}, {self.version} is")
+            monitor.fail("I6", f"attempt {attempt.id} was admitted under version {attempt.version}, {self.version} is")
         if trajectory.masked:
             self.masked += 1
         else:
-            watch.progress = watch.time()
+            monitor.progress = monitor.time()
 
     def lease(self, batch: Batch) -> None:
         """Mark as leased; nothing in it may be too old, or be part of half a group."""
-        watch = self._watch
-        if watch.dead:
+        monitor = self._monitor
+        if monitor.dead:
             return
         ids = [t.attempt.id for t in batch.trajectories]
-        watch.note("lease", update=batch.update, attempts=ids)
+        monitor.note("lease", update=batch.update, attempts=ids)
         self._inner.lease(batch)
         self._check_staleness(batch)
-        sizes = watch.config.curation.batch
+        sizes = monitor.config.curation.batch
         if batch.update != self.version + 1:
-            watch.fail("I6", f"update {batch.update} was leased after version {self.version}")
+            monitor.fail("I6", f"update {batch.update} was leased after version {self.version}")
         if len(batch.groups) < 1 or len(batch.groups) > sizes.max_groups:
-            watch.fail("I13", f"a batch of {len(batch.groups)} groups; at most {sizes.max_groups} are wanted")
+            monitor.fail("I13", f"a batch of {len(batch.groups)} groups; at most {sizes.max_groups} are wanted")
         if len(ids) != len(set(ids)):
-            watch.fail("I4", f"a batch names an attempt twice: {ids}")
+            monitor.fail("I4", f"a batch names an attempt twice: {ids}")
 
     def release(self, batch: Batch) -> None:
         """Take a batch back."""
-        if self._watch.dead:
+        if self._monitor.dead:
             return
-        self._watch.note("release", update=batch.update)
+        self._monitor.note("release", update=batch.update)
         self._inner.release(batch)
 
     def trained(self, batch: Batch, version: Version, *args: Any, **options: Any) -> None:
         """Mark as trained; the update must have happened, once, on nothing stale."""
-        watch = self._watch
-        if watch.dead:
+        monitor = self._monitor
+        if monitor.dead:
             return
-        watch.note("trained", update=batch.update, version=version)
+        monitor.note("trained", update=batch.update, version=version)
         self.ended.update((t.attempt.id, _TRAINED) for t in batch.trajectories)
         self._inner.trained(batch, version, *args, **options)
         self._check_staleness(batch)
         if version != self.version + 1 or version != batch.update:
-            watch.fail("I6", f"version {version} of update {batch.update} was committed after {self.version}")
-        if version > watch.updated:
-            watch.fail("I6", f"version {version} was committed, but the learner has made {watch.updated}")
+            monitor.fail("I6", f"version {version} of update {batch.update} was committed after {self.version}")
+        if version > monitor.updated:
+            monitor.fail("I6", f"version {version} was committed, but the learner has made {monitor.updated}")
         self.version = version
         self.consumed.update(t.attempt.id for t in batch.trajectories)
         doubled = [number for number, times in self.consumed.items() if times > 1]
         if doubled:
-            watch.fail("I4", f"attempts {doubled} were trained twice")
-        watch.progress = watch.time()
+            monitor.fail("I4", f"attempts {doubled} were trained twice")
+        monitor.progress = monitor.time()
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
         """Mark as dropped."""
-        if self._watch.dead:
+        if self._monitor.dead:
             return
-        self._watch.note("drop", attempts=[t.attempt.id for t in trajectories], reason=reason)
+        self._monitor.note("drop", attempts=[t.attempt.id for t in trajectories], reason=reason)
         self.ended.update((t.attempt.id, _DROPPED) for t in trajectories)
         self._inner.drop(trajectories, reason)
         if reason in (Drop.LOST, Drop.UNDONE):
-            self._watch.fail("I3", f"attempts {[t.attempt.id for t in trajectories]} are dropped as {reason}")
-        if reason is Drop.UNUSED and not self._watch.ending():
-            self._watch.fail("I13", f"attempts {[t.attempt.id for t in trajectories]} go unused before the end")
+            self._monitor.fail("I3", f"attempts {[t.attempt.id for t in trajectories]} are dropped as {reason}")
+        if reason is Drop.UNUSED and not self._monitor.ending():
+            self._monitor.fail("I13", f"attempts {[t.attempt.id for t in trajectories]} go unused before the end")
         if (reason is Drop.MASKED) != all(t.masked for t in trajectories):
-            self._watch.fail("I2", f"attempts {[t.attempt.id for t in trajectories]} were dropped as {reason}")
+            self._monitor.fail("I2", f"attempts {[t.attempt.id for t in trajectories]} were dropped as {reason}")
 
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
         """Mark as dropped what could not be read back: no file was torn, so there is nothing."""
-        self._watch.fail("I3", f"attempts {list(attempts)} were stored, and are given up as {reason} after a crash")
+        self._monitor.fail("I3", f"attempts {list(attempts)} were stored, and are given up as {reason} after a crash")
 
     def eligible(self, group: Group) -> None:
         """Mark as eligible."""
@@ -142,33 +142,33 @@ class WatchedStore:
         """Let the store keep nothing more: what it is told from now on it does not hear."""
         self._inner.suspend()
         if self._inner.resumable:
-            self._watch.dead = True
+            self._monitor.dead = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def _check_reward(self, trajectory: Trajectory) -> None:
-        watch, attempt = self._watch, trajectory.attempt
-        score = watch.scores.pop(attempt.seed, None)
+        monitor, attempt = self._monitor, trajectory.attempt
+        score = monitor.scores.pop(attempt.seed, None)
         if trajectory.reward != score:
-            watch.fail("R7", f"attempt {attempt.id} has reward {trajectory.reward}; its desktop was scored {score}")
+            monitor.fail("R7", f"attempt {attempt.id} has reward {trajectory.reward}; its desktop was scored {score}")
         if not trajectory.masked == (trajectory.ending in MASKED) == (trajectory.cause is not None):
-            watch.fail("R7", f"attempt {attempt.id}: {trajectory.ending}, {trajectory.reward}, {trajectory.cause}")
+            monitor.fail("R7", f"attempt {attempt.id}: {trajectory.ending}, {trajectory.reward}, {trajectory.cause}")
 
     def _check_turns(self, trajectory: Trajectory) -> None:
-        watch, attempt = self._watch, trajectory.attempt
-        replies = watch.replies.pop(attempt.id, [])
+        monitor, attempt = self._monitor, trajectory.attempt
+        replies = monitor.replies.pop(attempt.id, [])
         turns = [turn.reply for turn in trajectory.turns]
         if trajectory.ending is Ending.CANCELLED:
             return  # its turns are gone
         # A reply that came in the instant in which its attempt was ended is in no turn.
         if turns != replies[: len(turns)] or len(replies) - len(turns) > (1 if trajectory.masked else 0):
-            watch.fail("I7", f"attempt {attempt.id} has {len(turns)} turns, not those of its {len(replies)} replies")
+            monitor.fail("I7", f"attempt {attempt.id} has {len(turns)} turns, not those of its {len(replies)} replies")
         if len(turns) > attempt.turn_limit:
-            watch.fail("I2", f"attempt {attempt.id} took {len(turns)} turns, {attempt.turn_limit} were allowed")
+            monitor.fail("I2", f"attempt {attempt.id} took {len(turns)} turns, {attempt.turn_limit} were allowed")
 
     def _check_staleness(self, batch: Batch) -> None:
-        rule = self._watch.config.curation.staleness
+        rule = self._monitor.config.curation.staleness
         if rule.bound is None:
             return
         for group in batch.groups:
@@ -178,6 +178,6 @@ class WatchedStore:
                 versions = {"oldest": t.oldest_version, "newest": t.newest_version, "start": t.attempt.version}
                 made = versions[rule.measured_by]
                 if batch.version - made > rule.bound:
-                    self._watch.fail(
+                    self._monitor.fail(
                         "I5", f"attempt {t.attempt.id}, made by version {made}, is in a batch of {batch.version}"
                     )

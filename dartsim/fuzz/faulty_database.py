@@ -1,4 +1,4 @@
-"""``Disk``: the database of a case whose process is killed, or whose store fails; it outlives the process."""
+"""``FaultyDatabase``: the database of a case whose process is killed or whose store fails; it outlives the process."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from dartsim.fuzz.cases import Fault
-from dartsim.fuzz.faults import KINDS
+from dartsim.config.schema import FaultWindow
 from dartsim.store.database import open_in_memory
 
-WORDS = {"fail": "disk I/O error (fuzz)", "full": "database or disk is full (fuzz)"}
-"""What the database says, by the effect of the fault."""
+ERRORS = {"store_error": "disk I/O error (fuzz)", "store_full": "database or disk is full (fuzz)"}
+"""What the database says when it refuses a transaction, by the kind of fault."""
+
+COMMIT_KINDS = (*ERRORS, "killed_before_commit", "killed_after_commit")
+"""Kinds of faults of transactions."""
+
+KINDS = frozenset((*COMMIT_KINDS, "killed"))
+"""All kinds of faults that are injected here."""
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The end of a process in virtual time, inside a call; what its remains do is written nowhere."""
 
 
-class Disk:
-    """A database in memory, and what strikes it and the process that writes to it.
+class FaultyDatabase:
+    """A database in memory, with the faults of its transactions and of the process that writes to it.
 
-    Each of these faults strikes once in a run: who resumes it has made room before.
+    Each of these faults happens once in a run: whoever resumes the run has made room before.
 
     Args:
-        faults: Of the case; those of other parts are left out.
-        struck: Where strikes are counted.
+        faults: Of the case; those of other components are left out.
+        counts: Where faults are counted.
 
     Attributes:
         engine: The database.
@@ -40,14 +45,14 @@ class Disk:
         dead: Whether the present life was killed.
     """
 
-    def __init__(self, faults: Sequence[Fault], struck: Counter[str]) -> None:
+    def __init__(self, faults: Sequence[FaultWindow], counts: Counter[str]) -> None:
         self.engine = open_in_memory()
         self.now: Callable[[], float] = lambda: 0.0
         self.on_commit: Callable[[], None] = lambda: None
         self.on_death: Callable[[], None] = lambda: None
         self.failed = self.dead = False
-        self._struck = struck
-        self._waiting = [fault for fault in faults if KINDS[fault.kind].part in ("process", "store")]
+        self._counts = counts
+        self._pending = [fault for fault in faults if fault.kind in KINDS]
         event.listen(self.engine, "commit", self._commit)
 
     def begin(self, now: float) -> None:
@@ -56,37 +61,36 @@ class Disk:
         self.failed = self.dead = False
         self.on_commit = self.on_death = lambda: None
 
-    def kills(self) -> list[Fault]:
+    def kills(self) -> list[FaultWindow]:
         """Return the kills at set instants that are to come."""
-        return [fault for fault in self._waiting if fault.kind == "killed"]
+        return [fault for fault in self._pending if fault.kind == "killed"]
 
-    def kill(self, fault: Fault) -> None:
+    def kill(self, fault: FaultWindow) -> None:
         """End the process.
 
         Raises:
-            Killed: Always.
+            ProcessKilled: Always.
         """
-        self._strike(fault)
+        self._use(fault)
         self.dead = True
         self.on_death()
-        raise Killed(fault.kind)
+        raise ProcessKilled(fault.kind)
 
-    def _strike(self, fault: Fault) -> None:
-        self._waiting.remove(fault)
-        self._struck[fault.kind] += 1
+    def _use(self, fault: FaultWindow) -> None:
+        self._pending.remove(fault)
+        self._counts[f"fault/{fault.kind}"] += 1
 
     def _commit(self, connection: Connection) -> None:
         """Let a transaction be written, or not; called before it is."""
         if self.dead:
             raise _refused("of a dead process (fuzz)")
         fault = self._due()
-        effect = None if fault is None else KINDS[fault.kind].effect
-        if fault is not None and effect == "kill before":
+        if fault is not None and fault.kind == "killed_before_commit":
             self.kill(fault)
-        if fault is not None and effect in WORDS:
-            self._strike(fault)
+        if fault is not None and fault.kind in ERRORS:
+            self._use(fault)
             self.failed = True
-            raise _refused(WORDS[effect])
+            raise _refused(ERRORS[fault.kind])
         self.on_commit()
         if fault is not None:
             driver = connection.connection.dbapi_connection
@@ -94,13 +98,13 @@ class Disk:
             driver.commit()
             self.kill(fault)
 
-    def _due(self) -> Fault | None:
+    def _due(self) -> FaultWindow | None:
         now = self.now()
-        for fault in self._waiting:
-            if KINDS[fault.kind].point == "commit" and fault.start <= now < fault.end:
+        for fault in self._pending:
+            if fault.kind in COMMIT_KINDS and fault.at_seconds <= now < fault.end_seconds:
                 return fault
         return None
 
 
-def _refused(words: str) -> OperationalError:
-    return OperationalError("COMMIT", {}, sqlite3.OperationalError(words))
+def _refused(text: str) -> OperationalError:
+    return OperationalError("COMMIT", {}, sqlite3.OperationalError(text))

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from dartsim.config import from_tree, load, merge, preset, presets
 from dartsim.core.errors import ConfigError, StoreFull
 from dartsim.core.types import Ending
-from dartsim.run.faulted import Unharmed
 from dartsim.run.models import models
 from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.sim.faults import KINDS, Scope
+from dartsim.sim.faults import KINDS, Effect, FaultFreeCluster, Scope
+from dartsim.sim.faults.kinds import FUZZ_PLACES
 from dartsim.store.memory import MemoryStore
 
 HOURS, HEALED = 1.0, 0.4
 MASKED = {Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED}
-ENDING_A_RUN = "store_full"
+NOT_IN_A_RUN = [kind.name for kind in KINDS.values() if kind.effect is Effect.ENDS or kind.place in FUZZ_PLACES]
+"""Kinds that end a run, and those that only ``dartsim fuzz`` injects."""
 
 RECOVERY_SECONDS = 1800.0
 """Longest time from the healing to the next update. What a fault left adds up before attempts run at all: a slot's
@@ -133,7 +134,7 @@ def goes_on(store, name=""):
     assert later[-1] > HOURS * 3600.0 - 1200.0
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != ENDING_A_RUN])
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in NOT_IN_A_RUN])
 def test_each_kind_strikes_is_counted_and_passes(name):
     system, store, _ = live(struck(name))
     assert system.recorder.counts[f"fault/{name}"] >= 1
@@ -205,7 +206,7 @@ def test_no_faults_change_nothing(name, monkeypatch):
     plain = ["run.hours=1.0", 'curation.store="memory"', "recorder.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.5"]
     found = [run_simulation(models(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
-    monkeypatch.setattr("dartsim.run.simulation.faulted", lambda *_: Unharmed())
+    monkeypatch.setattr("dartsim.run.simulation.faulty_cluster", lambda *_: FaultFreeCluster())
     found.append(run_simulation(models(load(preset_name=name, overrides=plain))))
     assert len({result.event_hash for result in found}) == 1
 
@@ -221,11 +222,11 @@ def test_one_more_kind_of_fault_shifts_no_draw_of_the_others():
 
 
 def test_faults_strike_modelled_clusters_only():
-    with pytest.raises(ConfigError, match="strikes modelled clusters in virtual time"):
+    with pytest.raises(ConfigError, match="needs a modelled cluster in virtual time"):
         small(backend={"real_time": True}, cluster={"faults": {"profile": "calm"}})
 
 
-NAMES = [name for name in KINDS if name != ENDING_A_RUN]
+NAMES = [name for name in KINDS if name not in NOT_IN_A_RUN]
 
 
 @st.composite

@@ -1,0 +1,299 @@
+"""The ports of the control plane, checked: every call of a desktop, worker or learner, on its way in and out.
+
+The rules I1 to I16 are those of docs/fuzzing.md. Inside a call the running task belongs to the node of its component,
+so that the perturbed loop wakes it in no fixed order with others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from dartsim.config import Config
+from dartsim.core.errors import InvariantViolated
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
+from dartsim.sim import Node
+from dartsim.sim.nodes import NODE
+from dartsim.sim.worker import SimWorker
+
+SLACK_SECONDS = 1e-6
+"""Of a deadline: rounding errors of sums."""
+
+
+class RuleViolated(InvariantViolated):
+    """A rule that the search checks did not hold.
+
+    Attributes:
+        rule: Its number.
+    """
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+class PortCall(NamedTuple):
+    """A call of a port that is under way: what it is, when it began, and how long it may take (None: any time)."""
+
+    name: str
+    began: float
+    limit: float | None
+
+
+class PortMonitor:
+    """Everything that was observed at the ports, and the first violation of a rule.
+
+    Args:
+        config: Of the run.
+        keep_log: Whether to keep a log of the calls.
+
+    Attributes:
+        ending: Whether the run is being ended, so that nothing new begins.
+        late: Whether answers may be delayed on their way.
+        dead: Whether the process was killed: then nothing that its remains do matters.
+        violated: The first violation: production code may swallow the error that was raised.
+        log: What happened, in order, as (time, event, facts); None if it is not kept.
+        progress: When an attempt was last scored, or an update finished.
+        scores: What evaluations returned, by the attempt's seed.
+        replies: What workers returned, by attempt.
+        calls: Calls under way.
+    """
+
+    def __init__(self, config: Config, *, keep_log: bool = False) -> None:
+        self.config = config
+        self.ending: Callable[[], bool] = lambda: False
+        self.dead = self.late = False
+        self.violated: RuleViolated | None = None
+        self.log: list[tuple[float, str, dict[str, Any]]] | None = [] if keep_log else None
+        self.progress = 0.0
+        self.scores: dict[int, float] = {}
+        self.replies: dict[int, list[Reply]] = {}
+        self.calls: dict[object, PortCall] = {}
+        self.desktops: dict[int, object] = {}
+        """Live desktop of each slot."""
+        self.asking: dict[int, int] = {}
+        """Worker that computes each attempt's present turn."""
+        self.updated: Version = 0
+        """Newest version that the learner has returned."""
+        self.time = asyncio.get_running_loop().time
+
+    def fail(self, rule: str, text: str) -> None:
+        """Report that a rule was broken.
+
+        Raises:
+            RuleViolated: Always.
+        """
+        error = RuleViolated(rule, text)
+        if not self.dead:
+            self.violated = self.violated or error
+            self.note("violated", rule=rule, text=text)
+        raise error
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Log an event, if there is a log."""
+        if self.log is not None and not self.dead:
+            self.log.append((self.time(), event, facts))
+
+    @contextmanager
+    def call(self, key: object, name: str, limit: float | None, node: Node) -> Iterator[None]:
+        """Check a call of a component, which takes one at a time, and let it run on the component's node."""
+        if key in self.calls:
+            self.fail("I4", f"{name} was called during {self.calls[key].name}")
+        self.calls[key] = PortCall(name, self.time(), limit)
+        self.note("call", name=name)
+        NODE.set(node)
+        try:
+            yield
+        finally:
+            NODE.set(None)
+            del self.calls[key]
+            self.note("back", name=name)
+
+
+class CheckedEnv:
+    """A desktop: one attempt, one call at a time, nothing after its end."""
+
+    def __init__(self, monitor: PortMonitor, slot: int, inner: AsyncEnv, node: Node) -> None:
+        self._monitor = monitor
+        self._slot = slot
+        self._inner = inner
+        self._node = node
+        self._limits = monitor.config.rollout.limits
+        self._seed: int | None = None
+        self._closed = False
+
+    @contextmanager
+    def _call(self, name: str, limit: float) -> Iterator[None]:
+        if self._closed:
+            self._monitor.fail("I4", f"{name} was called on a desktop of slot {self._slot} that is closed")
+        with self._monitor.call(self, f"{name} {self._slot}", limit, self._node):
+            yield
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set up, for one attempt alone."""
+        with self._call("setup", self._limits.setup_seconds):
+            if self._seed is not None:
+                self._monitor.fail("I4", f"the desktop of slot {self._slot} was given a second attempt")
+            self._seed = seed
+            return await self._inner.reset(task, seed=seed)
+
+    async def step(self, action: str) -> StepResult:
+        """Act."""
+        with self._call("step", self._limits.step_seconds):
+            return await self._inner.step(action)
+
+    async def evaluate(self) -> float:
+        """Score, and remember the score."""
+        with self._call("evaluate", self._limits.evaluate_seconds):
+            score = await self._inner.evaluate()
+            if self._seed is not None:
+                self._monitor.scores[self._seed] = score
+            return score
+
+    async def close(self) -> None:
+        """Tear down; the second time does nothing."""
+        if self._closed:
+            return
+        try:
+            with self._call("close", self._limits.close_seconds):
+                self._closed = True
+                await self._inner.close()
+        finally:
+            if self._closed:
+                del self._monitor.desktops[self._slot]
+
+
+class CheckedProvider:
+    """Starts desktops: one in each slot."""
+
+    def __init__(self, monitor: PortMonitor, inner: EnvProvider) -> None:
+        self._monitor = monitor
+        self._inner = inner
+        self._nodes: dict[int, Node] = {}
+
+    async def start(self, slot: int) -> AsyncEnv:
+        """Start one where none is."""
+        monitor = self._monitor
+        node = self._nodes.setdefault(slot, Node(f"desktop-{slot}"))
+        limits = monitor.config.rollout.limits  # one that is given up in the end is torn down before it returns
+        with monitor.call(("start", slot), f"start {slot}", limits.start_seconds + limits.close_seconds, node):
+            if slot in monitor.desktops:
+                monitor.fail("I9", f"a desktop was started in slot {slot}, where there is one that was not closed")
+            env = CheckedEnv(monitor, slot, await self._inner.start(slot), node)
+            monitor.desktops[slot] = env
+            return env
+
+
+class CheckedWorker:
+    """An engine: loads do not overlap and rise, requests come to an engine that serves.
+
+    Args:
+        monitor: What was observed.
+        inner: The engine, behind its faults.
+        engine: The engine itself.
+        version: What it serves at first.
+    """
+
+    def __init__(self, monitor: PortMonitor, inner: PolicyWorker, engine: SimWorker, version: Version = 0) -> None:
+        self.engine = engine
+        self.index = engine.index
+        self.version = version
+        self.usable = True
+        self.live = 0
+        self._inner = inner
+        self._node = Node(f"worker-{engine.index}")
+        self._monitor = monitor
+        self._loading = False
+        self._newest = version
+        """Newest version that it was told to load."""
+        self._keeps = monitor.config.rollout.sync.mode == "keep"
+        self._request_seconds = monitor.config.rollout.limits.request_seconds
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one turn, which no other worker is asked at the same time."""
+        monitor, attempt = self._monitor, request.attempt.id
+        if self._loading or not self.usable:
+            what = "loads weights" if self._loading else "has no weights"
+            monitor.fail("I10", f"worker {self.index} was asked for attempt {attempt} while it {what}")
+        if attempt in monitor.asking:
+            other = monitor.asking[attempt]
+            monitor.fail("I4", f"attempt {attempt} asks worker {self.index} while worker {other} answers")
+        monitor.asking[attempt] = self.index
+        self.live += 1
+        asked = self.version
+        name = f"generate {attempt} on {self.index}"
+        try:
+            with monitor.call((self.index, attempt), name, self._request_seconds, self._node):
+                reply = await self._inner.generate(request)
+        finally:
+            self.live -= 1
+            del monitor.asking[attempt]
+        self._check(request, reply, asked)
+        return reply
+
+    def _check(self, request: Request, reply: Reply, asked: Version) -> None:
+        """Compare a reply with the versions that the worker had.
+
+        Where messages are delayed, a reply may arrive after a load that came after it, or before the answer of a load
+        that came before it.
+        """
+        monitor = self._monitor
+        first, last = (asked, self._newest) if monitor.late else (self.version, self.version)
+        if reply.worker != self.index or not first <= reply.version <= last:
+            monitor.fail(
+                "I7", f"worker {self.index} of version {self.version} answered as {reply.worker}: {reply.version}"
+            )
+        mixes = reply.oldest_version < reply.version and not self._keeps
+        if reply.oldest_version > reply.version or (mixes and not monitor.late):
+            monitor.fail("I7", f"a reply mixes versions {reply.oldest_version} and {reply.version}")
+        turns = monitor.replies.setdefault(request.attempt.id, [])
+        if request.turn != len(turns):
+            monitor.fail("I7", f"attempt {request.attempt.id} asked for turn {request.turn} after {len(turns)} replies")
+        turns.append(reply)
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Take newer weights that were committed, one load at a time, with no live request if they were drained."""
+        monitor, version = self._monitor, weights.version
+        monitor.note("load", worker=self.index, version=version)
+        if self._loading:
+            monitor.fail("I10", f"worker {self.index} was told to load version {version} during another load")
+        if version < self.version:
+            monitor.fail("I6", f"worker {self.index} was told to go from version {self.version} back to {version}")
+        if version > monitor.updated:
+            monitor.fail(
+                "I6", f"worker {self.index} was told to load version {version}, the learner made {monitor.updated}"
+            )
+        if mode is SyncMode.DRAIN and self.live:
+            monitor.fail("I10", f"worker {self.index} was to be drained and loads with {self.live} live requests")
+        self._loading, self.usable, self._newest = True, False, version
+        limit = monitor.config.rollout.limits.load_seconds
+        try:
+            with monitor.call(self, f"load {version} on {self.index}", limit, self._node):
+                await self._inner.load(weights, mode)
+            self.version, self.usable = version, True
+        finally:
+            self._loading = False
+        monitor.note("loaded", worker=self.index, version=version)
+
+
+class CheckedLearner:
+    """A trainer: one update at a time, of versions in order."""
+
+    def __init__(self, monitor: PortMonitor, inner: Learner) -> None:
+        self._monitor = monitor
+        self._inner = inner
+        self._node = Node("learner-0")
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train."""
+        monitor = self._monitor
+        with monitor.call("update", f"update {batch.update}", None, self._node):
+            if not batch.trajectories or batch.update != monitor.updated + 1:
+                found = f"update {batch.update} of {len(batch.trajectories)} after version {monitor.updated}"
+                monitor.fail("I6", found)
+            result = await self._inner.update(batch)
+            monitor.updated = result.weights.version
+            return result

@@ -1,0 +1,122 @@
+"""The configured faults around the components of a modelled cluster; nothing where none are configured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dartsim.core.errors import StoreFault, StoreFull
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
+from dartsim.core.types import Trajectory
+from dartsim.rollout import Service
+from dartsim.sim.faults.faulty_env import FaultyProvider
+from dartsim.sim.faults.faulty_learner import FaultyLearner
+from dartsim.sim.faults.faulty_network import FaultyNetwork, FaultyTransport
+from dartsim.sim.faults.faulty_worker import FaultyWorker
+from dartsim.sim.faults.injector import FaultInjector
+from dartsim.sim.faults.table import KINDS
+from dartsim.sim.learner import SimLearner
+from dartsim.sim.worker import SimWorker
+
+FULL, REFUSED = KINDS["store_full"], KINDS["store_error"]
+
+
+class FaultFreeCluster:
+    """A cluster without faults: every component is itself."""
+
+    def provider(self, provider: EnvProvider) -> EnvProvider:
+        """Return what starts desktops."""
+        return provider
+
+    def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
+        """Return the workers."""
+        return engines
+
+    def learner(self, learner: SimLearner) -> Learner:
+        """Return the trainer."""
+        return learner
+
+    def store(self, store: Store) -> Store:
+        """Return the store."""
+        return store
+
+    def transport(self, pool: Service) -> Service:
+        """Return the pool behind the network between it and the desktops."""
+        return pool
+
+    async def settle(self) -> None:
+        """Wait for what faults have left in the background."""
+
+
+class FaultyCluster(FaultFreeCluster):
+    """A cluster with faults.
+
+    Args:
+        injector: Injects them.
+        host_of: Number of the host of each desktop slot.
+    """
+
+    def __init__(self, injector: FaultInjector, host_of: Sequence[int]) -> None:
+        self.injector = injector
+        self.network = FaultyNetwork(injector)
+        self._host_of = host_of.__getitem__
+
+    def provider(self, provider: EnvProvider) -> EnvProvider:
+        """Return what starts desktops with faults."""
+        return FaultyProvider(provider, self.injector, self.network, host_of=self._host_of)
+
+    def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
+        """Return workers with faults."""
+        return [FaultyWorker(engine, self.injector, self.network) for engine in engines]
+
+    def learner(self, learner: SimLearner) -> Learner:
+        """Return a trainer with faults."""
+        return FaultyLearner(learner, self.injector, self.network)
+
+    def store(self, store: Store) -> Store:
+        """Return a store that may refuse what it is given."""
+        refuses = self.injector.is_active(FULL.name) or self.injector.is_active(REFUSED.name)
+        return FaultyStore(store, self.injector) if refuses else store
+
+    def transport(self, pool: Service) -> Service:
+        """Return the pool behind a network with faults."""
+        return pool if self.network.quiet else FaultyTransport(pool, self.network, self._host_of)
+
+    async def settle(self) -> None:
+        """Wait for what faults have left in the background."""
+        await self.injector.settle()
+
+
+class FaultyStore:
+    """A store that refuses to keep trajectories; implements ``dartsim.core.ports.Store``.
+
+    Args:
+        inner: The store.
+        injector: Injects faults.
+    """
+
+    def __init__(self, inner: Store, injector: FaultInjector) -> None:
+        self._inner = inner
+        self._injector = injector
+        self._full = injector.window_fault(FULL.name) if injector.is_active(FULL.name) else None
+        self._refused = injector.call_fault(REFUSED.name) if injector.is_active(REFUSED.name) else None
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Keep a finished attempt.
+
+        Raises:
+            StoreFull: While there is no room.
+            StoreFault: If the database refuses the transaction.
+        """
+        kept = f"attempt {trajectory.attempt.id} cannot be kept"
+        now = self._injector.env.now
+        if self._full is not None and self._full.is_open(now):
+            self._injector.count_window(FULL, self._full)
+            raise StoreFull(f"{kept}: {FULL.description} (injected fault {FULL.name})")
+        if self._refused is not None and self._refused.hit(now, 0, 1) is not None:
+            self._injector.count(REFUSED)
+            raise StoreFault(f"{kept}: {REFUSED.description} (injected fault {REFUSED.name})")
+        self._inner.record(trajectory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

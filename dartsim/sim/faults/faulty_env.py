@@ -1,0 +1,217 @@
+"""Desktops with faults in their start, set-up, actions, screenshots, scores and tear-down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.sim.faults.faulty_network import FaultyNetwork, Unanswered, host
+from dartsim.sim.faults.injector import CONTROL, FaultInjector, InjectionPoint
+from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
+
+CLIENT_SECONDS = 90.0
+"""How long a client waits for an answer of a desktop (OSWorld's: 90 s)."""
+
+GIVE_UP_SECONDS = 10.0
+"""How long a start that is given up waits for its own clean-up, which otherwise goes on in the background (as in
+real.containers: ``cancel_seconds``)."""
+
+ANYWHERE = (Place.DESKTOP, Place.HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class DesktopFaults:
+    """The faults of one desktop slot, by the sort of call."""
+
+    start: InjectionPoint
+    setup: InjectionPoint
+    step: InjectionPoint
+    score: InjectionPoint
+    close: InjectionPoint
+
+    @classmethod
+    def of(cls, injector: FaultInjector, *, slot: int, host: int) -> DesktopFaults:
+        """Return those of one slot on one host."""
+        members = {Scope.DESKTOP: slot, Scope.HOST: host}
+
+        def at(*places: Place) -> InjectionPoint:
+            return injector.point(places, members)
+
+        return cls(
+            start=at(Place.START, Place.HOST),
+            setup=at(Place.SETUP, *ANYWHERE),
+            step=at(Place.STEP, Place.SCREENSHOT, *ANYWHERE),
+            score=at(Place.SCORE, *ANYWHERE),
+            close=at(Place.CLOSE),
+        )
+
+
+class FaultyEnv:
+    """A desktop with faults; implements ``dartsim.core.ports.AsyncEnv``.
+
+    Args:
+        inner: The desktop.
+        injector: Injects faults.
+        network: Between the control plane and its host.
+        faults: The faults of its slot.
+        host: The number of its host.
+    """
+
+    def __init__(
+        self, inner: AsyncEnv, injector: FaultInjector, network: FaultyNetwork, faults: DesktopFaults, host: int
+    ) -> None:
+        self._inner = inner
+        self._injector = injector
+        self._network = network
+        self._faults = faults
+        self._part = f"host-{host}"
+        self._started = injector.env.now
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Set up."""
+        observation: Observation = await self._call(
+            self._faults.setup, EnvBroken, lambda: self._inner.reset(task, seed=seed)
+        )
+        return observation
+
+    async def step(self, action: str) -> StepResult:
+        """Act."""
+        result: StepResult = await self._call(self._faults.step, EnvBroken, lambda: self._inner.step(action))
+        return result
+
+    async def evaluate(self) -> float:
+        """Score."""
+        score: float = await self._call(self._faults.score, ScoreUnavailable, self._inner.evaluate)
+        return score
+
+    async def close(self) -> None:
+        """Tear down; or fail to, and keep what it holds until a reaper comes."""
+        injector, began = self._injector, self._injector.env.now
+        injection = self._faults.close.injection(began)
+        if injection is not None and injection.has(Effect.LEAKS) and injection.kind is not None:
+            injector.add_cost(injection.kind, injection.seconds)
+            injector.in_background(self._reap(injection.seconds))
+            return
+        await self._inner.close()
+        await injector.after_call(injection, began)
+
+    async def _reap(self, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:  # the run ends; not when it was abandoned, where nothing may be awaited
+            await self._inner.close()
+            raise
+        await self._inner.close()
+
+    async def _call(self, point: InjectionPoint, error: type[DartsimError], work: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            result = await self._network.call(
+                CONTROL, self._part, lambda: self._work(point, error, work), patience=CLIENT_SECONDS
+            )
+        except Unanswered as cut:
+            raise injected(EnvBroken, cut.kind, cut.kind.cause) from None
+        await self._network.wait_for_store()
+        return result
+
+    async def _work(self, point: InjectionPoint, error: type[DartsimError], work: Callable[[], Awaitable[Any]]) -> Any:
+        injector = self._injector
+
+        def failure(kind: FaultKind) -> DartsimError:
+            # A desktop that is gone is broken, whatever was asked of it.
+            return injected(EnvBroken if kind.place in ANYWHERE else error, kind, kind.cause)
+
+        await self._check_host(point)
+        began = injector.env.now
+        injection = point.injection(began)
+        await injector.before_call(injection, failure)
+        result = await work()
+        await injector.after_call(injection, began, failure)
+        await self._check_host(point)
+        return result
+
+    async def _check_host(self, point: InjectionPoint) -> None:
+        """Fail if its host has been lost since it started, after the time in which a client learns of it."""
+        kind = point.lost(self._started, self._injector.env.now)
+        if kind is not None:
+            seconds = kind.per_call.mean
+            self._injector.add_cost(kind, seconds)
+            await asyncio.sleep(seconds)
+            raise injected(EnvBroken, kind, kind.cause)
+
+
+class FaultyProvider:
+    """Starts desktops with faults; implements ``dartsim.core.ports.EnvProvider``.
+
+    Args:
+        inner: Starts desktops.
+        injector: Injects faults.
+        network: Between the control plane and the hosts.
+        host_of: Number of the host that a slot's desktops run on.
+    """
+
+    def __init__(
+        self, inner: EnvProvider, injector: FaultInjector, network: FaultyNetwork, *, host_of: Callable[[int], int]
+    ) -> None:
+        self._inner = inner
+        self._injector = injector
+        self._network = network
+        self._host_of = host_of
+        self._faults: dict[int, DesktopFaults] = {}
+
+    async def start(self, slot: int) -> AsyncEnv:
+        """Start a desktop; of one that is not returned, nothing is left in the end."""
+        number = self._host_of(slot)
+        if slot not in self._faults:
+            self._faults[slot] = DesktopFaults.of(self._injector, slot=slot, host=number)
+        faults = self._faults[slot]
+        started: list[AsyncEnv] = []
+
+        async def work() -> None:
+            started.append(await self._start(slot, faults.start))
+
+        try:
+            await self._network.call(CONTROL, host(number), work, patience=CLIENT_SECONDS)
+            await self._network.wait_for_store()
+        except BaseException as error:
+            for env in started:
+                await self._undo(env)
+            if isinstance(error, Unanswered):
+                raise injected(EnvStartFailed, error.kind, "engine_missing") from None
+            raise
+        return FaultyEnv(started[0], self._injector, self._network, faults, number)
+
+    async def _start(self, slot: int, point: InjectionPoint) -> AsyncEnv:
+        injector = self._injector
+        began = injector.env.now
+        injection = point.injection(began)
+        await injector.before_call(injection, _start_failure)
+        env = await self._inner.start(slot)
+        try:
+            await injector.after_call(injection, began, _start_failure)
+            if (kind := point.lost(began, injector.env.now)) is not None:
+                raise _start_failure(kind)
+        except BaseException:
+            await self._undo(env)
+            raise
+        return env
+
+    async def _undo(self, env: AsyncEnv) -> None:
+        """Tear down what was started in vain: a caller whose time is up does not wait for a tear-down that hangs."""
+        await asyncio.wait({self._injector.in_background(env.close())}, timeout=GIVE_UP_SECONDS)
+
+
+def injected(error: type[DartsimError], kind: FaultKind, cause: str) -> DartsimError:
+    """Return an error that names the injected fault, and has the cause of the real one."""
+    found = error(f"{kind.description} (injected fault {kind.name})")
+    if cause:
+        found.cause = cause  # type: ignore[attr-defined]
+    return found
+
+
+def _start_failure(kind: FaultKind) -> DartsimError:
+    return injected(EnvStartFailed, kind, "engine_missing" if kind.effect is Effect.LOST else kind.cause)

@@ -1,0 +1,128 @@
+"""A trainer with faults: outages, full disks, and crashes before, during and after its commit.
+
+An update is known by its number. One that was committed, but whose acknowledgement was lost, is answered when it is
+asked for again; one that was not committed did not happen, whatever was computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+
+from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.types import Batch, UpdateResult
+from dartsim.sim.faults.faulty_network import FaultyNetwork
+from dartsim.sim.faults.injector import CONTROL, LEARNER, FaultInjector, Injection
+from dartsim.sim.faults.kinds import Effect, FaultKind, Place
+from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.timing import WindowFault
+from dartsim.sim.learner import SimLearner
+
+OUTAGE, FULL = KINDS["trainer_outage"], KINDS["disk_full"]
+
+
+class FaultyLearner:
+    """A learner with faults; implements ``dartsim.core.ports.Learner``.
+
+    States: *up*, *down* until a crash is recovered from, *away* during an outage.
+
+    Args:
+        inner: The learner.
+        injector: Injects faults.
+        network: Between the control plane and the learner.
+    """
+
+    def __init__(self, inner: SimLearner, injector: FaultInjector, network: FaultyNetwork) -> None:
+        self._inner = inner
+        self._injector = injector
+        self._network = network
+        self._env = injector.env
+        self._updates = injector.point((Place.UPDATE,), {})
+        self._when = injector.uniform("faults/trainer/when")
+        self._outages = self._windows(OUTAGE)
+        self._full = self._windows(FULL)
+        self._down_until = -inf
+        self._down_by = OUTAGE
+        self._unacknowledged: UpdateResult | None = None
+
+    def _windows(self, kind: FaultKind) -> WindowFault | None:
+        return self._injector.window_fault(kind.name) if self._injector.is_active(kind.name) else None
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train; an update that was committed before is only answered.
+
+        Raises:
+            LearnerFault: If it did not happen.
+            UpdateUncertain: If the acknowledgement was lost.
+        """
+        result: UpdateResult = await self._network.call(CONTROL, LEARNER, lambda: self._update(batch))
+        await self._network.wait_for_store()
+        return result
+
+    async def _update(self, batch: Batch) -> UpdateResult:
+        self._refuse_if_down(batch)
+        done, self._unacknowledged = self._unacknowledged, None
+        if done is not None and done.weights.version == batch.update:
+            return done
+        now = self._env.now
+        injection = self._updates.injection(now)
+        seconds = self._inner.seconds(batch)
+        ends, kind = inf, OUTAGE
+        if self._outages is not None:
+            self._outages.is_open(now)
+            ends = self._outages.begin
+        if injection is not None and injection.kind is not None and injection.has(Effect.CRASHES):
+            crash = now + self._when() * seconds
+            ends, kind = min((ends, kind), (crash, injection.kind), key=lambda end: end[0])
+        if ends < now + seconds:
+            await asyncio.sleep(ends - now)
+            raise self._die(batch, kind, injection)
+        return await self._commit(batch, injection, seconds)
+
+    async def _commit(self, batch: Batch, injection: Injection | None, seconds: float) -> UpdateResult:
+        """Compute, write the checkpoint, and answer, as far as it comes."""
+        if self._full is not None and self._full.is_open(self._env.now):
+            # What was computed is lost: there is no room to keep it.
+            await asyncio.sleep(seconds)
+            self._injector.count_window(FULL, self._full)
+            self._injector.add_cost(FULL, seconds)
+            raise _fault(LearnerFault, batch, FULL)
+        if injection is not None and injection.kind is not None and injection.has(Effect.TORN):
+            await asyncio.sleep(seconds)
+            raise self._die(batch, injection.kind, injection)
+        began = self._env.now
+        result = await self._inner.update(batch)
+        await self._injector.after_call(injection, began)
+        if injection is not None and injection.kind is not None and injection.has(Effect.ACK_LOST):
+            self._unacknowledged = result
+            self._go_down(injection.kind, injection.seconds)
+            raise _fault(UpdateUncertain, batch, injection.kind)
+        return result
+
+    def _refuse_if_down(self, batch: Batch) -> None:
+        error = UpdateUncertain if self._unacknowledged else LearnerFault
+        if self._outages is not None and self._outages.is_open(self._env.now):
+            self._injector.count_window(OUTAGE, self._outages)
+            raise _fault(error, batch, OUTAGE)
+        if self._env.now < self._down_until:
+            raise _fault(error, batch, self._down_by)
+
+    def _die(self, batch: Batch, kind: FaultKind, injection: Injection | None) -> LearnerFault:
+        if kind is OUTAGE and self._outages is not None:
+            self._outages.is_open(self._env.now)
+            self._injector.count_window(OUTAGE, self._outages)
+            self._injector.add_cost(OUTAGE, self._outages.end - self._env.now)
+        elif injection is not None:
+            self._go_down(kind, injection.seconds)
+        return _fault(LearnerFault, batch, kind)
+
+    def _go_down(self, kind: FaultKind, seconds: float) -> None:
+        self._down_until, self._down_by = self._env.now + seconds, kind
+        self._injector.add_cost(kind, seconds)
+
+
+def _fault(error: type[LearnerFault], batch: Batch, kind: FaultKind) -> LearnerFault:
+    found = error(f"update {batch.update}: {kind.description} (injected fault {kind.name})")
+    if kind.cause:
+        found.cause = kind.cause  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,314 @@
+"""``FaultInjector``: the active faults of one run, looked up by place, and counted.
+
+Counted are injections (``fault/<name>``; a window counts once, when it first affects something) and the seconds that
+they cost (``fault_seconds/<name>``). Nothing here wakes the loop or schedules anything by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from dartsim.core.rng import Streams
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.faults.cluster_kinds import LEASE_SECONDS
+from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
+from dartsim.sim.faults.table import ActiveFault
+from dartsim.sim.faults.timing import CallFault, WindowFault
+
+CONTROL, LEARNER, STORE = "control", "learner", "store"
+"""Components by name, as the network knows them; hosts and workers have numbers."""
+
+GONE_SECONDS = 1.0
+"""Until a client learns that a desktop was removed: its host answers, and says no."""
+
+ADDS_TIME = frozenset({Effect.LATER, Effect.SLOWER})
+"""Effects that add up with each other, and with any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSize:
+    """How many components of each sort there are."""
+
+    desktops: int
+    hosts: int
+    workers: int
+
+    def num_members(self, scope: Scope) -> int:
+        """Return how many members a scope has."""
+        return {Scope.DESKTOP: self.desktops, Scope.HOST: self.hosts, Scope.WORKER: self.workers}.get(scope, 1)
+
+
+@dataclass(slots=True)
+class Injection:
+    """What is injected into one call.
+
+    Attributes:
+        kind: What makes it fail, after ``seconds``; None: nothing does.
+        seconds: Until it fails.
+        later: Seconds that it takes longer, by kind.
+        slower: Times that it takes as long, by kind.
+    """
+
+    kind: FaultKind | None = None
+    seconds: float = 0.0
+    later: list[tuple[FaultKind, float]] = field(default_factory=list)
+    slower: list[tuple[FaultKind, float]] = field(default_factory=list)
+
+    def add(self, kind: FaultKind, amount: float) -> None:
+        """Add the effect of one fault; of several that end a call the first one does."""
+        if kind.effect is Effect.LATER:
+            self.later.append((kind, amount))
+        elif kind.effect is Effect.SLOWER:
+            self.slower.append((kind, amount))
+        elif self.kind is None:
+            self.kind, self.seconds = kind, amount
+
+    def has(self, effect: Effect) -> bool:
+        """Whether the call ends in this way."""
+        return self.kind is not None and self.kind.effect is effect
+
+
+class InjectionPoint:
+    """All faults that can affect one sort of call of one component.
+
+    Args:
+        injector: Counts what is injected.
+        calls: Faults of single calls.
+        windows: Faults of all calls for a while.
+        target: Whose calls these are.
+        num_members: How many such components there are.
+    """
+
+    __slots__ = ("_calls", "_injector", "_num_members", "_target", "_windows")
+
+    def __init__(
+        self,
+        injector: FaultInjector,
+        calls: Sequence[CallFault],
+        windows: Sequence[tuple[FaultKind, WindowFault]],
+        *,
+        target: int,
+        num_members: int,
+    ) -> None:
+        self._injector = injector
+        self._calls = calls
+        self._windows = windows
+        self._target = target
+        self._num_members = num_members
+
+    def injection(self, now: float) -> Injection | None:
+        """Return what is injected into the call that begins now, or None; to be asked once per call."""
+        found: Injection | None = None
+        for fault in self._calls:
+            seconds = fault.hit(now, self._target, self._num_members)
+            if seconds is not None and (found is None or found.kind is None or fault.kind.effect in ADDS_TIME):
+                self._injector.count(fault.kind)
+                found = found or Injection()
+                found.add(fault.kind, seconds)
+        for kind, window in self._windows:
+            if not window.is_open(now):
+                continue
+            amount = window.value
+            if kind.effect is Effect.SKEWED:
+                if amount <= LEASE_SECONDS:
+                    continue
+                amount = GONE_SECONDS
+            elif kind.effect is not Effect.SLOWER:
+                amount = min(amount, self._injector.heal_at - now)
+            self._injector.count_window(kind, window)
+            found = found or Injection()
+            found.add(kind, amount)
+        return found
+
+    def lost(self, since: float, now: float) -> FaultKind | None:
+        """Return the fault that has removed everything that was there at ``since``; None if none has."""
+        for kind, window in self._windows:
+            if kind.effect is Effect.LOST and window.was_open(since, now):
+                self._injector.count_window(kind, window)
+                return kind
+        return None
+
+
+class FaultInjector:
+    """The faults of one run.
+
+    Args:
+        active: What is injected, by name.
+        env: The world's clock.
+        streams: Random streams of the run's seed.
+        counts: Where injections and what they cost are counted.
+        size: Of the cluster.
+        heal_at: When all faults end, seconds.
+    """
+
+    def __init__(
+        self,
+        active: Mapping[str, ActiveFault],
+        *,
+        env: SimEnvironment,
+        streams: Streams,
+        counts: Counter[str],
+        size: ClusterSize,
+        heal_at: float = inf,
+    ) -> None:
+        self.env = env
+        self.counts = counts
+        self.size = size
+        self.heal_at = heal_at
+        self._active = active
+        self._streams = streams
+        self._calls: dict[str, CallFault] = {}
+        self._windows: dict[tuple[str, int], WindowFault] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._stalls = self._windows_at((Place.STORE,), {}, (Effect.STALLS,))
+
+    # ---- which faults there are
+
+    def is_active(self, name: str) -> bool:
+        """Whether a kind is injected at all."""
+        return name in self._active
+
+    def any_at(self, places: Iterable[Place]) -> bool:
+        """Whether anything is injected at one of these places."""
+        wanted = frozenset(places)
+        return any(active.kind.place in wanted for active in self._active.values())
+
+    def point(
+        self,
+        places: Iterable[Place],
+        members: Mapping[Scope, int],
+        *,
+        effects: Sequence[Effect] | None = None,
+        of: Scope = Scope.DESKTOP,
+    ) -> InjectionPoint:
+        """Return all faults of one sort of call.
+
+        Args:
+            places: Where they are injected.
+            members: Which member of each scope the call's component is.
+            effects: Only these; None for all.
+            of: Scope by which windows of single calls name their target.
+        """
+        wanted = frozenset(places)
+        kinds = [a.kind for a in self._active.values() if a.kind.place in wanted and a.kind.scope is Scope.CALL]
+        calls = [self.call_fault(kind.name) for kind in kinds if effects is None or kind.effect in effects]
+        windows = self._windows_at(wanted, members, effects)
+        num_members = self.size.num_members(of)
+        return InjectionPoint(self, calls, windows, target=members.get(of, 0), num_members=num_members)
+
+    def call_fault(self, name: str) -> CallFault:
+        """Return an active fault of single calls, one for the whole run."""
+        if name not in self._calls:
+            active = self._active[name]
+            rng = self._streams.rng(f"faults/{name}")
+            lasts = active.lasts.sampler(self._streams.rng(f"faults/{name}/lasts"))
+            self._calls[name] = CallFault(active, rng=rng, lasts=lasts, heal_at=self.heal_at)
+        return self._calls[name]
+
+    def window_fault(self, name: str, member: int = 0, *, by_target: bool = False) -> WindowFault:
+        """Return the windows of an active fault for one member of its scope."""
+        key = (name, member)
+        if key not in self._windows:
+            active = self._active[name]
+            num_members = self.size.num_members(active.kind.scope)
+            rng = self._streams.rng(f"faults/{name}/{member}")
+            self._windows[key] = WindowFault(
+                per_hour=active.rate,
+                rng=rng,
+                lasts=active.lasts,
+                value=active.kind.per_call.sampler(self._streams.rng(f"faults/{name}/{member}/call")),
+                windows=[window for window in active.windows if by_target or window.includes(member, num_members)],
+                by_target=by_target,
+                start=self.env.now,
+                heal_at=self.heal_at,
+            )
+        return self._windows[key]
+
+    def _windows_at(
+        self, places: Iterable[Place], members: Mapping[Scope, int], effects: Sequence[Effect] | None
+    ) -> list[tuple[FaultKind, WindowFault]]:
+        wanted = frozenset(places)
+        kinds = [a.kind for a in self._active.values() if a.kind.place in wanted]
+        return [
+            (kind, self.window_fault(kind.name, members.get(kind.scope, 0)))
+            for kind in kinds
+            if kind.scope not in (Scope.CALL, Scope.PAIR) and (effects is None or kind.effect in effects)
+        ]
+
+    def uniform(self, name: str) -> Callable[[], float]:
+        """Return what draws from [0, 1) from a stream of that name."""
+        return self._streams.rng(name).random
+
+    # ---- counting
+
+    def count(self, kind: FaultKind) -> None:
+        """Count one injection."""
+        self.counts[f"fault/{kind.name}"] += 1
+
+    def count_window(self, kind: FaultKind, window: WindowFault) -> None:
+        """Count a window, once, when it first affects something."""
+        if window.counted != window.begin and window.begin <= self.env.now:
+            window.counted = window.begin
+            self.count(kind)
+
+    def add_cost(self, kind: FaultKind, seconds: float) -> None:
+        """Add seconds that an injection cost."""
+        self.counts[f"fault_seconds/{kind.name}"] += seconds  # type: ignore[assignment]
+
+    # ---- what takes time
+
+    async def before_call(self, injection: Injection | None, error: Callable[[FaultKind], Exception]) -> None:
+        """Let a call fail that is not to be carried out: after its time, with the error made for its fault."""
+        if injection is not None and injection.kind is not None and not injection.has(Effect.ACK_LOST):
+            await self._fail(injection.kind, injection.seconds, error)
+
+    async def after_call(
+        self, injection: Injection | None, began: float, error: Callable[[FaultKind], Exception] | None = None
+    ) -> None:
+        """Let the time pass that a call takes longer, and let it fail if its acknowledgement is lost.
+
+        Args:
+            injection: What was injected into it.
+            began: When it began; without the injection its answer would be there now.
+            error: Makes the error of a call whose acknowledgement is lost.
+        """
+        if injection is None:
+            return
+        own = self.env.now - began
+        extra = [*injection.later, *((kind, (factor - 1.0) * own) for kind, factor in injection.slower)]
+        for kind, seconds in extra:
+            self.add_cost(kind, seconds)
+        if total := sum(seconds for _, seconds in extra):
+            await asyncio.sleep(total)
+        if error is not None and injection.kind is not None and injection.has(Effect.ACK_LOST):
+            await self._fail(injection.kind, injection.seconds, error)
+
+    async def _fail(self, kind: FaultKind, seconds: float, error: Callable[[FaultKind], Exception]) -> None:
+        self.add_cost(kind, seconds)
+        await asyncio.sleep(seconds)
+        raise error(kind)
+
+    async def wait_for_store(self) -> None:
+        """Wait, as all of the control plane does, while its store stalls."""
+        for kind, window in self._stalls:
+            while window.is_open(now := self.env.now):
+                self.count_window(kind, window)
+                self.add_cost(kind, window.end - now)
+                await asyncio.sleep(window.end - now)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let work go on that nobody has to wait for, and return its task; it is cancelled with the run."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def settle(self) -> None:
+        """Wait for everything in the background: tear-downs and reapers."""
+        while self._background:
+            await asyncio.wait(list(self._background))

@@ -1,0 +1,164 @@
+"""When faults are injected: calls chosen at a rate, and windows that open at a rate; both also at set times.
+
+Each draws from streams of its own and looks only at its own calls or at the clock, so that one more kind of fault
+shifts no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from math import inf
+
+import numpy as np
+
+from dartsim.config.schema import FaultWindow
+from dartsim.sim.faults.table import ActiveFault
+from dartsim.sim.latency import Latency
+
+MIN_WINDOW_SECONDS = 1e-3
+"""A window without length would open again at the same instant."""
+
+Window = tuple[float, float, float]
+"""When it opens and closes, and what it means for a call: seconds, a factor, or which pair of components."""
+
+
+class CallFault:
+    """One kind of fault of single calls: draws how many calls there are until the next affected one.
+
+    Args:
+        active: The kind, its rate and its windows.
+        rng: Draws the calls until the next affected one.
+        lasts: Draws how long an affected call takes.
+        heal_at: When faults end, seconds.
+    """
+
+    __slots__ = ("_heal_at", "_lasts", "_left", "_rate", "_rng", "_windows", "kind")
+
+    def __init__(
+        self, active: ActiveFault, *, rng: np.random.Generator, lasts: Callable[[], float], heal_at: float
+    ) -> None:
+        self.kind = active.kind
+        self._rate = active.rate
+        self._rng = rng
+        self._lasts = lasts
+        self._heal_at = heal_at
+        self._windows = [window for window in active.windows for _ in range(window.times or 1)]
+        self._left = self._next()
+
+    def hit(self, now: float, target: int, num_members: int) -> float | None:
+        """Count one call; return for how long it is affected, or None if it is not.
+
+        Args:
+            now: The time.
+            target: Whose call it is, for windows with a target.
+            num_members: How many targets there are.
+        """
+        if now >= self._heal_at:
+            return None
+        self._left -= 1
+        if self._left == 0:
+            self._left = self._next()
+            return min(self._lasts(), self._heal_at - now)
+        return self._hit_in_window(now, target, num_members) if self._windows else None
+
+    def _hit_in_window(self, now: float, target: int, num_members: int) -> float | None:
+        for window in self._windows:
+            if now < window.at_seconds or not window.includes(target, num_members):
+                continue
+            if window.times is not None:
+                self._windows.remove(window)
+                seconds = self._lasts() if window.lasts_seconds is None else window.lasts_seconds
+                return min(seconds, self._heal_at - now)
+            if now < window.end_seconds:
+                return min(self._lasts(), window.end_seconds - now, self._heal_at - now)
+        return None
+
+    def _next(self) -> int:
+        return int(self._rng.geometric(self._rate)) if self._rate > 0.0 else -1
+
+
+class WindowFault:
+    """The windows of one kind of fault for one member of its scope: open at random times, then closed for a while.
+
+    Invariant: what it says of a time depends on the seed and the times alone, not on who asked before. Times that are
+    asked for must not fall.
+
+    Args:
+        per_hour: How often a window opens while none is open; 0 for only those at set times.
+        rng: Draws when and for how long.
+        lasts: Draws for how long.
+        value: Draws what a window means for calls.
+        windows: Those at set times.
+        by_target: Whether the value of these is their target.
+        start: When the first one may open.
+        heal_at: When faults end, seconds.
+    """
+
+    __slots__ = ("_windows", "begin", "counted", "end", "last_end", "value")
+
+    def __init__(
+        self,
+        *,
+        per_hour: float,
+        rng: np.random.Generator,
+        lasts: Latency,
+        value: Callable[[], float],
+        windows: Sequence[FaultWindow] = (),
+        by_target: bool = False,
+        start: float = 0.0,
+        heal_at: float = inf,
+    ) -> None:
+        gaps, lengths = rng.spawn(2)
+        draw = lasts.sampler(lengths)
+        self._windows = _until_healed(
+            merge(_drawn(per_hour, gaps, draw, value, start), _scheduled(windows, draw, value, by_target=by_target)),
+            heal_at,
+        )
+        self.last_end = -inf
+        self.begin, self.end, self.value = next(self._windows, (inf, inf, 0.0))
+        self.counted = -inf
+        """When the last window opened that affected something."""
+
+    def is_open(self, now: float) -> bool:
+        """Whether a window is open at ``now``."""
+        while self.end <= now:
+            self.last_end = max(self.last_end, self.end)
+            self.begin, self.end, self.value = next(self._windows, (inf, inf, 0.0))
+        return self.begin <= now
+
+    def was_open(self, since: float, now: float) -> bool:
+        """Whether a window was open at any time after ``since``, up to ``now``."""
+        return self.is_open(now) or self.last_end > since
+
+
+def _drawn(
+    per_hour: float,
+    rng: np.random.Generator,
+    lasts: Callable[[], float],
+    value: Callable[[], float],
+    start: float,
+) -> Iterator[Window]:
+    end = start
+    while per_hour > 0.0:
+        begin = end + float(rng.exponential(3600.0 / per_hour))
+        end = begin + max(lasts(), MIN_WINDOW_SECONDS)
+        yield begin, end, value()
+
+
+def _scheduled(
+    windows: Sequence[FaultWindow], lasts: Callable[[], float], value: Callable[[], float], *, by_target: bool
+) -> Iterator[Window]:
+    for window in windows:
+        seconds = lasts() if window.lasts_seconds is None else window.lasts_seconds
+        target = float(window.target) if by_target and window.target is not None else value()
+        yield window.at_seconds, window.at_seconds + seconds, target
+
+
+def _until_healed(windows: Iterator[Window], heal_at: float) -> Iterator[Window]:
+    """Yield windows that open before ``heal_at`` and stay open for a while, none of them beyond it."""
+    for begin, end, value in windows:
+        if begin >= heal_at:
+            return
+        if end > begin:
+            yield begin, min(end, heal_at), value
