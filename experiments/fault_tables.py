@@ -54,14 +54,14 @@ def _share(value: float | None, digits: int) -> str:
 
 def provenance(recorded: dict[str, Any]) -> str:
     """Return a sentence that says what was run."""
-    total = {profile: sum(strikes.values()) for profile, strikes in recorded["strikes"].items()}
-    struck = {profile: sum(n > 0 for n in strikes.values()) for profile, strikes in recorded["strikes"].items()}
-    told = ", ".join(f"{total[profile]:,} of {struck[profile]} kinds ({profile})" for profile in PROFILES)
+    total = {profile: sum(counts.values()) for profile, counts in recorded["injections"].items()}
+    injected = {profile: sum(n > 0 for n in counts.values()) for profile, counts in recorded["injections"].items()}
+    told = ", ".join(f"{total[profile]:,} of {injected[profile]} kinds ({profile})" for profile in PROFILES)
     seeds, hours, num_presets = len(recorded["seeds"]), recorded["hours"], len(recorded["presets"])
     commit = recorded["commit"]["id"][:10] + (" and changes after it" if recorded["commit"]["dirty"] else "")
     return (
         f"`python -m experiments.faults`: {num_presets} presets, seeds: {seeds}, {hours:g} "
-        f"simulated hours each; strikes in all runs: {told}. Commit {commit}.\n"
+        f"simulated hours each; faults injected in all runs: {told}. Commit {commit}.\n"
     )
 
 

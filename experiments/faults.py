@@ -20,7 +20,7 @@ from dartsim.real.machine import usable_cores
 from dartsim.real.processes import process_pool
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.sim.faults import PROFILES, as_data
+from dartsim.sim.faults import KINDS, PROFILES, as_data
 from experiments.common import Options, run_experiment
 
 ALL = ("none", *PROFILES)
@@ -80,7 +80,7 @@ def run_one(run: Run) -> Figures:
         "updates": len(updates),
         "updates_after_half": len(after),
         "first_update_after_half_minutes": after[0] / 60.0 if after else None,
-        "strikes": {name: n for name, n in figures["faults"].items() if name in {kind["name"] for kind in as_data()}},
+        "injections": {name: n for name, n in figures["faults"].items() if name in KINDS},
         "event_hash": result.event_hash,
     }
 
@@ -108,7 +108,7 @@ def measure(options: Options) -> Figures:
     return {
         "hours": hours,
         "presets": {preset: summary({faults: of(preset, faults) for faults in (*ALL, HEALED)}) for preset in names},
-        "strikes": strikes(made),
+        "injections": injections(made),
         "kinds": as_data(),
         "config": Run(names[0], "hostile", hours, 0).config.model_dump(mode="json"),
     }
@@ -141,12 +141,12 @@ def summary(runs: dict[str, list[Figures]]) -> Figures:
     }
 
 
-def strikes(made: dict[Run, Figures]) -> Figures:
-    """Return how often each kind struck in all runs of a profile together."""
+def injections(made: dict[Run, Figures]) -> Figures:
+    """Return how often each kind was injected in all runs of a profile together."""
     return {
         profile: {
             kind["name"]: sum(
-                found["strikes"].get(kind["name"], 0) for run, found in made.items() if run.faults == profile
+                found["injections"].get(kind["name"], 0) for run, found in made.items() if run.faults == profile
             )
             for kind in as_data()
         }

@@ -4,7 +4,7 @@ import pytest
 
 from dartsim.sim.faults import KINDS, PROFILES
 from experiments.fault_tables import cost_rows, kinds_rows, provenance
-from experiments.faults import ALL, HEALED, Run, run_one, strikes, summary
+from experiments.faults import ALL, HEALED, Run, injections, run_one, summary
 
 
 @pytest.fixture(scope="module")
@@ -18,15 +18,15 @@ def test_a_small_run_has_every_figure_and_the_worse_the_profile_the_more_is_mask
     masked = [found[name]["masked_share"] for name in ALL]
     assert masked == sorted(masked)
     assert masked[0] == 0.0 < masked[-1]
-    struck = strikes(made)
-    assert sum(struck["calm"].values()) < sum(struck["osworld"].values()) < sum(struck["hostile"].values())
+    injected = injections(made)
+    assert sum(injected["calm"].values()) < sum(injected["osworld"].values()) < sum(injected["hostile"].values())
 
 
 def test_the_tables_are_those_of_the_code_and_of_the_figures(made):
     one = summary({run.faults: [figures] for run, figures in made.items()})
     told = {
         "presets": {"coupled": one},
-        "strikes": strikes(made),
+        "injections": injections(made),
         "hours": 1.5,
         "seeds": [0],
         "commit": {"id": "0123456789abcdef", "dirty": False},
