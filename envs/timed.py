@@ -22,7 +22,7 @@ from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUn
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.envs.base import GuiEnv
 from dartsim.sim.env_profiles import EnvTiming
-from dartsim.sim.host import Host, mib, place
+from dartsim.sim.host import SimHost, mib, place
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class TimedEnv:
         pace: How long things take there.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, str], host: Host, pace: Pace) -> None:
+    def __init__(self, env: gymnasium.Env[Any, str], host: SimHost, pace: Pace) -> None:
         self.host = host
         self._desktop = env if isinstance(env, GuiEnv) else _Wrapped(env)
         self._pace = pace
@@ -151,7 +151,7 @@ class Pace:
             memory_mib=mib(timing.memory_gib),
         )
 
-    async def boot_on(self, host: Host) -> None:
+    async def boot_on(self, host: SimHost) -> None:
         """Start and boot: the start while holding a start slot, the rest beside others."""
         async with host.starting():
             await host.run(self.start(), self.boot_cores)
@@ -178,7 +178,7 @@ class TimedProvider:
         self,
         make_env: MakeEnv,
         timing: EnvTiming,
-        hosts: Sequence[Host],
+        hosts: Sequence[SimHost],
         *,
         num_envs: int,
         rng: np.random.Generator,
@@ -189,7 +189,7 @@ class TimedProvider:
         self._make_env = make_env
         self._slots = [(host, pace_of[id(host)]) for host in placed]
 
-    def host_of(self, slot: int) -> Host:
+    def host_of(self, slot: int) -> SimHost:
         """Return the machine a slot's desktops run on."""
         return self._slots[slot][0]
 

@@ -22,10 +22,10 @@ from dartsim.core.types import Attempt
 from dartsim.envs.timed import Pace
 from dartsim.run.models import Models
 from dartsim.sim.cores import SharedCores
-from dartsim.sim.engine import FluidEngine, Job
+from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.host import mib, place
-from dartsim.sim.prompts import ReplyModel
-from dartsim.sim.surrogate import Actions, SurrogatePolicy
+from dartsim.sim.prompts import ReplyLengths
+from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy
 from dartsim.sim.worker import PrefixCache
 
 Process = Generator[simpy.Event, Any, None]
@@ -123,7 +123,7 @@ class BareCluster:
             Gpu(
                 FluidEngine(env, self.found.gpu),
                 PrefixCache(held),
-                ReplyModel().sampler(streams.rng(f"workers/{index}/reply")),
+                ReplyLengths().sampler(streams.rng(f"workers/{index}/reply")),
             )
             for index in range(config.rollout.num_workers)
         ]
@@ -131,7 +131,7 @@ class BareCluster:
         self._next_gpu = 0
         self.num_attempts = 0
         self._policy = SurrogatePolicy(
-            self.found.difficulties, lengths=self.found.lengths, actions=Actions("", "", ""), max_plans=1
+            self.found.difficulties, lengths=self.found.lengths, actions=SurrogateActions("", "", ""), max_plans=1
         )
 
     def run(self) -> int:
@@ -216,5 +216,5 @@ class BareCluster:
         return simpy.AnyOf(self.env, (event, self.env.timeout(limit_seconds)))
 
 
-def _answer(job: Job) -> None:
+def _answer(job: EngineJob) -> None:
     job.payload.succeed(True)

@@ -26,7 +26,7 @@ from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.run.system import System
-from dartsim.sim.learner import NothingLearned
+from dartsim.sim.learner import VersionCounter
 from dartsim.store.memory import MemoryStore
 
 SCREEN = (1920, 1080)
@@ -170,7 +170,7 @@ class Cluster:
             tasks=panel_tasks(64),
             provider=DesktopProvider(self.fleet, shape.spec(), usage),
             engines=[Script(shape)] * config.rollout.num_workers,
-            learner=NothingLearned(),
+            learner=VersionCounter(),
             store=store or MemoryStore(),
             recorder=self.recorder,
             streams=Streams(0),

@@ -16,7 +16,7 @@ from dartsim.core.errors import InvariantViolated
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
 from dartsim.sim import Node
-from dartsim.sim.nodes import NODE
+from dartsim.sim.tasks import NODE
 from dartsim.sim.worker import SimWorker
 
 SLACK_SECONDS = 1e-6

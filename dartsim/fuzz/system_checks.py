@@ -13,7 +13,7 @@ from dartsim.fuzz.checked_ports import SLACK_SECONDS, CheckedWorker, PortMonitor
 from dartsim.fuzz.checked_store import CheckedStore
 from dartsim.observe import DesktopState, TrainerState, WorkerState
 from dartsim.run.system import System
-from dartsim.sim.host import Host
+from dartsim.sim.host import SimHost
 from dartsim.sim.tasks import pending_tasks
 
 NEVER = inf
@@ -45,7 +45,7 @@ class SystemChecks:
         system: System,
         store: CheckedStore,
         engines: Sequence[CheckedWorker],
-        hosts: Sequence[Host],
+        hosts: Sequence[SimHost],
         *,
         healed: float,
         patience: float,
@@ -244,6 +244,6 @@ def _task_names() -> list[str]:
     return [task.get_name() for task in pending_tasks(asyncio.get_running_loop())]
 
 
-def _is_empty(host: Host) -> bool:
+def _is_empty(host: SimHost) -> bool:
     full = host.memory.level == host.memory.capacity and not host.memory.get_queue
     return bool(full and not host.starts.count and not host.starts.queue and not host.cores.num_jobs)

@@ -19,8 +19,8 @@ import tomli_w
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.run.timings import CUT, Entry
-from dartsim.sim.drift import fit_memory
-from dartsim.sim.fitting import Line, fit_line, fit_quantiles
+from dartsim.sim.fitting import fit_memory
+from dartsim.sim.fitting import FittedLine, fit_line, fit_quantiles
 
 Tree = dict[str, Any]
 LATENCIES = {
@@ -292,7 +292,7 @@ def _replies(found: Found, notes: list[str]) -> Tree:
     return {**_law(line, undisturbed, live, seconds), **changes}
 
 
-def _law(line: Line, entries: Sequence[Entry], counts: Sequence[float], seconds: Sequence[float]) -> Tree:
+def _law(line: FittedLine, entries: Sequence[Entry], counts: Sequence[float], seconds: Sequence[float]) -> Tree:
     """Return a line, and the spread about it, as settings."""
     factors = np.array([each / line.seconds(count) for count, each in zip(counts, seconds, strict=True)])
     began = np.array([entry["at"] - entry["seconds"] for entry in entries])
@@ -407,7 +407,7 @@ def _quantiles(seconds: Iterable[float]) -> Tree:
     return {"kind": "quantiles", "points": [[quantile, _rounded(value)] for quantile, value in points]}
 
 
-def _said(line: Line, of: str = "requests") -> str:
+def _said(line: FittedLine, of: str = "requests") -> str:
     return f"{line.fixed:.4g} + {line.each:.4g} x {of}"
 
 

@@ -22,18 +22,18 @@ from dartsim.rollout import Service
 from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.batch_engine import BatchEngine
-from dartsim.sim.content import ContentWorker, Model
-from dartsim.sim.drift import drifting
+from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults
-from dartsim.sim.hops import HopService
+from dartsim.sim.fitting import drifting
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
-from dartsim.sim.learner import NothingLearned, SimLearner
-from dartsim.sim.process import ControlLoop
-from dartsim.sim.prompts import ReplyModel
+from dartsim.sim.learner import SimLearner, VersionCounter
+from dartsim.sim.model_worker import ContentModel, ModelWorker
+from dartsim.sim.network_latency import DelayedService
+from dartsim.sim.prompts import ReplyLengths
 from dartsim.sim.shared_engine import SharedEngine
-from dartsim.sim.surrogate import Actions, SurrogatePolicy
+from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy
 from dartsim.sim.worker import SimWorker
 
 
@@ -106,7 +106,7 @@ def workers(
     found: Models,
     env: SimEnvironment,
     streams: Streams,
-    model: Model | None,
+    model: ContentModel | None,
     *,
     version: Version = 0,
     control: ControlLoop | None = None,
@@ -136,7 +136,7 @@ def workers(
         if engine.transfer_seconds is not None:
             options["transfer_seconds"] = _always(engine.transfer_seconds)
         if model is not None:
-            made.append(ContentWorker(index, inference, model=model, **options))
+            made.append(ModelWorker(index, inference, model=model, **options))
         else:
             made.append(SimWorker(index, inference, policy=surrogate, **options))
         made[-1].version = version
@@ -147,7 +147,7 @@ def caches(found: Models, engines: Sequence[SimWorker]) -> EngineCaches:
     """Return the caches of modelled engines; those of measured engines, which are not modelled, are always empty."""
     gpu, longest = found.gpu, found.prompts.cold[found.config.rollout.max_turns - 1].tokens
     engine = found.config.cluster.engine
-    longest += ReplyModel().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
+    longest += ReplyLengths().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
     inside = [worker.engine for worker in engines if isinstance(worker.engine, FluidEngine)]
 
     def read() -> CachePressure:
@@ -168,7 +168,7 @@ def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]
     """Return what draws the length of a reply, tokens."""
     engine = config.cluster.engine
     if engine.reply_tokens is None:
-        return ReplyModel().sampler(rng)
+        return ReplyLengths().sampler(rng)
     draw, longest = from_spec(engine.reply_tokens).sampler(rng), engine.longest_reply_tokens
     return lambda: min(longest, max(1, round(draw())))
 
@@ -194,14 +194,14 @@ def _engine(
 def way(config: Config, env: SimEnvironment, pool: Service) -> Service:
     """Return the pool behind the modelled way to it."""
     seconds = config.cluster.engine.overhead_seconds
-    return HopService(pool, env, seconds) if seconds else pool
+    return DelayedService(pool, env, seconds) if seconds else pool
 
 
 def _surrogate(found: Models) -> SurrogatePolicy:
     return SurrogatePolicy(
         found.difficulties,
         lengths=found.lengths,
-        actions=Actions(WORK_ACTION, SOLVE_ACTION, DONE),
+        actions=SurrogateActions(WORK_ACTION, SOLVE_ACTION, DONE),
         max_plans=2 * found.config.rollout.num_envs,
         outcomes=found.outcomes,
     )
@@ -211,7 +211,7 @@ def learner(config: Config, inner: Learner | None, control: ControlLoop | None =
     """Return the modelled trainer, around one that learns if there is one."""
     speed = config.cluster.learner
     return SimLearner(
-        inner or NothingLearned(),
+        inner or VersionCounter(),
         fixed_seconds=speed.fixed_seconds,
         turn_seconds=speed.turn_seconds,
         control=control,

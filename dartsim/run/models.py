@@ -21,11 +21,10 @@ from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
-from dartsim.sim.host import Host, place
+from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
-from dartsim.sim.outcomes import Outcomes
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import AttemptLengths
+from dartsim.sim.surrogate import AttemptLengths, RecordedOutcomes
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""
@@ -46,7 +45,7 @@ class Models:
     timing: EnvTiming
     gpu: GpuProfile
     prompts: PromptModel
-    outcomes: Outcomes | None = None
+    outcomes: RecordedOutcomes | None = None
 
     @property
     def peak_tokens_per_second(self) -> float:
@@ -90,7 +89,7 @@ def models(config: Config) -> Models:
     )
 
 
-def _outcomes(config: Config) -> Outcomes | None:
+def _outcomes(config: Config) -> RecordedOutcomes | None:
     """Return what the attempts of a run came to, if they are to be played again."""
     path = config.surrogate.outcomes
     if path is None or config.policy.kind != "surrogate":
@@ -128,11 +127,11 @@ def env_timing(config: Config) -> EnvTiming:
     return replace(ENV_PROFILES[env.profile], **changes)
 
 
-def hosts(config: Config, env: SimEnvironment) -> list[Host]:
+def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:
     """Return the machines that desktops run on."""
     settings = config.cluster.hosts
     return [
-        Host(
+        SimHost(
             env,
             cores=settings.slow_cores if number < settings.slow_count else settings.cores,
             memory_gib=settings.memory_gib,

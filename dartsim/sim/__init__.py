@@ -3,9 +3,9 @@
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.events import as_event, wait
 from dartsim.sim.loop import SimLoop
-from dartsim.sim.nodes import Node
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.simulate import SimReport, simulate, simulate_reported
+from dartsim.sim.tasks import Node
 
 __all__ = [
     "Node",

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import ConfigError
-from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, Job
-from dartsim.sim.process import ControlLoop, seen
+from dartsim.sim.control_loop import ControlLoop, seen
+from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, EngineJob
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment
@@ -62,8 +62,8 @@ class BatchEngine:
         self.max_batch = max_batch
         self._factor = factor
         self._control = control
-        self._waiting: list[Job] = []
-        self._batch: list[Job] | None = None
+        self._waiting: list[EngineJob] = []
+        self._batch: list[EngineJob] | None = None
         self._end = 0.0
         self._paused = False
         self._beginning = False
@@ -76,17 +76,17 @@ class BatchEngine:
         cached_tokens: int,
         images: int,
         output_tokens: int,
-        done: Callable[[Job], None],
+        done: Callable[[EngineJob], None],
         payload: Any = None,
-    ) -> Job:
+    ) -> EngineJob:
         """Hand in a request; ``done(job)`` is called when its batch is computed. Its lengths change nothing."""
-        job = Job(self._num_submitted, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
+        job = EngineJob(self._num_submitted, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
         self._num_submitted += 1
         self._waiting.append(job)
         self._wake()
         return job
 
-    def abort(self, job: Job) -> bool:
+    def abort(self, job: EngineJob) -> bool:
         """Take a job out; return whether it was still inside. A batch that has begun is computed to its end."""
         if job.state >= DONE:
             return False
@@ -95,7 +95,7 @@ class BatchEngine:
         job.state = ABORTED
         return True
 
-    def abort_all(self) -> list[Job]:
+    def abort_all(self) -> list[EngineJob]:
         """Take all jobs out, and return them in order of submission."""
         jobs = [job for job in (*(self._batch or ()), *self._waiting) if job.state < DONE]
         for job in jobs:

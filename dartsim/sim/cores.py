@@ -21,7 +21,7 @@ import simpy
 from dartsim.core.errors import ConfigError
 from dartsim.sim.environment import SimEnvironment, Timer
 
-Job = list[Any]
+CoreJob = list[Any]
 """A running job: [virtual finish time, number, demand, nominal seconds, future or None once it has left].
 
 A list, because the heap compares lists in C and making one costs a fifth of making an object.
@@ -98,7 +98,7 @@ class SharedCores:
         self.cores = cores
         self.demand = 0.0
         self.num_jobs = 0
-        self._heap: list[Job] = []
+        self._heap: list[CoreJob] = []
         self._number = 0
         self._rate = 1.0
         self._lag = 0.0  # free: virtual time = now - lag
@@ -119,7 +119,7 @@ class SharedCores:
         """Work of the jobs that have left, in core seconds: never more than cores times time."""
         return self._done_core_seconds
 
-    def use(self, seconds: float, demand: float, future: asyncio.Future[None] | CoreUse) -> Job:
+    def use(self, seconds: float, demand: float, future: asyncio.Future[None] | CoreUse) -> CoreJob:
         """Run a job and complete ``future`` when it is done.
 
         Args:
@@ -152,7 +152,7 @@ class SharedCores:
         """Run a job and return the SimPy event of its end."""
         return CoreUse(self, seconds, demand)
 
-    def leave(self, job: Job) -> None:
+    def leave(self, job: CoreJob) -> None:
         """Take a job off the cores; harmless if it has finished or left."""
         if job[_FUTURE] is None:
             return

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WAITING, PREFILLING, DECODING, DONE, ABORTED = range(5)
 
 
-class Job:
+class EngineJob:
     """One request inside an engine.
 
     Attributes:
@@ -62,7 +62,7 @@ class Job:
         cached_tokens: int,
         images: int,
         output_tokens: int,
-        done: Callable[[Job], None],
+        done: Callable[[EngineJob], None],
         payload: Any,
     ) -> None:
         self.id = number
@@ -78,7 +78,7 @@ class Job:
 
     def __repr__(self) -> str:
         state = ("waiting", "prefilling", "decoding", "done", "aborted")[self.state]
-        return f"<Job {self.id} {state}: {self.prompt_tokens} tokens in, {self.output_tokens} out>"
+        return f"<EngineJob {self.id} {state}: {self.prompt_tokens} tokens in, {self.output_tokens} out>"
 
 
 class FluidEngine:
@@ -156,9 +156,9 @@ class FluidEngine:
         self._clear()
 
     def _clear(self) -> None:
-        self._queue: deque[Job] = deque()  # waiting jobs; those at its head may be prefilling
-        self._heap: list[tuple[int, int, Job]] = []  # decoding jobs by (V of the last token, id)
-        self._chunk: list[Job] | None = None  # jobs prefilled by the running iteration
+        self._queue: deque[EngineJob] = deque()  # waiting jobs; those at its head may be prefilling
+        self._heap: list[tuple[int, int, EngineJob]] = []  # decoding jobs by (V of the last token, id)
+        self._chunk: list[EngineJob] | None = None  # jobs prefilled by the running iteration
         self._part = 0  # tokens it prefills of the last of them
         self._planned = False
         self._start = self._end = 0.0
@@ -176,9 +176,9 @@ class FluidEngine:
         cached_tokens: int,
         images: int,
         output_tokens: int,
-        done: Callable[[Job], None],
+        done: Callable[[EngineJob], None],
         payload: Any = None,
-    ) -> Job:
+    ) -> EngineJob:
         """Hand in a request; ``done(job)`` is called when its last token is sampled.
 
         Args:
@@ -205,7 +205,7 @@ class FluidEngine:
             )
         number = self._num_submitted
         self._num_submitted = number + 1
-        job = Job(number, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
+        job = EngineJob(number, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
         self._queue.append(job)
         if self._paused is None:
             now = self.env.now
@@ -218,7 +218,7 @@ class FluidEngine:
                 self._cut(now)  # with others waiting before it, nothing has changed
         return job
 
-    def abort(self, job: Job) -> bool:
+    def abort(self, job: EngineJob) -> bool:
         """Take a job out and free its cache at once; return whether it was still inside.
 
         An iteration that has begun runs to its end, unless nothing is left to run.
@@ -242,7 +242,7 @@ class FluidEngine:
             self._plan(self._start)
         return True
 
-    def abort_all(self) -> list[Job]:
+    def abort_all(self) -> list[EngineJob]:
         """Take all jobs out, as when the server process is killed; return them in order of submission."""
         jobs = sorted((*self._queue, *(entry[2] for entry in self._heap)), key=lambda job: job.id)
         for job in jobs:
@@ -252,7 +252,7 @@ class FluidEngine:
         self._clear()
         return jobs
 
-    def forget(self) -> list[tuple[Job, int]]:
+    def forget(self) -> list[tuple[EngineJob, int]]:
         """Take all jobs out, as when requests are aborted; return each with the tokens that it had said."""
         v = self._v
         now = self.env.now if self._paused is None else self._paused
@@ -361,7 +361,7 @@ class FluidEngine:
         num_decode = len(heap)
         seconds = self._context * self._kv_seconds
         if self._queue:
-            chunk: list[Job] = []
+            chunk: list[EngineJob] = []
             left = self._budget - num_decode
             take = 0
             for job in self._queue:
@@ -406,7 +406,7 @@ class FluidEngine:
         self._armed = end
         self._handle = self.env.call_at(end, self._fire_timer)
 
-    def _admit(self, job: Job) -> bool:
+    def _admit(self, job: EngineJob) -> bool:
         """Reserve the cache of a waiting job; return whether there was room."""
         profile = self.profile
         need = job.prompt_tokens + job.output_tokens
@@ -433,7 +433,7 @@ class FluidEngine:
         self._tokens += sampled
         if self._chunk is not None:
             self._finish_chunk(self._chunk, v)
-        done: list[Job] | None = None
+        done: list[EngineJob] | None = None
         while heap and heap[0][0] <= v:
             job = heappop(heap)[2]
             job.state = DONE
@@ -450,7 +450,7 @@ class FluidEngine:
             for job in done:
                 job._done(job)
 
-    def _finish_chunk(self, chunk: list[Job], v: int) -> None:
+    def _finish_chunk(self, chunk: list[EngineJob], v: int) -> None:
         """Turn the jobs whose prompt is complete into decoding ones; each has its first token."""
         queue = self._queue
         last = chunk[-1]
@@ -531,7 +531,7 @@ class FluidEngine:
             self._since = None
 
 
-def _images_touched(job: Job, before: int, take: int) -> int:
+def _images_touched(job: EngineJob, before: int, take: int) -> int:
     """Count the images first touched by the ``take`` tokens after the first ``before``.
 
     The chunk that touches an image first must encode all of it. Images lie evenly in the tokens to prefill.

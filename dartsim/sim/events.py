@@ -1,4 +1,4 @@
-"""The door between SimPy and asyncio: coroutines wait for events, processes wait for coroutines."""
+"""The interface between SimPy and asyncio: coroutines wait for events, processes wait for coroutines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def wait(event: simpy.Event) -> Any:
     def deliver(event: simpy.Event) -> None:
         if not event._ok:
             event.defused = True
-        if future.done():  # cancelled in this very instant
+        if future.done():  # cancelled at this very time
             return
         if event._ok:
             future.set_result(event._value)

@@ -1,12 +1,16 @@
-"""From measured seconds to what a simulation takes them for: quantiles of a latency, and a line through durations.
+"""From measured seconds to a simulation's: quantiles of a latency, a line through durations, and factors that drift.
 
-Both keep the mean of what was measured, because throughput follows means; medians and slopes bear outliers.
+Quantiles and lines keep the mean of the measurements, because throughput follows means; medians and slopes bear
+outliers. On a real machine a slow moment is slow for everybody: drawn independently, factors would scatter the attempts
+of a group, which then waits for its slowest, and groups would be staler than they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import erf, sqrt
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +46,7 @@ def fit_quantiles(seconds: Sequence[float]) -> Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FittedLine:
     """``fixed + each * count`` seconds.
 
     Attributes:
@@ -60,7 +64,7 @@ class Line:
         return self.fixed + self.each * count
 
 
-def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
+def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
     """Return the line through durations by what was done in them.
 
     The slope is Huber's, so that a few durations that were disturbed do not turn the line; the level is that of the
@@ -78,7 +82,7 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
     each = min(max(_slope(x, y), 0.0), most) if np.ptp(x) > 0.0 else most / 2.0
     fixed = max(0.0, level - each * float(x.mean()))
     off = float(np.median(np.abs(y - (fixed + each * x))))
-    return Line(fixed, each, off / level if level > 0.0 else 0.0)
+    return FittedLine(fixed, each, off / level if level > 0.0 else 0.0)
 
 
 def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -97,3 +101,34 @@ def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         if abs(slope - before) <= 1e-12 * abs(slope):
             break
     return slope
+
+
+def drifting(factors: Quantiles, memory: float, rng: np.random.Generator) -> Callable[[], float]:
+    """Return what draws factors of a distribution, each similar to the one before.
+
+    Args:
+        factors: Their distribution.
+        memory: Correlation of the normal scores of two successive ones, from 0 (independent) to below 1.
+        rng: Chance.
+    """
+    quantiles, values = zip(*factors.points, strict=True)
+    fresh = sqrt(1.0 - memory * memory)
+    score = float(rng.standard_normal())
+
+    def draw() -> float:
+        nonlocal score
+        score = memory * score + fresh * float(rng.standard_normal())
+        return float(np.interp((1.0 + erf(score / sqrt(2.0))) / 2.0, quantiles, values))
+
+    return draw
+
+
+def fit_memory(factors: Sequence[float]) -> float:
+    """Return the memory of measured factors in their order, from 0 to 0.99; 0 of fewer than three."""
+    if len(factors) < 3:
+        return 0.0
+    inverse = NormalDist().inv_cdf
+    ranks = np.argsort(np.argsort(np.asarray(factors), kind="stable"), kind="stable")
+    scores = np.array([inverse((rank + 0.5) / len(factors)) for rank in ranks.tolist()])
+    found = float(np.dot(scores[:-1], scores[1:]) / np.dot(scores, scores))
+    return min(0.99, max(0.0, found))

@@ -84,7 +84,7 @@ class StartSlot:
             self._request.cancel()
 
 
-class Host:
+class SimHost:
     """One machine.
 
     Attributes:
@@ -143,7 +143,7 @@ class Host:
         return int(self.memory.capacity) // mib(memory_gib)
 
     def __repr__(self) -> str:
-        return f"<Host {self.name}: {self.cores.cores} cores, {self.memory_gib} GiB>"
+        return f"<SimHost {self.name}: {self.cores.cores} cores, {self.memory_gib} GiB>"
 
 
 def _complete(future: asyncio.Future[None]) -> None:
@@ -156,7 +156,7 @@ def mib(memory_gib: float) -> int:
     return math.ceil(memory_gib * MIB_PER_GIB)
 
 
-def place(num_envs: int, hosts: Sequence[Host], memory_gib: float = 0.0) -> list[Host]:
+def place(num_envs: int, hosts: Sequence[SimHost], memory_gib: float = 0.0) -> list[SimHost]:
     """Give each desktop slot a host: in turn, passing over those whose memory is taken.
 
     Raises:
@@ -165,7 +165,7 @@ def place(num_envs: int, hosts: Sequence[Host], memory_gib: float = 0.0) -> list
     room = [host.fits(memory_gib) for host in hosts]
     if not hosts or (None not in room and sum(r or 0 for r in room) < num_envs):
         raise ConfigError(_does_not_fit(num_envs, hosts, memory_gib))
-    placed: list[Host] = []
+    placed: list[SimHost] = []
     while len(placed) < num_envs:
         for i, host in enumerate(hosts):
             left = room[i]
@@ -175,7 +175,7 @@ def place(num_envs: int, hosts: Sequence[Host], memory_gib: float = 0.0) -> list
     return placed
 
 
-def _does_not_fit(num_envs: int, hosts: Sequence[Host], memory_gib: float) -> str:
+def _does_not_fit(num_envs: int, hosts: Sequence[SimHost], memory_gib: float) -> str:
     carried = [host.fits(memory_gib) or 0 for host in hosts]
     what = ", ".join(f"{host.name} {count}" for host, count in list(zip(hosts, carried, strict=True))[:4])
     more = ", …" if len(hosts) > 4 else ""

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.sim.process import ControlLoop
+from dartsim.sim.control_loop import ControlLoop
 
 
-class NothingLearned:
+class VersionCounter:
     """A learner that counts versions: all that a surrogate policy needs."""
 
     async def update(self, batch: Batch) -> UpdateResult:

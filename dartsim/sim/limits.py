@@ -13,7 +13,7 @@ from dartsim.core.errors import LimitReached, Stalled
 from dartsim.sim.environment import SimEnvironment
 
 
-class Limits:
+class SimLimits:
     """Limits of one simulation.
 
     Attributes:

@@ -21,12 +21,10 @@ from simpy.events import NORMAL
 
 from dartsim.core.errors import Forbidden, SimulationError, Stalled
 from dartsim.core.rng import Streams
-from dartsim.sim.environment import SimEnvironment, Timer
-from dartsim.sim.handles import LaterHandle, SoonHandle
-from dartsim.sim.limits import Limits
-from dartsim.sim.nodes import Node, is_dead
-from dartsim.sim.services import WAKE_SLEEPER, ExecutorCost, LoopServices
-from dartsim.sim.tasks import crashed_tasks, describe_waiting, pending_tasks
+from dartsim.sim.environment import LaterHandle, SimEnvironment, SoonHandle, Timer
+from dartsim.sim.limits import SimLimits
+from dartsim.sim.loop_services import WAKE_SLEEPER, ExecutorCost, LoopServices
+from dartsim.sim.tasks import Node, crashed_tasks, describe_waiting, is_dead, pending_tasks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +47,7 @@ class SimLoop(LoopServices):
         self,
         *,
         seed: int = 0,
-        limits: Limits | None = None,
+        limits: SimLimits | None = None,
         executor_cost: ExecutorCost | None = None,
         strict: bool = False,
         env: SimEnvironment | None = None,
@@ -59,7 +57,7 @@ class SimLoop(LoopServices):
         self.env = env or SimEnvironment()
         self.env.loop = self
         self.seed = seed
-        self._limits = limits or Limits()
+        self._limits = limits or SimLimits()
         self._streams = Streams(seed)
         self._ready: deque[Any] = deque()
         self._context = copy_context()
@@ -373,7 +371,7 @@ class SimLoop(LoopServices):
         """Lift the limits, so that cancelled tasks can finish; failures of the world no longer count."""
         self._closing = True
         self._stopping = False
-        self._limits = Limits(max_events=self._num_events + CLEANUP_EVENTS)
+        self._limits = SimLimits(max_events=self._num_events + CLEANUP_EVENTS)
 
 
 def _stop_loop_of(future: asyncio.Future[Any]) -> None:

@@ -16,11 +16,10 @@ from math import inf
 from typing import Any
 
 from dartsim.core.rng import Streams
-from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.handles import LaterHandle, SoonHandle
+from dartsim.sim.environment import LaterHandle, SimEnvironment, SoonHandle
 from dartsim.sim.loop import SimLoop
-from dartsim.sim.nodes import NODE, Node
-from dartsim.sim.services import WAKE_SLEEPER
+from dartsim.sim.loop_services import WAKE_SLEEPER
+from dartsim.sim.tasks import NODE, Node
 
 DRAWS = 1024
 """Uniform numbers drawn at once: one at a time costs more than what they decide."""

@@ -22,7 +22,7 @@ BLOCK_TOKENS = 16
 """A prefix cache holds whole blocks of this many tokens (vLLM's default)."""
 
 
-class Prompt(NamedTuple):
+class PromptSize(NamedTuple):
     """What an engine is given for one turn: the first three arguments of ``FluidEngine.submit``."""
 
     tokens: int
@@ -104,19 +104,19 @@ class PromptModel:
         return sum(length[kind] for kind, _ in parts)
 
     @cached_property
-    def cold(self) -> tuple[Prompt, ...]:
+    def cold(self) -> tuple[PromptSize, ...]:
         """The prompt of each turn on an engine that knows nothing of the session."""
         return tuple(
-            Prompt(self._tokens(self.segments(turn)), 0, self.num_images(turn) if self.image_tokens else 0)
+            PromptSize(self._tokens(self.segments(turn)), 0, self.num_images(turn) if self.image_tokens else 0)
             for turn in range(self.num_turns)
         )
 
     @cached_property
-    def warm(self) -> tuple[Prompt, ...]:
+    def warm(self) -> tuple[PromptSize, ...]:
         """The prompt of each turn on an engine that served the turn before and still has it in its cache."""
         return tuple(self._warm(turn) for turn in range(self.num_turns))
 
-    def _warm(self, turn: int) -> Prompt:
+    def _warm(self, turn: int) -> PromptSize:
         """The common beginning of this prompt with the one before and its reply, in whole blocks."""
         if turn == 0:
             return self.cold[0]
@@ -128,9 +128,9 @@ class PromptModel:
             tokens -= self.turn_tokens + 1  # neither the reply's last token nor the template after it is there
         cold = self.cold[turn]
         images = 1 if self.keep_embeddings else cold.images - sum(kind == "image" for kind, _ in shared)
-        return Prompt(cold.tokens, tokens // BLOCK_TOKENS * BLOCK_TOKENS, images)
+        return PromptSize(cold.tokens, tokens // BLOCK_TOKENS * BLOCK_TOKENS, images)
 
-    def prompt(self, turn: int, *, warm: bool) -> Prompt:
+    def prompt(self, turn: int, *, warm: bool) -> PromptSize:
         """Return the prompt of a turn (from 0); turns past the tables are like the last of them."""
         table = self.warm if warm else self.cold
         return table[turn] if turn < self.num_turns else table[-1]
@@ -142,7 +142,7 @@ class PromptModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplyModel:
+class ReplyLengths:
     """Lengths of replies: a gamma distribution, rounded and clipped.
 
     The defaults reproduce DART's measured replies (n = 496): mean 104, median 103.5, 5 % quantile 73, 95 %

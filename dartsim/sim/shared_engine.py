@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import ConfigError
-from dartsim.sim.engine import ABORTED, DECODING, DONE, Job
+from dartsim.sim.engine import ABORTED, DECODING, DONE, EngineJob
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment, Timer
@@ -50,7 +50,7 @@ class SharedEngine:
         self.alone_seconds = alone_seconds
         self.beside_seconds = beside_seconds
         self._factor = factor
-        self._heap: list[tuple[float, int, Job]] = []  # by the progress at which a request ends
+        self._heap: list[tuple[float, int, EngineJob]] = []  # by the progress at which a request ends
         self._progress = 0.0
         self._since = 0.0
         self._timer: Timer | None = None
@@ -63,19 +63,19 @@ class SharedEngine:
         cached_tokens: int,
         images: int,
         output_tokens: int,
-        done: Callable[[Job], None],
+        done: Callable[[EngineJob], None],
         payload: Any = None,
-    ) -> Job:
+    ) -> EngineJob:
         """Hand in a request; ``done(job)`` is called when it is answered. Its lengths change nothing."""
         self._advance()
-        job = Job(self._num_submitted, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
+        job = EngineJob(self._num_submitted, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
         self._num_submitted += 1
         job.state = DECODING
         heappush(self._heap, (self._progress + self.env.delay(self._factor()), job.id, job))
         self._arm()
         return job
 
-    def abort(self, job: Job) -> bool:
+    def abort(self, job: EngineJob) -> bool:
         """Take a job out; return whether it was still inside."""
         if job.state >= DONE:
             return False
@@ -86,7 +86,7 @@ class SharedEngine:
         self._arm()
         return True
 
-    def abort_all(self) -> list[Job]:
+    def abort_all(self) -> list[EngineJob]:
         """Take all jobs out, and return them in order of submission."""
         self._advance()
         jobs = sorted((entry[2] for entry in self._heap), key=lambda job: job.id)

@@ -10,10 +10,10 @@ from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 from dartsim.core.errors import DartsimError
-from dartsim.sim.limits import Limits
+from dartsim.sim.limits import SimLimits
 from dartsim.sim.loop import SimLoop
+from dartsim.sim.loop_services import ExecutorCost
 from dartsim.sim.perturb import Perturbation, PerturbedLoop
-from dartsim.sim.services import ExecutorCost
 from dartsim.sim.tasks import pending_tasks
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def simulate(
     """
     if not asyncio.iscoroutine(coroutine):
         raise TypeError(f"simulate wants a coroutine, got {coroutine!r}; if it is an async function, call it")
-    limits = Limits(
+    limits = SimLimits(
         until=until,
         max_events=max_events,
         stall_seconds=stall_seconds,

@@ -3,11 +3,16 @@
 It stands in for a model where only the system is studied. Whether an attempt succeeds and how many turns it
 takes depend on the attempt's seed and its task's difficulty alone, never on the weights, so that two
 schedulers meet the same attempts.
+
+Or attempts end as those of a recorded run did. That tests how well the run's system is modelled, not what its policy
+would learn another time: the attempts of the n-th group end as those of the run's n-th group, and change over time as
+the policy did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, log, log1p, sqrt
 from statistics import NormalDist
@@ -16,20 +21,19 @@ from typing import NamedTuple, Protocol
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request
 from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.sim.outcomes import Outcomes
 
 _INVERSE_NORMAL = NormalDist().inv_cdf
 _MASK = 2**64 - 1
 
 
-class Plan(NamedTuple):
+class AttemptPlan(NamedTuple):
     """What the surrogate will do in an attempt: how many turns, and whether it solves the task."""
 
     num_turns: int
     success: bool
 
 
-class Actions(NamedTuple):
+class SurrogateActions(NamedTuple):
     """The actions of a desktop that it uses: one without effect, the decisive one, the last one."""
 
     work: str
@@ -37,7 +41,7 @@ class Actions(NamedTuple):
     done: str
 
 
-class Policy(Protocol):
+class ReplyPolicy(Protocol):
     """What decides a worker's replies, apart from the time they take."""
 
     def act(self, request: Request) -> str:
@@ -85,6 +89,48 @@ class AttemptLengths:
         return log(mean) - variance / 2.0, sqrt(max(0.0, variance))
 
 
+NEARBY = 16
+"""Groups among which one looks for an attempt that the run did not have."""
+
+
+class RecordedAttempt(NamedTuple):
+    """How an attempt ended: number of its group, its number in that, turns, and whether it had a reward above 0."""
+
+    group: int
+    number: int
+    num_turns: int
+    success: bool
+
+
+class RecordedOutcomes:
+    """What attempts of a run came to.
+
+    Args:
+        recorded: Those that were scored.
+
+    Raises:
+        ConfigError: If there are none.
+    """
+
+    def __init__(self, recorded: Iterable[RecordedAttempt]) -> None:
+        self._in_order = sorted(recorded)
+        if not self._in_order:
+            raise ConfigError("no attempt was recorded as scored: repeat the run with more --hours")
+        self._exact = {(each.group, each.number): each for each in self._in_order}
+        self._groups = [each.group for each in self._in_order]
+
+    def of(self, attempt: Attempt) -> RecordedAttempt:
+        """Return the outcome of the run's attempt of the same group and number, else one of a group nearby."""
+        found = self._exact.get((attempt.group, attempt.index))
+        if found is not None:
+            return found
+        middle = min(attempt.group, self._groups[-1])
+        first = bisect_right(self._groups, middle - NEARBY)
+        last = bisect_right(self._groups, middle + NEARBY)
+        near = self._in_order[first:last] or self._in_order
+        return near[attempt.seed % len(near)]
+
+
 class SurrogatePolicy:
     """Draws each attempt's plan from its seed, and carries it out turn by turn.
 
@@ -101,9 +147,9 @@ class SurrogatePolicy:
         difficulties: Mapping[str, TaskDifficulty],
         *,
         lengths: AttemptLengths,
-        actions: Actions,
+        actions: SurrogateActions,
         max_plans: int,
-        outcomes: Outcomes | None = None,
+        outcomes: RecordedOutcomes | None = None,
     ) -> None:
         self._difficulties = difficulties
         self._success = lengths.log_parameters(success=True)
@@ -111,9 +157,9 @@ class SurrogatePolicy:
         self._actions = actions
         self._max_plans = max_plans
         self._outcomes = outcomes
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, AttemptPlan] = {}
 
-    def plan(self, attempt: Attempt) -> Plan:
+    def plan(self, attempt: Attempt) -> AttemptPlan:
         """Return what happens in an attempt; the same whenever it is asked."""
         if self._outcomes is not None:
             recorded = self._outcomes.of(attempt)
@@ -125,11 +171,11 @@ class SurrogatePolicy:
         return self._within(attempt, max(1, round(length)), success=success)
 
     @staticmethod
-    def _within(attempt: Attempt, num_turns: int, *, success: bool) -> Plan:
+    def _within(attempt: Attempt, num_turns: int, *, success: bool) -> AttemptPlan:
         if success:
             # The decisive action and the declaration both have to fit; of one turn alone, the action.
             num_turns = min(max(2, num_turns), attempt.turn_limit)
-        return Plan(num_turns, success)
+        return AttemptPlan(num_turns, success)
 
     def act(self, request: Request) -> str:
         """Work until the plan's last two turns: solve the task (or work on), then declare it done.
@@ -148,7 +194,7 @@ class SurrogatePolicy:
         self._plans.pop(attempt.id, None)
         return self._actions.done
 
-    def _remember(self, attempt: Attempt) -> Plan:
+    def _remember(self, attempt: Attempt) -> AttemptPlan:
         plans = self._plans
         if len(plans) >= self._max_plans:
             del plans[next(iter(plans))]

@@ -13,11 +13,11 @@ from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Reply, Request, Version, Weights
 from dartsim.sim.batch_engine import BatchEngine
-from dartsim.sim.engine import FluidEngine, Job
-from dartsim.sim.process import ControlLoop
+from dartsim.sim.control_loop import ControlLoop
+from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.shared_engine import SharedEngine
-from dartsim.sim.surrogate import Policy
+from dartsim.sim.surrogate import ReplyPolicy
 
 
 class PrefixCache:
@@ -73,7 +73,7 @@ class SimWorker:
         engine: FluidEngine | BatchEngine | SharedEngine,
         *,
         prompts: PromptModel,
-        policy: Policy,
+        policy: ReplyPolicy,
         reply_tokens: Callable[[], int],
         reload_seconds: Callable[[], float],
         prefix_cache: bool,
@@ -97,8 +97,8 @@ class SimWorker:
         self._retry_seconds = retry_seconds
         self._control = control
         self._prepare_seconds = prepare_seconds
-        self._done: Callable[[Job], None] = _answered if control is None else partial(control.reply, _answered)
-        self._again: dict[asyncio.Future[None], Job] = {}
+        self._done: Callable[[EngineJob], None] = _answered if control is None else partial(control.reply, _answered)
+        self._again: dict[asyncio.Future[None], EngineJob] = {}
         """Jobs in place of those that a weight change aborted, by what waits for them."""
         self._restarting = False
         """Whether a restart has begun and no weights were loaded since: what is asked then is refused."""
@@ -186,20 +186,20 @@ class SimWorker:
         for job, said in engine.forget():
             self._loop.call_later(self._retry_seconds, self._resubmit, engine, job, said)
 
-    def _resubmit(self, engine: FluidEngine, job: Job, said: int) -> None:
+    def _resubmit(self, engine: FluidEngine, job: EngineJob, said: int) -> None:
         future = job.payload
         if not future.done():
             prompt, left = job.prompt_tokens + said, job.output_tokens - said
             self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, payload=future)
 
 
-def _answered(job: Job) -> None:
+def _answered(job: EngineJob) -> None:
     future = job.payload
     if not future.done():
         future.set_result(None)
 
 
-def _fail(job: Job, fault: WorkerFault) -> None:
+def _fail(job: EngineJob, fault: WorkerFault) -> None:
     future = job.payload
     if not future.done():
         future.set_exception(fault)

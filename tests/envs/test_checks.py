@@ -15,11 +15,11 @@ from dartsim.envs.simulated import SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.sim.env_profiles import DART, OSWORLD
 from dartsim.sim.faults import ClusterSize, FaultInjector, FaultyCluster, active_faults
-from dartsim.sim.host import Host
+from dartsim.sim.host import SimHost
 
 
 def provider(timing, *, draw=False):
-    host = Host(asyncio.get_running_loop().env, cores=8, memory_gib=16, concurrent_starts=1)
+    host = SimHost(asyncio.get_running_loop().env, cores=8, memory_gib=16, concurrent_starts=1)
     rng = np.random.default_rng(0)
     made = TimedProvider(lambda: SimDesktop(draw=draw, width=8, height=8), timing, [host], num_envs=2, rng=rng)
     return made, host

@@ -17,7 +17,7 @@ from dartsim.envs.timed import TimedProvider
 from dartsim.sim import simulate
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.sim.env_profiles import OSWORLD, EnvTiming
-from dartsim.sim.host import Host
+from dartsim.sim.host import SimHost
 from dartsim.sim.latency import Constant
 
 TASK = Task("t", "Save it.")
@@ -43,7 +43,7 @@ def now():
 
 
 def cluster(num_envs=1, *, timing=TIMING, make_env=desktop, **host):
-    machine = Host(asyncio.get_running_loop().env, **{"cores": 64, "memory_gib": 64, **host})
+    machine = SimHost(asyncio.get_running_loop().env, **{"cores": 64, "memory_gib": 64, **host})
     provider = TimedProvider(make_env, timing, [machine], num_envs=num_envs, rng=np.random.default_rng(0))
     return provider, machine
 
@@ -346,7 +346,7 @@ def test_slots_that_do_not_fit_are_refused():
 def test_the_same_rng_gives_the_same_times_and_hosts_have_their_own_streams():
     async def main(seed):
         env = asyncio.get_running_loop().env
-        hosts = [Host(env, name=name) for name in "ab"]
+        hosts = [SimHost(env, name=name) for name in "ab"]
         provider = TimedProvider(desktop, OSWORLD, hosts, num_envs=4, rng=np.random.default_rng(seed))
         assert [provider.host_of(slot).name for slot in range(4)] == ["a", "b", "a", "b"]
         desktops = [await provider.start(slot) for slot in range(2)]
@@ -453,7 +453,7 @@ def test_it_runs_on_a_real_loop_too():
     async def main():
         loop = asyncio.get_running_loop()
         env = BridgeEnvironment(loop, speed=10_000)
-        host = Host(env, cores=2, memory_gib=4)
+        host = SimHost(env, cores=2, memory_gib=4)
         timing = replace(TIMING, settle_seconds=60)
         provider = TimedProvider(desktop, timing, [host], num_envs=1, rng=np.random.default_rng(0))
         started = await provider.start(0)

@@ -19,7 +19,7 @@ from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.timings import TIMINGS, outcomes, read_timings
 from dartsim.sim.latency import from_spec
-from dartsim.sim.outcomes import Recorded
+from dartsim.sim.surrogate import RecordedAttempt
 
 PARTS = ('backend.desktops="desktop"', 'backend.workers="local"', 'backend.learner="local"')
 
@@ -216,7 +216,7 @@ def test_outcomes_are_those_of_the_attempts_that_were_scored(tmp_path):
     played = {
         (group, index): found.of(Attempt(0, Task("t", ""), group, index, 0, 5, 0)) for group, index in [(0, 3), (0, 9)]
     }
-    assert played[0, 3] == Recorded(0, 3, 2, success=True)
+    assert played[0, 3] == RecordedAttempt(0, 3, 2, success=True)
     assert played[0, 9] in [found.of(Attempt(0, Task("t", ""), 0, index, 0, 5, 0)) for index in range(8)]
     with pytest.raises(ConfigError, match="no attempt was recorded as scored"):
         outcomes(lost)

@@ -15,7 +15,7 @@ from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, outcomes, read_timings
 from dartsim.sim.batch_engine import BatchEngine
-from dartsim.sim.outcomes import Recorded
+from dartsim.sim.surrogate import RecordedAttempt
 
 SIX = (
     "trajectories_per_minute",
@@ -164,5 +164,5 @@ def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
     assert len(scored) > 20
     for each in scored:
         attempt = each.attempt
-        wanted = Recorded(attempt.group, attempt.index, len(each.turns), success=each.reward > 0)
+        wanted = RecordedAttempt(attempt.group, attempt.index, len(each.turns), success=each.reward > 0)
         assert found.of(attempt) == wanted

@@ -14,8 +14,8 @@ from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
 from dartsim.sim import simulate
 from dartsim.sim.batch_engine import BatchEngine
-from dartsim.sim.content import ContentWorker
 from dartsim.sim.engine import ABORTED, DONE
+from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
 
@@ -192,7 +192,7 @@ def surrogate_worker():
 
 
 def content_worker(model=None):
-    return ContentWorker(0, engine(), model=model or Echo(), **options())
+    return ModelWorker(0, engine(), model=model or Echo(), **options())
 
 
 def request(number):

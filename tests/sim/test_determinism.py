@@ -11,8 +11,8 @@ from pathlib import Path
 import simpy
 
 from dartsim.sim import simulate, simulate_reported, wait
-from dartsim.sim.nodes import Node
 from dartsim.sim.perturb import Perturbation
+from dartsim.sim.tasks import Node
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dartsim.sim.drift import drifting, fit_memory
+from dartsim.sim.fitting import drifting, fit_memory
 from dartsim.sim.latency import Quantiles
 
 FACTORS = Quantiles(((0.0, 0.5), (0.5, 0.9), (1.0, 1.7)))

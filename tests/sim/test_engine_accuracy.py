@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.gpu import A100_80, H100, GpuProfile
-from dartsim.sim.prompts import PromptModel, ReplyModel
+from dartsim.sim.prompts import PromptModel, ReplyLengths
 
 BLOCK_TOKENS = 16
 
@@ -200,7 +200,7 @@ class Desktop:
     def __init__(self, env: SimEnvironment, engine: Any, log: list, prompts: PromptModel, seed: int) -> None:
         rng = np.random.default_rng((7, seed))
         self.env, self.engine, self.log, self.prompts = env, engine, log, prompts
-        self.reply = ReplyModel().sampler(np.random.default_rng((8, seed)))
+        self.reply = ReplyLengths().sampler(np.random.default_rng((8, seed)))
         sigma = np.log(1.25) ** 0.5
         self.steps = iter(rng.lognormal(np.log(STEP_SECONDS) - sigma**2 / 2, sigma, 20_000).tolist())
         self.lengths = iter(rng.integers(20, 51, 2_000).tolist())

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.sim import SimEnvironment, simulate
-from dartsim.sim.host import Host, mib, place
+from dartsim.sim.host import SimHost, mib, place
 
 
 def machine(**options):
-    return Host(asyncio.get_running_loop().env, **options)
+    return SimHost(asyncio.get_running_loop().env, **options)
 
 
 def now():
@@ -115,19 +115,19 @@ def test_nothing_is_kept_by_whoever_is_cancelled(users, cancel_after):
 
 def test_slots_go_to_hosts_in_turn():
     env = SimEnvironment()
-    hosts = [Host(env, name=name) for name in "abc"]
+    hosts = [SimHost(env, name=name) for name in "abc"]
     assert [host.name for host in place(7, hosts)] == list("abcabca")
 
 
 def test_a_full_host_is_passed_over():
     env = SimEnvironment()
-    hosts = [Host(env, memory_gib=gib, name=name) for name, gib in [("a", 5), ("b", 20), ("c", 10)]]
+    hosts = [SimHost(env, memory_gib=gib, name=name) for name, gib in [("a", 5), ("b", 20), ("c", 10)]]
     assert [host.name for host in place(7, hosts, 4.2)] == ["a", "b", "c", "b", "c", "b", "b"]
 
 
 def test_too_many_desktops_are_refused_with_what_fits():
     env = SimEnvironment()
-    hosts = [Host(env, memory_gib=256, name="big"), Host(env, memory_gib=8, name="small")]
+    hosts = [SimHost(env, memory_gib=256, name="big"), SimHost(env, memory_gib=8, name="small")]
     assert len(place(61, hosts, 4.2)) == 61
     with pytest.raises(
         ConfigError,
@@ -140,7 +140,7 @@ def test_too_many_desktops_are_refused_with_what_fits():
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 30))
 def test_placement_fills_no_host_beyond_its_memory(gibs, num_envs):
-    hosts = [Host(SimEnvironment(), memory_gib=gib, name=str(i)) for i, gib in enumerate(gibs)]
+    hosts = [SimHost(SimEnvironment(), memory_gib=gib, name=str(i)) for i, gib in enumerate(gibs)]
     if num_envs > sum(gib // 2 for gib in gibs):
         with pytest.raises(ConfigError):
             place(num_envs, hosts, 2.0)
@@ -164,4 +164,4 @@ def test_placement_fills_no_host_beyond_its_memory(gibs, num_envs):
 )
 def test_impossible_hosts_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        Host(SimEnvironment(), **options)
+        SimHost(SimEnvironment(), **options)

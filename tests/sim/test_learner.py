@@ -7,13 +7,13 @@ import pytest
 from dartsim.core.checks import check_learner, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import UpdateResult, Weights
-from dartsim.sim.learner import NothingLearned, SimLearner
+from dartsim.sim.learner import SimLearner, VersionCounter
 
 BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
 
 
 def learner(inner=None):
-    return SimLearner(inner or NothingLearned(), fixed_seconds=240.0, turn_seconds=1.5)
+    return SimLearner(inner or VersionCounter(), fixed_seconds=240.0, turn_seconds=1.5)
 
 
 def now():
@@ -41,7 +41,7 @@ async def test_what_is_learned_is_learned_when_the_time_has_passed():
 
 async def test_the_simulated_learner_conforms():
     await check_learner(learner())
-    await check_learner(NothingLearned())
+    await check_learner(VersionCounter())
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,15 @@ import pytest
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Task
-from dartsim.sim.outcomes import NEARBY, Outcomes, Recorded
-from dartsim.sim.surrogate import Actions, AttemptLengths, Plan, SurrogatePolicy
+from dartsim.sim.surrogate import (
+    NEARBY,
+    AttemptLengths,
+    AttemptPlan,
+    RecordedAttempt,
+    RecordedOutcomes,
+    SurrogateActions,
+    SurrogatePolicy,
+)
 
 TASK = Task("t", "do it")
 
@@ -15,13 +22,13 @@ def attempt(group, index, seed=0, limit=30):
 
 
 def test_an_attempt_ends_as_the_same_one_of_the_run_did():
-    outcomes = Outcomes([Recorded(0, 0, 3, success=True), Recorded(0, 1, 9, success=False)])
-    assert outcomes.of(attempt(0, 1)) == Recorded(0, 1, 9, success=False)
+    outcomes = RecordedOutcomes([RecordedAttempt(0, 0, 3, success=True), RecordedAttempt(0, 1, 9, success=False)])
+    assert outcomes.of(attempt(0, 1)) == RecordedAttempt(0, 1, 9, success=False)
 
 
 @pytest.mark.parametrize("group", [40, 99, 100, 5000])
 def test_one_that_the_run_did_not_have_ends_as_one_of_a_group_nearby(group):
-    outcomes = Outcomes(Recorded(number, 0, number + 1, success=False) for number in range(100))
+    outcomes = RecordedOutcomes(RecordedAttempt(number, 0, number + 1, success=False) for number in range(100))
     for seed in range(50):
         found = outcomes.of(attempt(group, 3, seed)).group
         assert abs(min(group, 99) - found) <= NEARBY
@@ -29,12 +36,12 @@ def test_one_that_the_run_did_not_have_ends_as_one_of_a_group_nearby(group):
 
 def test_nothing_recorded_is_refused():
     with pytest.raises(ConfigError, match="no attempt was recorded as scored"):
-        Outcomes([])
+        RecordedOutcomes([])
 
 
 def test_the_surrogate_plays_what_was_recorded():
-    outcomes = Outcomes([Recorded(0, 0, 4, success=True), Recorded(0, 1, 1, success=True)])
-    actions = Actions("work", "solve", "done")
+    outcomes = RecordedOutcomes([RecordedAttempt(0, 0, 4, success=True), RecordedAttempt(0, 1, 1, success=True)])
+    actions = SurrogateActions("work", "solve", "done")
     policy = SurrogatePolicy({}, lengths=AttemptLengths(), actions=actions, max_plans=4, outcomes=outcomes)
-    assert policy.plan(attempt(0, 0)) == Plan(4, success=True)
-    assert policy.plan(attempt(0, 1, limit=1)) == Plan(1, success=True)
+    assert policy.plan(attempt(0, 0)) == AttemptPlan(4, success=True)
+    assert policy.plan(attempt(0, 1, limit=1)) == AttemptPlan(1, success=True)

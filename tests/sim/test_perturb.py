@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import LimitReached, Stalled
 from dartsim.sim import simulate, simulate_reported, wait
-from dartsim.sim.nodes import NODE, Node
 from dartsim.sim.perturb import Perturbation
+from dartsim.sim.tasks import NODE, Node
 
 ORDER_ONLY = Perturbation(latency_share=0.0)
 BOTH_LOOPS = pytest.mark.parametrize("perturb", [None, ORDER_ONLY], ids=["plain", "perturbed"])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel, ReplyModel
+from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel, ReplyLengths
 
 SLIDE = PromptModel()
 BLOCK = PromptModel(window="block")
@@ -84,7 +84,7 @@ def test_turns_past_the_table_are_like_its_last():
 
 
 def test_replies_meet_the_measured_quantiles():
-    draw = ReplyModel().sampler(np.random.default_rng(0))
+    draw = ReplyLengths().sampler(np.random.default_rng(0))
     lengths = np.array([draw() for _ in range(50_000)])
     assert lengths.mean() == pytest.approx(104, abs=1)
     assert np.quantile(lengths, [0.05, 0.5, 0.95]) == pytest.approx([73, 103.5, 139], abs=1.5)
@@ -93,8 +93,8 @@ def test_replies_meet_the_measured_quantiles():
 
 
 def test_replies_can_be_constant_and_repeat_by_seed():
-    assert {ReplyModel(sd_tokens=0).sampler(np.random.default_rng(0))() for _ in range(3)} == {104}
-    first, second = (ReplyModel().sampler(np.random.default_rng(3), block=8) for _ in range(2))
+    assert {ReplyLengths(sd_tokens=0).sampler(np.random.default_rng(0))() for _ in range(3)} == {104}
+    first, second = (ReplyLengths().sampler(np.random.default_rng(3), block=8) for _ in range(2))
     assert [first() for _ in range(20)] == [second() for _ in range(20)]
 
 
@@ -103,4 +103,4 @@ def test_impossible_models_are_refused(wrong):
     with pytest.raises(ValueError, match="got"):
         PromptModel(**wrong)
     with pytest.raises(ValueError, match="got"):
-        ReplyModel(mean_tokens=200)
+        ReplyLengths(mean_tokens=200)

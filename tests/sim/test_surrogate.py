@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request, Task
 from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.sim.surrogate import Actions, AttemptLengths, SurrogatePolicy, _uniform
+from dartsim.sim.surrogate import AttemptLengths, SurrogateActions, SurrogatePolicy, _uniform
 
-ACTIONS = Actions("work", "solve", "done")
+ACTIONS = SurrogateActions("work", "solve", "done")
 
 
 def policy(success_rate=0.5, length_factor=1.0, *, lengths=None, max_plans=1000):

@@ -11,7 +11,7 @@ from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
-from dartsim.sim.prompts import PromptModel, ReplyModel
+from dartsim.sim.prompts import PromptModel, ReplyLengths
 from dartsim.sim.worker import PrefixCache, SimWorker
 
 PROMPTS = PromptModel()
@@ -218,7 +218,7 @@ async def test_the_simulated_worker_conforms():
 
 
 async def test_replies_have_drawn_lengths():
-    drawn = ReplyModel().sampler(np.random.default_rng(0))
+    drawn = ReplyLengths().sampler(np.random.default_rng(0))
     engine = worker()
     engine._reply_tokens = drawn
     replies = [await engine.generate(request(turn)) for turn in range(20)]

@@ -3,7 +3,7 @@
 import asyncio
 
 from dartsim.sim.batch_engine import BatchEngine
-from dartsim.sim.process import ControlLoop
+from dartsim.sim.control_loop import ControlLoop
 
 
 def control(seconds):

@@ -3,11 +3,11 @@
 import asyncio
 from math import inf
 
-from dartsim.sim.hops import HopService
+from dartsim.sim.network_latency import DelayedService
 
 
 def service(inner):
-    return HopService(inner, asyncio.get_running_loop().env, 1.5)
+    return DelayedService(inner, asyncio.get_running_loop().env, 1.5)
 
 
 class Inner:

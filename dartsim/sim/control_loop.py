@@ -1,4 +1,4 @@
-"""The process around desktops and pool: one event loop, which does one thing after the other."""
+"""The event loop of a busy control plane, which does one thing after the other."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ class ControlLoop:
 
 
 def seen(future: asyncio.Future[None]) -> None:
-    """Let whoever waits for it go on, if he still waits."""
+    """Complete a future, unless its waiter was cancelled."""
     if not future.done():
         future.set_result(None)

@@ -10,9 +10,9 @@ import pytest
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Version, Weights
 from dartsim.sim import SimLoop
-from dartsim.sim.content import ContentWorker
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
+from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import PromptModel
 
 
@@ -32,10 +32,10 @@ class Echo:
         return [Content(f"say {request.attempt.id}", [1, 2], [-0.5, -0.1], [0.2, 0.3]) for request in requests]
 
 
-def worker(model: Echo) -> ContentWorker:
+def worker(model: Echo) -> ModelWorker:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
-    return ContentWorker(
+    return ModelWorker(
         0,
         FluidEngine(loop.env, H100),
         model=model,

@@ -1,4 +1,4 @@
-"""``ContentWorker``: a simulated worker whose replies are computed for real, by a model that sees and acts.
+"""``ModelWorker``: a simulated worker whose replies are computed for real, by a model that sees and acts.
 
 Content is real, time is modelled: the modelled latency passes, and at the first reply that falls due all
 requests in flight on the worker are computed as one batch. A model is so asked a few large questions instead of
@@ -15,7 +15,7 @@ from dartsim.core.types import Content, Reply, Request, Version, Weights
 from dartsim.sim.worker import SimWorker
 
 
-class Model(Protocol):
+class ContentModel(Protocol):
     """What computes replies, shared by the workers of a pool, which may serve different versions at once."""
 
     def add(self, weights: Weights) -> None:
@@ -27,12 +27,12 @@ class Model(Protocol):
         ...
 
 
-class _Written(NamedTuple):
+class _WrittenReply(NamedTuple):
     content: Content
     version: Version
 
 
-class ContentWorker(SimWorker):
+class ModelWorker(SimWorker):
     """A ``SimWorker`` that asks a model.
 
     Invariant: every reply was computed whole by one version, which the worker served then.
@@ -42,11 +42,11 @@ class ContentWorker(SimWorker):
         arguments: Those of ``SimWorker``, without a policy.
     """
 
-    def __init__(self, *arguments: Any, model: Model, **options: Any) -> None:
+    def __init__(self, *arguments: Any, model: ContentModel, **options: Any) -> None:
         super().__init__(*arguments, policy=_NoPolicy(), **options)
         self._model = model
         self._open: dict[tuple[int, int], Request] = {}
-        self._written: dict[tuple[int, int], _Written] = {}
+        self._written: dict[tuple[int, int], _WrittenReply] = {}
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request after its modelled latency."""
@@ -78,7 +78,7 @@ class ContentWorker(SimWorker):
         keys = [key for key in self._open if key not in self._written]
         contents = self._model.compute([self._open[key] for key in keys], self.version)
         self._written.update(
-            (key, _Written(content, self.version)) for key, content in zip(keys, contents, strict=True)
+            (key, _WrittenReply(content, self.version)) for key, content in zip(keys, contents, strict=True)
         )
 
 

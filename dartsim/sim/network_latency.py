@@ -1,4 +1,4 @@
-"""The way between a desktop and the inference pool: hops, encoding, image preprocessing."""
+"""The latency between a desktop and the inference pool: network, encoding, image preprocessing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dartsim.rollout import Service, Session
 from dartsim.sim.environment import SimEnvironment
 
 
-class HopSession:
-    """A session whose requests are some time on their way before they reach the pool."""
+class DelayedSession:
+    """A session whose requests reach the pool after a latency."""
 
     __slots__ = ("_create_future", "_env", "_inner", "_seconds")
 
@@ -22,7 +22,7 @@ class HopSession:
         self._create_future = asyncio.get_running_loop().create_future
 
     async def generate(self, request: Request) -> Reply:
-        """Travel, then ask."""
+        """Wait for the latency, then ask."""
         # A timer of the world: half the price of asyncio.sleep, and a perturbed world may stretch it.
         env = self._env
         arrival = self._create_future()
@@ -39,8 +39,8 @@ class HopSession:
         self._inner.close()
 
 
-class HopService:
-    """A service behind a way of ``seconds``, the same both ways together for every request."""
+class DelayedService:
+    """A service behind a latency of ``seconds``, both directions together, the same for every request."""
 
     def __init__(self, inner: Service, env: SimEnvironment, seconds: float) -> None:
         self._inner = inner
@@ -49,7 +49,7 @@ class HopService:
 
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open a session."""
-        return HopSession(self._inner.session(attempt, track), self._env, self._seconds)
+        return DelayedSession(self._inner.session(attempt, track), self._env, self._seconds)
 
 
 def _arrived(arrival: asyncio.Future[None]) -> None:
