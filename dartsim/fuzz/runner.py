@@ -32,7 +32,7 @@ from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, simulate
 from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.faults import KINDS, FaultFreeCluster
-from dartsim.sim.faults.table import kind_named
+from dartsim.sim.faults.active import kind_named
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
 from dartsim.store.memory import MemoryStore

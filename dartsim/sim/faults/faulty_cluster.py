@@ -14,7 +14,7 @@ from dartsim.sim.faults.faulty_learner import FaultyLearner
 from dartsim.sim.faults.faulty_network import FaultyNetwork, FaultyTransport
 from dartsim.sim.faults.faulty_worker import FaultyWorker
 from dartsim.sim.faults.injector import FaultInjector
-from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.kinds import KINDS
 from dartsim.sim.learner import SimLearner
 from dartsim.sim.worker import SimWorker
 

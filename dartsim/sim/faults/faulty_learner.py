@@ -13,8 +13,7 @@ from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult
 from dartsim.sim.faults.faulty_network import FaultyNetwork
 from dartsim.sim.faults.injector import CONTROL, LEARNER, FaultInjector, Injection
-from dartsim.sim.faults.kinds import Effect, FaultKind, Place
-from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.kinds import KINDS, Effect, FaultKind, Place
 from dartsim.sim.faults.timing import WindowFault
 from dartsim.sim.learner import SimLearner
 

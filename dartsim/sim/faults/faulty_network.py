@@ -16,8 +16,7 @@ from dartsim.core.types import Attempt, Reply, Request
 from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.faults.injector import CONTROL, LEARNER, STORE, FaultInjector
-from dartsim.sim.faults.kinds import FaultKind, Place
-from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.kinds import KINDS, FaultKind, Place
 from dartsim.sim.faults.timing import CallFault
 
 RESEND_SECONDS = 5.0

@@ -15,8 +15,7 @@ from dartsim.core.ports import SyncMode
 from dartsim.core.types import Reply, Request, Weights
 from dartsim.sim.faults.faulty_network import FaultyNetwork, Unanswered, worker
 from dartsim.sim.faults.injector import CONTROL, LEARNER, FaultInjector
-from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
-from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.kinds import KINDS, Effect, FaultKind, Place, Scope
 from dartsim.sim.faults.timing import WindowFault
 from dartsim.sim.worker import SimWorker
 

@@ -15,13 +15,15 @@ from typing import Any
 
 from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.faults.cluster_kinds import LEASE_SECONDS
+from dartsim.sim.faults.active import ActiveFault
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
-from dartsim.sim.faults.table import ActiveFault
 from dartsim.sim.faults.timing import CallFault, WindowFault
 
 CONTROL, LEARNER, STORE = "control", "learner", "store"
 """Components by name, as the network knows them; hosts and workers have numbers."""
+
+LEASE_SECONDS = 870.0
+"""A clock that is further ahead lets a living owner's lease look expired (real.containers: 900 s, renewed every 30)."""
 
 GONE_SECONDS = 1.0
 """Until a client learns that a desktop was removed: its host answers, and says no."""

@@ -1,12 +1,16 @@
-"""What a kind of fault is: where it happens, to what, how often, for how long, and what is counted for it."""
+"""The kinds of faults: where each happens, to what, how often, for how long, and what is counted for it."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from dartsim.sim.latency import Constant, Latency, Lognormal, Quantiles
+from dartsim.sim.latency import Latency, from_spec
 
 PROFILES = ("calm", "osworld", "hostile")
 """Named rates of all kinds; ``none`` has none of them."""
@@ -115,9 +119,6 @@ class Effect(StrEnum):
     """A message is overtaken by later ones."""
 
 
-NOTHING = Constant(0.0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
     """One kind of fault.
@@ -127,12 +128,12 @@ class FaultKind:
         place: Where it is injected.
         scope: What it affects together.
         effect: What it does.
-        cause: The cause that the control plane counts, the same as for the real fault; empty if it sees none.
         lasts: Seconds until an affected call fails, or beyond its own time; or the length of a window of faults.
+        per_call: What a window means for each call in it: seconds, a factor, or seconds of skew.
         rates: By profile: a share of calls, or a number per hour and member of its scope.
         description: What happens.
         source: Where it is known from.
-        per_call: What a window means for each call in it: seconds, a factor, or seconds of skew.
+        cause: The cause that the control plane counts, the same as for the real fault; empty if it sees none.
         number: Its number in the reference list of OSWorld's faults, or 0.
     """
 
@@ -140,12 +141,12 @@ class FaultKind:
     place: Place
     scope: Scope
     effect: Effect
-    cause: str
     lasts: Latency
+    per_call: Latency
     rates: Mapping[str, float]
     description: str
     source: str
-    per_call: Latency = NOTHING
+    cause: str = ""
     number: int = 0
 
     @property
@@ -160,21 +161,18 @@ class FaultKind:
             return CALLS[self.place]
         return f"{self.scope if self.scope is not Scope.PAIR else Scope.CLUSTER}-hours"
 
-
-ON_REQUEST: Mapping[str, float] = dict.fromkeys(PROFILES, 0.0)
-"""Rates of a kind that no profile has."""
-
-
-def rates(calm: float, osworld: float, hostile: float) -> Mapping[str, float]:
-    """Return rates by profile."""
-    return dict(zip(PROFILES, (calm, osworld, hostile), strict=True))
-
-
-def about(mean_seconds: float, sd_seconds: float | None = None) -> Latency:
-    """Return a lognormal around a mean; its standard deviation is the mean's half if none is given."""
-    return Lognormal(mean_seconds, mean_seconds / 2 if sd_seconds is None else sd_seconds)
+    @classmethod
+    def from_row(cls, name: str, row: Mapping[str, Any]) -> FaultKind:
+        """Return the kind of a row of ``kinds.toml``."""
+        defaults = {"scope": "call", "effect": "fails", "per_call": 0.0, "rates": (0.0,) * len(PROFILES)}
+        fields = {**defaults, **row}
+        fields |= {key: from_spec(fields[key]) for key in ("lasts", "per_call")}
+        fields |= {"place": Place(fields["place"]), "scope": Scope(fields["scope"]), "effect": Effect(fields["effect"])}
+        fields["rates"] = MappingProxyType(dict(zip(PROFILES, fields["rates"], strict=True)))
+        return cls(name=name, **fields)
 
 
-def between(low: float, high: float) -> Latency:
-    """Return the uniform distribution between two numbers."""
-    return Quantiles(((0.0, low), (1.0, high)))
+_ROWS = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text(encoding="utf-8"))
+
+KINDS: Mapping[str, FaultKind] = MappingProxyType({name: FaultKind.from_row(name, row) for name, row in _ROWS.items()})
+"""Every kind of fault, by name."""

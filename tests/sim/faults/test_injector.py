@@ -4,8 +4,7 @@ from collections import Counter
 from math import inf
 
 from dartsim.sim.faults.injector import InjectionPoint
-from dartsim.sim.faults.kinds import Effect
-from dartsim.sim.faults.table import KINDS
+from dartsim.sim.faults.kinds import KINDS, Effect
 
 
 class Counting:

@@ -1,24 +1,16 @@
-"""The kinds of faults by name, and which of them a configuration makes active."""
+"""Which kinds of faults are active under a configuration, at which rates and in which windows."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from dartsim.config.schema import FaultsConfig, FaultWindow
 from dartsim.core.errors import ConfigError
-from dartsim.sim.faults.cluster_kinds import CLUSTER, MEASURED, TESTED
-from dartsim.sim.faults.kinds import FUZZ_PLACES, PROFILES, FaultKind, Scope
-from dartsim.sim.faults.osworld_kinds import OSWORLD
+from dartsim.sim.faults.kinds import FUZZ_PLACES, KINDS, PROFILES, FaultKind, Scope
 from dartsim.sim.latency import Latency, from_spec
-
-KINDS: Mapping[str, FaultKind] = MappingProxyType(
-    {kind.name: kind for kind in (*OSWORLD, *CLUSTER, *MEASURED, *TESTED)}
-)
-"""Every kind of fault, by name."""
 
 MIN_RATE = 1e-12
 """Lower rates count as none."""
