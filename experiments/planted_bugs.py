@@ -321,13 +321,13 @@ def _forgotten_attempts(old: Any) -> Any:
     return interrupt
 
 
-@_planted(origin, "_restored", "the batch that was leased when the process died is not eligible again")
+@_planted(origin, "_members", "the batch that was leased when the process died is not eligible again")
 def _lost_batch(old: Any) -> Any:
-    def restored(store: Any, recovered: Any, scheduler: Any) -> Any:
+    def members(scheduler: Any) -> Any:
         scheduler["leased"] = []
-        return old(store, recovered, scheduler)
+        return old(scheduler)
 
-    return restored
+    return members
 
 
 MUTATIONS: Mapping[str, PlantedBug] = {
