@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from itertools import pairwise, repeat
 from statistics import NormalDist
 from typing import Any
@@ -340,85 +341,65 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
         return Constant(float(spec))
     keys = dict(spec)
     kind = keys.pop("kind", None)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ConfigError(f"latency kind {kind!r} is unknown; {_nearest(str(kind), list(_KINDS))}")
-    names, make = _choose(kind, keys)
-    _check_keys(kind, names, keys)
-    return make(keys)
+    if not isinstance(kind, str) or kind not in _FORMS:
+        raise ConfigError(f"latency kind {kind!r} is unknown; {_nearest(str(kind), list(_FORMS))}")
+    # Of the forms of a kind, the one that shares most keys with what was given.
+    form: Callable[..., Latency] = max(_FORMS[kind], key=lambda form: len(signature(form).parameters.keys() & keys))
+    parameters = signature(form).parameters
+    for key in keys:
+        if key not in parameters:
+            raise ConfigError(f"latency of kind {kind!r} has no key {key!r}; {_nearest(str(key), list(parameters))}")
+    required = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
+    if missing := [name for name in required if name not in keys]:
+        raise ConfigError(f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}")
+    return form(**{name: _PARSERS.get(name, _number)(name, value) for name, value in keys.items()})
 
 
-_Maker = Callable[[dict[str, Any]], Latency]
+_FORMS: dict[str, list[Callable[..., Latency]]] = {
+    "constant": [Constant],
+    "lognormal": [Lognormal, Lognormal.from_median],
+    "gamma": [Gamma],
+    "quantiles": [Quantiles],
+    "sum": [Sum],
+    "shifted": [shifted],
+    "capped": [Capped],
+}
+"""What makes a distribution of each kind; its parameters are the keys."""
 
 
-def _number(keys: Mapping[str, Any], name: str) -> float:
-    value = keys[name]
+def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"latency: {name} must be a number, found {value!r}")
     return float(value)
 
 
-def _points(keys: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    points = keys["points"]
-    if not _is_list(points) or not all(_is_list(point) and len(point) == 2 for point in points):
-        raise ConfigError(f"latency: points must be a list of [quantile, seconds], found {points!r}")
-    return tuple((_number({"quantile": q}, "quantile"), _number({"seconds": v}, "seconds")) for q, v in points)
+def _list(name: str, value: Any, of: str = "") -> Sequence[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise ConfigError(f"latency: {name} must be a list{of}, found {value!r}")
+    return value
 
 
-def _parts(keys: Mapping[str, Any]) -> tuple[Latency, ...]:
-    if not _is_list(keys["parts"]):
-        raise ConfigError(f"latency: parts must be a list, found {keys['parts']!r}")
-    return tuple(from_spec(part) for part in keys["parts"])
+def _points(name: str, value: Any) -> tuple[tuple[float, float], ...]:
+    of = " of [quantile, seconds]"
+    pairs = [_list(name, pair, of) for pair in _list(name, value, of)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ConfigError(f"latency: {name} must be a list{of}, found {value!r}")
+    return tuple((_number("quantile", quantile), _number("seconds", seconds)) for quantile, seconds in pairs)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-
-
-def _flag(keys: Mapping[str, Any], name: str) -> bool:
-    value = keys.get(name, False)
+def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"latency: {name} must be true or false, found {value!r}")
     return value
 
 
-# kind -> its forms: (required keys, optional keys), and what makes it.
-_KINDS: dict[str, list[tuple[tuple[str, ...], tuple[str, ...], _Maker]]] = {
-    "constant": [(("seconds",), (), lambda k: Constant(_number(k, "seconds")))],
-    "lognormal": [
-        (
-            ("mean_seconds", "sd_seconds"),
-            (),
-            lambda k: Lognormal(_number(k, "mean_seconds"), _number(k, "sd_seconds")),
-        ),
-        (
-            ("median_seconds", "sigma"),
-            (),
-            lambda k: Lognormal.from_median(_number(k, "median_seconds"), _number(k, "sigma")),
-        ),
-    ],
-    "gamma": [(("mean_seconds", "k"), (), lambda k: Gamma(_number(k, "mean_seconds"), _number(k, "k")))],
-    "quantiles": [(("points",), ("log",), lambda k: Quantiles(_points(k), _flag(k, "log")))],
-    "sum": [(("parts",), (), lambda k: Sum(_parts(k)))],
-    "shifted": [(("seconds", "of"), (), lambda k: shifted(_number(k, "seconds"), from_spec(k["of"])))],
-    "capped": [(("cap_seconds", "of"), (), lambda k: Capped(from_spec(k["of"]), _number(k, "cap_seconds")))],
+_PARSERS: dict[str, Callable[[str, Any], Any]] = {
+    "points": _points,
+    "log": _flag,
+    "parts": lambda name, value: tuple(from_spec(part) for part in _list(name, value)),
+    "of": lambda _, value: from_spec(value),
 }
-
-
-def _choose(kind: str, keys: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], _Maker]:
-    """Return the form of the kind that shares most keys with what was given."""
-    required, optional, make = max(_KINDS[kind], key=lambda form: len(set(form[0]) & set(keys)))
-    return (required, optional), make
-
-
-def _check_keys(kind: str, names: tuple[tuple[str, ...], tuple[str, ...]], keys: Mapping[str, Any]) -> None:
-    required, optional = names
-    known = [*required, *optional]
-    for key in keys:
-        if key not in known:
-            raise ConfigError(f"latency of kind {kind!r} has no key {key!r}; {_nearest(str(key), known)}")
-    missing = [name for name in required if name not in keys]
-    if missing:
-        raise ConfigError(f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}")
+"""What reads the value of a key; others are numbers."""
 
 
 def _nearest(found: str, known: list[str]) -> str:
