@@ -9,7 +9,7 @@ too much.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,7 @@ import tomli_w
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.run.timings import CUT, Entry
-from dartsim.sim.fitting import fit_memory
-from dartsim.sim.fitting import FittedLine, fit_line, fit_quantiles
+from dartsim.sim.fitting import FittedLine, fit_line, fit_memory, fit_quantiles
 
 Tree = dict[str, Any]
 LATENCIES = {

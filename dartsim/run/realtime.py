@@ -252,7 +252,7 @@ class RealParts:
     def _trainer(self) -> Learner:
         learning = self._learning
         if self._config.backend.learner == "sim" or learning is None:
-            return backend.learner(self._config, self._streams, learning.learner if learning else None)
+            return backend.learner(self._config, learning.learner if learning else None)
         from dartsim.real.local import LocalLearner
 
         self._stack.callback(learning.close)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
-from dartsim.sim.outcomes import Outcomes, Recorded
+from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
 
 Entry = Mapping[str, Any]
 """One line of the timings; see ``Timings``."""
@@ -196,14 +196,16 @@ def read_timings(folder: Path) -> list[Entry]:
     return entries
 
 
-def outcomes(entries: Iterable[Entry]) -> Outcomes:
+def outcomes(entries: Iterable[Entry]) -> RecordedOutcomes:
     """Return what the attempts of a run came to; those that were not scored are left out.
 
     Raises:
         ConfigError: If none was scored.
     """
     ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
-    return Outcomes(Recorded(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended)
+    return RecordedOutcomes(
+        RecordedAttempt(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended
+    )
 
 
 class TimedDesktop:

@@ -352,7 +352,7 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
     required = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
     if missing := [name for name in required if name not in keys]:
         raise ConfigError(f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}")
-    return form(**{name: _PARSERS.get(name, _number)(name, value) for name, value in keys.items()})
+    return form(**{name: _parsed(name, value) for name, value in keys.items()})
 
 
 _FORMS: dict[str, list[Callable[..., Latency]]] = {
@@ -393,13 +393,19 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-_PARSERS: dict[str, Callable[[str, Any], Any]] = {
-    "points": _points,
-    "log": _flag,
-    "parts": lambda name, value: tuple(from_spec(part) for part in _list(name, value)),
-    "of": lambda _, value: from_spec(value),
-}
-"""What reads the value of a key; others are numbers."""
+def _parsed(name: str, value: Any) -> Any:
+    """Return the value of a key."""
+    match name:
+        case "points":
+            return _points(name, value)
+        case "log":
+            return _flag(name, value)
+        case "parts":
+            return tuple(from_spec(part) for part in _list(name, value))
+        case "of":
+            return from_spec(value)
+        case _:
+            return _number(name, value)
 
 
 def _nearest(found: str, known: list[str]) -> str:
