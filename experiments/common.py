@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from dartsim.observe.json_text import json_text
 from dartsim.real.machine import describe_machine
 
@@ -109,9 +110,7 @@ def refusals_told() -> Iterator[None]:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise  # a mistake of ours
-        sys.stderr.write(
-            f"error: {package} is not installed, and this needs it: pip install 'dartsim[{EXTRAS[package]}]'\n"
-        )
+        sys.stderr.write(f"error: {package} is not installed, and this needs it: {install_command(EXTRAS[package])}\n")
         raise SystemExit(2) from None
 
 

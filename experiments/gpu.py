@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from dartsim.core.install import install_command
 from experiments.common import Figures, Options, run_experiment
 from experiments.gpu_work import engine, parity, speed
 
@@ -82,7 +83,7 @@ def refuse_without(device: str) -> None:
     try:
         import torch
     except ModuleNotFoundError:
-        problem = "torch is not installed: pip install 'dartsim[train]'"
+        problem = f"torch is not installed: {install_command('train')}"
     else:
         if device == "cuda" and not torch.cuda.is_available():
             built = "is built for processors only" if torch.version.cuda is None else "sees none"

@@ -15,6 +15,7 @@ from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.help import Group
 from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 
 if TYPE_CHECKING:
     from dartsim.real.containers import HostSettings
@@ -153,7 +154,7 @@ def engine_settings(url: str | None) -> HostSettings:
     """
     missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"real desktops need {' and '.join(missing)}: pip install 'dartsim[real]'")
+        raise ConfigError(f"real desktops need {' and '.join(missing)}: {install_command('real')}")
     from dartsim.real.containers import HostSettings
 
     return HostSettings(url=url)

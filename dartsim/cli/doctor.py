@@ -21,6 +21,7 @@ from dartsim.cli.check import Check, State, installed
 from dartsim.cli.console import out, write_json
 from dartsim.cli.doctor_parts import parts
 from dartsim.cli.options import JsonInstead
+from dartsim.core.install import install_command
 
 EXAMPLES = (
     "Examples:\n\ndartsim doctor\n\ndartsim doctor --json - | jq .works\n\n"
@@ -94,13 +95,13 @@ def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str |
     """
     return [
         check_python(sys.version_info[:2]),
-        check_packages("packages", BASICS, "pip install dartsim"),
+        check_packages("packages", BASICS, install_command()),
         check_cores(),
         check_memory(psutil.virtual_memory().total / GIB),
         check_disk(shutil.disk_usage(Path.cwd()).free / GIB),
-        check_packages("train packages", TRAIN, "pip install 'dartsim[train]'"),
+        check_packages("train packages", TRAIN, install_command("train")),
         check_gpu(),
-        check_packages("real packages", REAL, "pip install 'dartsim[real]'"),
+        check_packages("real packages", REAL, install_command("real")),
         check_engine(),
         check_kvm(),
         *(check() for check in parts(ray=ray, engines=engines, store=store)),

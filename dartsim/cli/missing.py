@@ -12,9 +12,10 @@ import psutil
 
 from dartsim.cli import doctor
 from dartsim.cli.check import State
-from dartsim.cli.doctor_parts import INSTALL_VLLM
+from dartsim.cli.doctor_parts import install_vllm
 from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
+from dartsim.core.install import install_command
 from dartsim.lab.estimate import HERE, Estimate
 from dartsim.lab.memory import GIB
 from dartsim.real.containers.plan import skeleton_problem
@@ -48,9 +49,9 @@ def missing(
 def _packages(config: Config) -> Iterator[Missing]:
     wanted = []
     if config.policy.kind == "vlm":
-        wanted.append(doctor.check_packages("train packages", doctor.TRAIN, "pip install 'dartsim[train]'"))
+        wanted.append(doctor.check_packages("train packages", doctor.TRAIN, install_command("train")))
     if config.backend.desktops in ("desktop", "osworld") or config.backend.workers == "vllm":
-        wanted.append(doctor.check_packages("real packages", doctor.REAL, "pip install 'dartsim[real]'"))
+        wanted.append(doctor.check_packages("real packages", doctor.REAL, install_command("real")))
     yield from (Missing(one.name, one.found, one.type) for one in wanted if one.state is not State.OK)
 
 
@@ -60,9 +61,9 @@ def _vllm(config: Config) -> Iterator[Missing]:
         return
     python = vllm.python or os.environ.get(VARIABLE)
     if python is None:
-        yield Missing("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", INSTALL_VLLM)
+        yield Missing("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", install_vllm())
     elif shutil.which(python) is None:
-        yield Missing("vLLM's interpreter", f"{python} cannot be run", INSTALL_VLLM)
+        yield Missing("vLLM's interpreter", f"{python} cannot be run", install_vllm())
 
 
 def _model(config: Config) -> Iterator[Missing]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.core.install import install_command
 from dartsim.lab.asked import Asked, difference
 from dartsim.lab.jobs import Job, Outcome, Rung, run_job
 from dartsim.lab.space import Range, setting_of
@@ -70,7 +71,7 @@ def require_optuna() -> None:
     try:
         import optuna
     except ImportError:
-        raise ConfigError("tuning needs Optuna; install the extra `lab`: pip install 'dartsim[lab]'") from None
+        raise ConfigError(f"tuning needs Optuna, which is not installed: {install_command('lab')}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 

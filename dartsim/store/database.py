@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import StaticPool
 
 from dartsim.core.errors import ConfigError, LayoutUnknown
+from dartsim.core.install import install_command
 from dartsim.store.tables import LAYOUT, LAYOUT_KEY, META, METADATA
 from dartsim.store.transactions import fault_of
 
@@ -95,7 +96,7 @@ def open_url(url: str, *, schema: str | None = None) -> Engine:
         engine = create_engine(found, pool_pre_ping=True, connect_args=waits)
     except ModuleNotFoundError as missing:
         raise ConfigError(
-            f"a PostgreSQL store needs {missing.name}, which is not installed: pip install 'dartsim[postgres]'"
+            f"a PostgreSQL store needs {missing.name}, which is not installed: {install_command('postgres')}"
         ) from None
     if schema is not None:
         _use_schema(engine, schema)

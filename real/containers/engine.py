@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from dartsim.real.containers.errors import EngineMissing, missing
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
@@ -117,7 +118,7 @@ def connect(settings: HostSettings) -> Any:
         import docker
         import requests
     except ImportError as error:
-        raise ConfigError("real desktops need the `docker` package: pip install 'dartsim[real]'") from error
+        raise ConfigError(f"real desktops need the `docker` package: {install_command('real')}") from error
     environment = dict(os.environ)
     if settings.url is not None:
         environment["DOCKER_HOST"] = settings.url

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.real.inference.plan import backend_of, engine_options, refuse_other_numbers
@@ -25,7 +26,7 @@ try:
     from dartsim.real.vlm import Vlm
     from dartsim.real.vlm.export import export
 except ModuleNotFoundError as missing:
-    raise ConfigError(f"vLLM workers need {missing.name}: pip install torch 'dartsim[train,real]'") from None
+    raise ConfigError(f"vLLM workers need {missing.name}: {install_command('train', 'real')}") from None
 
 logger = logging.getLogger(__name__)
 

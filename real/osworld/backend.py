@@ -11,6 +11,7 @@ from pathlib import Path
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
 from dartsim.real.containers.plan import container_spec, host_settings
@@ -30,9 +31,7 @@ try:
     from dartsim.real.osworld.settings import DesktopSettings
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
 except ModuleNotFoundError as missing:
-    raise ConfigError(
-        f"real desktops need {missing.name}, which is not installed: pip install 'dartsim[real]'"
-    ) from None
+    raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import ParseError
 
+from dartsim.core.install import install_command
 from dartsim.core.types import Task
 from dartsim.envs.base import FAIL, is_infeasible
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
@@ -167,7 +168,7 @@ class Scorer:
             raise Unscored(f"metric {name} is not built in; {reason}", cause="metric_unavailable")
         if metric.missing():
             raise Unscored(
-                f"metric {name} needs {', '.join(metric.missing())}: pip install 'dartsim[real]'",
+                f"metric {name} needs {', '.join(metric.missing())}: {install_command('real')}",
                 cause="metric_unavailable",
             )
         try:

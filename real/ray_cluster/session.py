@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from dartsim.real.ray_cluster.parts import node_address
 from dartsim.real.scratch import scratch
 
@@ -85,7 +86,7 @@ def _ray(*, local: bool) -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ConfigError("ray.address needs ray, which is not installed: pip install 'dartsim[ray]'") from None
+        raise ConfigError(f"ray.address needs ray, which is not installed: {install_command('ray')}") from None
     return ray
 
 

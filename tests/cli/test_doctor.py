@@ -14,6 +14,7 @@ import typer
 
 from dartsim.cli import doctor
 from dartsim.cli.check import State
+from dartsim.core.install import install_command
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def test_every_package_of_an_extra_is_looked_for(extra, looked_for):
 def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "docker", None)
     check = doctor.check_engine()
-    assert (check.state, check.type) == (State.MISSING, "pip install 'dartsim[real]'")
+    assert (check.state, check.type) == (State.MISSING, install_command("real"))
 
 
 def test_the_table_shows_every_check_and_every_use(capsys):

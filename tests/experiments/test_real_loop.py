@@ -31,6 +31,7 @@ def test_real_runs_end_by_time_alone(quick):
 
 def test_it_is_refused_without_an_interpreter_that_has_vllm(monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("aiohttp", reason="needs the extra `real`")
     monkeypatch.delenv("DARTSIM_VLLM_PYTHON", raising=False)
     with pytest.raises(SystemExit) as ended:
         real_loop.main(["--quick"])

@@ -250,7 +250,7 @@ def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """A run of the tiny model that was interrupted after some updates."""
-    pytest.importorskip("torch", reason="no torch: pip install 'dartsim[train]'")
+    pytest.importorskip("torch", reason="needs the extra `train`")
     folder = tmp_path_factory.mktemp("tiny") / "run"
     config = load(preset_name="tiny", overrides=[*TINY, "run.updates=2"])
     execute(config, folder)
@@ -331,7 +331,7 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
 
 
 def test_a_model_in_real_time_goes_on(tmp_path):
-    pytest.importorskip("torch", reason="no torch: pip install 'dartsim[train]'")
+    pytest.importorskip("torch", reason="needs the extra `train`")
     backend = {"desktops": "mock", "workers": "local", "learner": "local"}
     config = from_tree(
         merge(load(preset_name="tiny", overrides=[*TINY, "run.updates=1"]).model_dump(), {"backend": backend})

@@ -168,7 +168,7 @@ def postgres():
     binaries = postgres_binaries()
     if binaries is None:
         pytest.skip("no initdb on this machine: install the distribution's package postgresql")
-    pytest.importorskip("psycopg", reason="no psycopg: pip install 'dartsim[postgres]'")
+    pytest.importorskip("psycopg", reason="needs the extra `postgres`")
     server = Server(binaries)
     yield server
     server.stop()

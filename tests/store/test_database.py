@@ -63,7 +63,7 @@ def test_a_server_that_does_not_answer_is_a_fault_of_the_store():
 
 @pytest.mark.parametrize(("url", "seconds"), [("", 10), ("?connect_timeout=3", "3")])
 def test_a_server_that_cannot_be_reached_is_not_waited_for_for_hours(url, seconds):
-    pytest.importorskip("psycopg", reason="no psycopg: pip install 'dartsim[postgres]'")
+    pytest.importorskip("psycopg", reason="needs the extra `postgres`")
     engine, told = open_url(f"postgresql://me@127.0.0.1:1/runs{url}"), {}
 
     @event.listens_for(engine, "do_connect")
@@ -82,7 +82,7 @@ def test_names_of_schemas():
     assert schema_name("2026-11-21 My Run!") == "2026_11_21_my_run"
     assert schema_name("ж") == "run"
     assert len(schema_name("x" * 99)) == 63
-    pytest.importorskip("psycopg", reason="no psycopg: pip install 'dartsim[postgres]'")
+    pytest.importorskip("psycopg", reason="needs the extra `postgres`")
     with pytest.raises(ConfigError, match="a schema is named by letters, digits and _"):
         open_url("postgresql://me@127.0.0.1/runs", schema='a"; drop schema b')
 

