@@ -5,6 +5,9 @@ Importing this package registers its environments with gymnasium; what they need
 
 from gymnasium.envs.registration import register, registry
 
+if __name__ != "dartsim.envs":
+    raise ImportError(f"this package is dartsim.envs, not {__name__}: import it by that name")
+
 if "dartsim/SimDesktop-v0" not in registry:
     register(id="dartsim/SimDesktop-v0", entry_point="dartsim.envs.simulated:SimDesktop", kwargs={"draw": True})
 if "dartsim/MockDesktop-v0" not in registry:

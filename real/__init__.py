@@ -10,5 +10,8 @@ Importing this package registers ``dartsim/OSWorld-v0`` with gymnasium; what it 
 
 from gymnasium.envs.registration import register, registry
 
+if __name__ != "dartsim.real":
+    raise ImportError(f"this package is dartsim.real, not {__name__}: import it by that name")
+
 if "dartsim/OSWorld-v0" not in registry:
     register(id="dartsim/OSWorld-v0", entry_point="dartsim.real.osworld.env:OSWorldEnv")
