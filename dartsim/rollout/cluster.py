@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.types import Attempt
@@ -108,10 +109,11 @@ class EnvCluster:
         if times:
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_START)
             rule = self._rule
-            await asyncio.sleep(min(rule.backoff_seconds * 2.0 ** min(rule.tries + times - 2, 60), rule.rest_seconds))
+            failures = rule.tries + times - 1
+            wait_seconds = backoff_seconds(failures, first_seconds=rule.backoff_seconds, max_seconds=rule.rest_seconds)
+            await asyncio.sleep(wait_seconds)
 
     async def _start(self, slot: int, track: Track) -> AsyncEnv:
-        wait_seconds = self._rule.backoff_seconds
         for number in range(1, self._rule.tries + 1):
             track.enter(DesktopState.STARTING)
             try:
@@ -126,8 +128,7 @@ class EnvCluster:
             if number == self._rule.tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
             track.enter(DesktopState.WAIT_START)
-            await asyncio.sleep(wait_seconds)
-            wait_seconds *= 2
+            await asyncio.sleep(backoff_seconds(number, first_seconds=self._rule.backoff_seconds))
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def _close(self, env: AsyncEnv, track: Track) -> None:

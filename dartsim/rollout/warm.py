@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
+from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.observe import DesktopState, Recorder, Track
@@ -147,7 +148,7 @@ class WarmProvider:
 
     async def _keep(self, track: Track) -> None:
         """Boot one spare after the other."""
-        wait_seconds = self._rule.backoff_seconds
+        rule, failures = self._rule, 0
         while True:
             track.enter(DesktopState.WAIT_ADMISSION)
             place = await self._spare_place()
@@ -158,10 +159,13 @@ class WarmProvider:
                 count_failed_start(self._recorder, fault)
                 logger.debug("a spare's start failed: %s", fault)
                 track.enter(DesktopState.WAIT_START)
+                failures += 1
+                wait_seconds = backoff_seconds(
+                    failures, first_seconds=rule.backoff_seconds, max_seconds=rule.start_seconds
+                )
                 await asyncio.sleep(wait_seconds)
-                wait_seconds = min(2 * wait_seconds, self._rule.start_seconds)
                 continue
-            wait_seconds = self._rule.backoff_seconds
+            failures = 0
             track.enter(DesktopState.READY)
             await self._offer(desktop)
 

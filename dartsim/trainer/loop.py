@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
 from dartsim.core.types import Batch, UpdateResult
@@ -143,8 +144,7 @@ class Trainer:
         self._recorder.counts["fault/update"] += 1
         if rule.max_failures is not None and failures >= rule.max_failures:
             raise fault
-        doublings = min(failures - 1, 60)  # more would overflow, in a trainer that failed for days
-        wait_seconds = min(rule.first_seconds * 2**doublings, rule.longest_seconds)
+        wait_seconds = backoff_seconds(failures, first_seconds=rule.first_seconds, max_seconds=rule.longest_seconds)
         logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
         self._track.enter(TrainerState.DOWN)
         await asyncio.sleep(wait_seconds)

@@ -19,6 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Version, Weights
@@ -202,7 +203,7 @@ class EngineSupervisor:
 
     async def _revive(self) -> None:
         """Try to start the engine until it is up, or until a load does it; loads may come between two tries."""
-        wait_seconds, told = self._settings.retry_seconds, ""
+        first, failures, told = self._settings.retry_seconds, 0, ""
         while True:
             async with self._one_load:
                 fault = await self._try() if self._reviving else None
@@ -214,8 +215,8 @@ class EngineSupervisor:
             if str(fault) != told:  # a folder that is gone is looked for every few seconds
                 told = str(fault)
                 logger.warning("%s: %s", self._engine.name, told)
-            await asyncio.sleep(wait_seconds)
-            wait_seconds = min(2 * wait_seconds, 16 * self._settings.retry_seconds)
+            failures += 1
+            await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=16 * first))
 
     async def _try(self) -> WorkerFault | None:
         """Start the engine once; return why it is not up. After a fault nothing of it runs."""

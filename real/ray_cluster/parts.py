@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.real.ray_cluster.errors import PartGone, PartLost, portable
 
@@ -164,7 +165,7 @@ class Part:
         Raises:
             PartGone: If Ray does not start it again.
         """
-        wait, dead = _LOOK_SECONDS, 0
+        failures, dead = 0, 0
         while True:
             try:
                 facts = cast(Facts, await self._answer(self._actor.facts.remote()))
@@ -172,8 +173,10 @@ class Part:
                 dead = dead + 1 if isinstance(lost, PartGone) else 0
                 if dead >= _DEAD_ANSWERS:
                     raise
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, _LONGEST_LOOK_SECONDS)
+                failures += 1
+                await asyncio.sleep(
+                    backoff_seconds(failures, first_seconds=_LOOK_SECONDS, max_seconds=_LONGEST_LOOK_SECONDS)
+                )
             else:
                 self.restarts_seen += 1
                 logger.warning("%s is up again: process %d at %s", self.name, facts.pid, facts.address)
