@@ -17,7 +17,7 @@ from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.recorder import HELD_OUT, UpdateRecord
-from dartsim.real.evaluate import Evaluation, evaluate
+from dartsim.real.evaluate import PolicyEvaluation, evaluate
 from dartsim.real.learner import TorchLearner
 from dartsim.real.vlm import build
 from dartsim.real.vlm.model import one_thread
@@ -209,7 +209,7 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     }
 
 
-def by_kind(tasks: Sequence[Task], evaluation: Evaluation) -> dict[str, float]:
+def by_kind(tasks: Sequence[Task], evaluation: PolicyEvaluation) -> dict[str, float]:
     """Return the success rate on easy, hard and never-solved tasks."""
     scores: dict[str, list[float]] = defaultdict(list)
     for task in tasks:
@@ -217,7 +217,7 @@ def by_kind(tasks: Sequence[Task], evaluation: Evaluation) -> dict[str, float]:
     return {kind: float(np.mean(values)) for kind, values in sorted(scores.items())}
 
 
-def _evaluate(trained: Learning, found: Models, weights: Weights) -> Evaluation:
+def _evaluate(trained: Learning, found: Models, weights: Weights) -> PolicyEvaluation:
     """Evaluate weights more thoroughly than during the run."""
     trained.model.add(weights)
     maker = desktop_maker(found.config)

@@ -21,7 +21,7 @@ from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider, Usage
-from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
@@ -68,7 +68,7 @@ class Shape:
         width, height = self.screen
         return desktop_spec("skeleton", width=width, height=height, image=self.image)
 
-    def settings(self, *, settle: Settling | float = Settling(cap_seconds=2.0)) -> DesktopSettings:  # noqa: B008
+    def settings(self, *, settle: SettlingRules | float = SettlingRules(cap_seconds=2.0)) -> DesktopSettings:  # noqa: B008
         """Return how a desktop is shown."""
         return DesktopSettings(
             grammar="pyautogui",

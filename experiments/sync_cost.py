@@ -90,13 +90,13 @@ def options_of(engine: str, model: Model) -> EngineOptions:
 async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int, between_seconds: float) -> Figures:
     """Serve desktops, publish weights now and then, and return what that cost."""
     from dartsim.real.inference.launcher import LocalEngine
-    from dartsim.real.inference.ledger import Ledger
+    from dartsim.real.inference.ledger import WeightsLedger
     from dartsim.real.inference.request_codec import RequestCodec
     from dartsim.real.inference.weights import file_transfer
     from dartsim.real.inference.worker import VllmWorker
 
     loop = asyncio.get_running_loop()
-    codec, ledger = RequestCodec(model.vlms[0]), Ledger()
+    codec, ledger = RequestCodec(model.vlms[0]), WeightsLedger()
     async with AsyncExitStack() as stack:
         logs = Path(stack.enter_context(TemporaryDirectory(prefix="sync-")))
         workers = [

@@ -24,7 +24,7 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class PolicyEvaluation:
     """How well a version did.
 
     Attributes:
@@ -115,7 +115,7 @@ def evaluate(
     attempts: int = 1,
     seed: int = 0,
     act: Callable[[str], str] | None = None,
-) -> Evaluation:
+) -> PolicyEvaluation:
     """Return how well a version does on tasks, each attempted so many times; for held-out tasks."""
     tried = [
         Attempt(
@@ -133,4 +133,4 @@ def evaluate(
     rewards: dict[str, list[float]] = {task.id: [] for task in tasks}
     for trajectory in play(answers, desktops, tried, version=version, act=act):
         rewards[trajectory.attempt.task.id].append(trajectory.reward or 0.0)
-    return Evaluation(version=version, scores={task: tuple(values) for task, values in rewards.items()})
+    return PolicyEvaluation(version=version, scores={task: tuple(values) for task, values in rewards.items()})

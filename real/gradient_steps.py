@@ -18,7 +18,7 @@ from dartsim.real.learner_config import LearnerConfig
 from dartsim.real.mismatch import Mismatch
 from dartsim.real.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
-from dartsim.real.vlm.packing import Example, Packed, Row, pack, rows_of, score, split
+from dartsim.real.vlm.packing import Example, Packed, PackedRow, pack, rows_of, score, split
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import TokenShares, objective, token_shares
 
@@ -210,7 +210,7 @@ class GradientSteps:
             for part in np.array_split(ids, min(self.config.minibatches, len(ids))):
                 yield torch.from_numpy(np.flatnonzero(np.isin(group_B.numpy(), part)))
 
-    def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[Row], bool]]:
+    def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[PackedRow], bool]]:
         """Yield this process's micro-batches, and whether they count.
 
         All processes have equally many, because each takes part in gathering every layer's weights; who has too few
@@ -295,7 +295,7 @@ class GradientSteps:
         return self.config.learning_rate * share
 
 
-def deal(rows: Sequence[Row], count: int) -> list[list[Row]]:
+def deal(rows: Sequence[PackedRow], count: int) -> list[list[PackedRow]]:
     """Return rows dealt to processes, of about equally many tokens, each part in the order of all."""
     parts: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count

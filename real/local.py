@@ -25,7 +25,7 @@ MAX_BATCH = 64
 """Most requests that a worker computes at once."""
 
 
-class Policy(Protocol):
+class SamplingPolicy(Protocol):
     """What computes replies, such as ``VlmPolicy``; called from one thread at a time."""
 
     def add(self, weights: Weights) -> None:
@@ -64,7 +64,7 @@ class LocalWorker:
             that it waited for the event loop to begin it and to go on with it, and the requests in it.
     """
 
-    def __init__(self, index: int, policy: Policy, *, version: Version = 0, max_batch: int = MAX_BATCH) -> None:
+    def __init__(self, index: int, policy: SamplingPolicy, *, version: Version = 0, max_batch: int = MAX_BATCH) -> None:
         if max_batch < 1:
             raise ValueError(f"max_batch must be at least 1, got {max_batch}")
         self.index = index

@@ -13,7 +13,7 @@ from torch import Tensor
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, Trajectory, Turn
 from dartsim.real.vlm.config import VlmConfig
-from dartsim.real.vlm.grammar import Grammar
+from dartsim.real.vlm.grammar import TokenGrammar
 from dartsim.real.vlm.packing import Example
 from dartsim.real.vlm.prompts import PromptBuilder
 from dartsim.trainer.advantages import AdvantageConfig, advantages_of
@@ -37,7 +37,7 @@ class Speaker(Protocol):
         ...
 
     @property
-    def grammar(self) -> Grammar:
+    def grammar(self) -> TokenGrammar:
         """What may be said."""
         ...
 
@@ -174,7 +174,7 @@ def _examples(trajectory: Trajectory, speaker: Speaker) -> Iterator[tuple[Exampl
         yield Example(prompt, tokens, states), turn
 
 
-def _tokens(turn: Turn, grammar: Grammar) -> Any:
+def _tokens(turn: Turn, grammar: TokenGrammar) -> Any:
     if turn.reply.tokens is not None:
         return np.asarray(turn.reply.tokens, dtype=np.int64)
     try:

@@ -16,7 +16,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.coverage import Coverage
-    from dartsim.real.osworld.evaluator import Facts
+    from dartsim.real.osworld.evaluator import EvaluatorFacts
 
 INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --full --python python3.11"
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
@@ -79,12 +79,12 @@ def check(
         _show(result, facts, len(found.missing))
 
 
-def _facts(home: Path) -> Facts:
+def _facts(home: Path) -> EvaluatorFacts:
     """Return what the evaluator process of an environment can do."""
     from dartsim.core.errors import ScoreUnavailable
     from dartsim.real.osworld.evaluator import EvaluatorProcess
 
-    async def ask() -> Facts:
+    async def ask() -> EvaluatorFacts:
         process = EvaluatorProcess(home)
         try:
             return await process.facts()
@@ -97,7 +97,7 @@ def _facts(home: Path) -> Facts:
         raise ConfigError(f"{exc}; make {home} again with `dartsim evaluator install`") from exc
 
 
-def _show(result: Coverage, facts: Facts | None, num_missing: int) -> None:
+def _show(result: Coverage, facts: EvaluatorFacts | None, num_missing: int) -> None:
     from dartsim.real.osworld.coverage import By
 
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
@@ -118,7 +118,7 @@ def _show(result: Coverage, facts: Facts | None, num_missing: int) -> None:
         out.print(f"unsupported, {count}: {why}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _figures(result: Coverage, facts: Facts | None, missing: list[str]) -> dict[str, object]:
+def _figures(result: Coverage, facts: EvaluatorFacts | None, missing: list[str]) -> dict[str, object]:
     from dartsim.real.osworld.coverage import By
 
     return {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe.recorder import HELD_OUT
-from dartsim.real.evaluate import Evaluation, evaluate
+from dartsim.real.evaluate import PolicyEvaluation, evaluate
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
@@ -36,7 +36,7 @@ class Trials:
         maker = desktop_maker(found.config)
         self._desktops = [maker() for _ in range(min(64, len(self._tasks) * attempts))]
 
-    def __call__(self, weights: Weights, seed: int = 0) -> Evaluation:
+    def __call__(self, weights: Weights, seed: int = 0) -> PolicyEvaluation:
         """Return how weights do in the attempts of a seed."""
         policy = VlmPolicy(self._vlm, keep_versions=2)
         policy.add(Weights(1, weights.source))
@@ -61,9 +61,9 @@ class HeldOut:
 
     def __init__(self, found: Models, vlm: Vlm) -> None:
         self._trials = Trials(found, vlm, found.config.trainer.evaluation.attempts_per_task) if found.held_out else None
-        self.evaluations: list[Evaluation] = []
+        self.evaluations: list[PolicyEvaluation] = []
 
-    def evaluate(self, weights: Weights) -> Evaluation | None:
+    def evaluate(self, weights: Weights) -> PolicyEvaluation | None:
         """Return how well weights do; None without held-out tasks."""
         if self._trials is None:
             return None

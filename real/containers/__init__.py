@@ -10,10 +10,11 @@ from dartsim.real.containers.engine import EngineInfo, HostSettings
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.containers.official import Kvm, KvmState, kvm_state, official_spec
-from dartsim.real.containers.spec import ContainerSpec, Limits
+from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 
 __all__ = [
     "Container",
+    "ContainerLimits",
     "ContainerSpec",
     "DesktopFleet",
     "DockerHost",
@@ -21,7 +22,6 @@ __all__ = [
     "HostSettings",
     "Kvm",
     "KvmState",
-    "Limits",
     "kvm_state",
     "official_spec",
 ]

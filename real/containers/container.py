@@ -11,7 +11,7 @@ from dartsim.real.containers.spec import ContainerSpec
 T = TypeVar("T")
 
 
-class Host(Protocol):
+class ContainerHost(Protocol):
     """What a container asks of whoever started it."""
 
     async def call(self, identity: str, function: Callable[[Any], T]) -> T:
@@ -38,7 +38,7 @@ class Container:
 
     def __init__(
         self,
-        engine: Host,
+        engine: ContainerHost,
         *,
         id: str,
         name: str,

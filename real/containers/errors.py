@@ -11,12 +11,12 @@ EnvStartFailed
     ├── ContainerExited      the container ended while it was starting
     ├── PortsUnknown         the engine never told which ports it published
     ├── HostClosed           the host was closed under the start
-    └── EngineRefused        the engine said no for another reason
+    └── DockerRefused        the engine said no for another reason
 EnvBroken
 └── ContainerFault           a call on a running container failed
     ├── ContainerGone        it does not exist any more
-    ├── EngineLost           no engine answers any more
-    ├── EngineHung           the engine took too long to answer
+    ├── DockerLost           no engine answers any more
+    ├── DockerHung           the engine took too long to answer
     └── CallRefused          the engine said no
 """
 
@@ -87,7 +87,7 @@ class HostClosed(ContainerStartFailed):
     cause = "host_closed"
 
 
-class EngineRefused(ContainerStartFailed):
+class DockerRefused(ContainerStartFailed):
     """The engine refused to create or start the container."""
 
     cause = "engine_refused"
@@ -105,13 +105,13 @@ class ContainerGone(ContainerFault):
     cause = "container_gone"
 
 
-class EngineLost(ContainerFault):
+class DockerLost(ContainerFault):
     """The engine that runs the container does not answer any more."""
 
     cause = "engine_lost"
 
 
-class EngineHung(ContainerFault):
+class DockerHung(ContainerFault):
     """The engine answers, but not in time."""
 
     cause = "engine_hung"
@@ -179,7 +179,7 @@ def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerSt
 def call_fault(error: BaseException, *, engine: str, container: str) -> ContainerFault | None:
     """Return what a failure of the ``docker`` package means for a running container; None if it is none."""
     if isinstance(error, DartsimError):
-        return EngineLost(str(error)) if isinstance(error, EngineMissing) else None
+        return DockerLost(str(error)) if isinstance(error, EngineMissing) else None
     import docker.errors
     import requests
 
@@ -188,9 +188,9 @@ def call_fault(error: BaseException, *, engine: str, container: str) -> Containe
     if isinstance(error, docker.errors.APIError):
         return CallRefused(f"{engine} refused a call on {container}: {error.explanation or error}")
     if isinstance(error, requests.Timeout):
-        return EngineHung(f"{engine} did not answer a call on {container} in time ({error})")
+        return DockerHung(f"{engine} did not answer a call on {container} in time ({error})")
     if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
-        return EngineLost(missing(engine, error))
+        return DockerLost(missing(engine, error))
     return None
 
 
@@ -211,4 +211,4 @@ def _refusal(text: str, *, engine: str, image: str) -> ContainerStartFailed:
     for kind, words, advice in REASONS:
         if any(word in low for word in words):
             return kind(f"{engine} could not start {image}: {text}: {advice}")
-    return EngineRefused(f"{engine} refused to start {image}: {text}")
+    return DockerRefused(f"{engine} refused to start {image}: {text}")

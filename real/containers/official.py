@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers.spec import ContainerSpec, Limits
+from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 
 VENDOR_MODULES = ("kvm_intel", "kvm_amd")
 """Modules that run an unchanged x86 guest on the processor's own virtualization."""
@@ -107,7 +107,7 @@ def official_spec(
     cores: int = 4,
     ram_gib: int = 4,
     disk_gib: int = 32,
-    limits: Limits | None = None,
+    limits: ContainerLimits | None = None,
     local: bool = True,
 ) -> ContainerSpec:
     """Return what runs one official desktop.
@@ -136,5 +136,5 @@ def official_spec(
         volumes={path: DISK_TARGET},
         devices=("/dev/kvm",) if kvm else (),
         cap_add=("NET_ADMIN",),
-        limits=limits or Limits(),
+        limits=limits or ContainerLimits(),
     )

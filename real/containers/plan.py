@@ -6,7 +6,7 @@ import logging
 
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig, DesktopHostConfig
-from dartsim.real.containers import ContainerSpec, HostSettings, Kvm, Limits, kvm_state, official_spec
+from dartsim.real.containers import ContainerLimits, ContainerSpec, HostSettings, Kvm, kvm_state, official_spec
 from dartsim.real.containers.official import IMAGE
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,9 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
         ConfigError: If the disk is not there, or packages of a skeleton are missing.
     """
     desktop = config.desktop
-    limits = Limits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
+    limits = ContainerLimits(
+        memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib
+    )
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
         local = all(host.local for host in host_settings(desktop))

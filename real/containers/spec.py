@@ -11,7 +11,7 @@ from dartsim.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ContainerLimits:
     """What one container may use; None sets no limit.
 
     Attributes:
@@ -70,7 +70,7 @@ class ContainerSpec:
     read_only: bool = False
     tmpfs: Mapping[str, str] = field(default_factory=dict)
     network: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: ContainerLimits = field(default_factory=ContainerLimits)
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ def _bind(target: str) -> dict[str, str]:
     return {"bind": path, "mode": mode or "rw"}
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def _limits(limits: ContainerLimits) -> dict[str, Any]:
     found: dict[str, Any] = {"pids_limit": limits.pids}
     if limits.memory_mib is not None:
         # The same number twice: no swap, so that a desktop over its limit fails instead of crawling.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dartsim.real.containers.spec import ContainerSpec, Limits
+from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 from dartsim.real.desktop.images import image_name
 from dartsim.real.desktop.recipe import SERVER_PORT, VIEWER_PORT, Variant
 
@@ -64,5 +64,5 @@ def desktop_spec(
         volumes={"/usr": "/usr:ro"} if variant == "skeleton" else {},
         cap_drop=("ALL",),
         security_opt=("no-new-privileges",),
-        limits=Limits(memory_mib=memory_mib, cpus=cpus, pids=pids, shm_mib=shm_mib),
+        limits=ContainerLimits(memory_mib=memory_mib, cpus=cpus, pids=pids, shm_mib=shm_mib),
     )

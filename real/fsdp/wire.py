@@ -23,7 +23,7 @@ from torch import Tensor
 from dartsim.real.turn_data import TurnData
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.packing import Example
-from dartsim.real.vlm.prompts import Prompt
+from dartsim.real.vlm.prompts import VlmPrompt
 
 ABOUT, TENSORS = "turns.json", "turns.safetensors"
 
@@ -34,7 +34,7 @@ def write_turns(data: TurnData, folder: Path) -> None:
     """Write a batch's tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures: dict[tuple[Any, ...], tuple[int, Picture]] = {}
-    prompts: dict[tuple[Any, ...], tuple[int, Prompt]] = {}
+    prompts: dict[tuple[Any, ...], tuple[int, VlmPrompt]] = {}
     used = []
     for example in data.examples:
         prompt = example.prompt
@@ -81,7 +81,7 @@ def read_turns_from(folder: Path) -> TurnData:
     lengths = [row["length"] for row in about["prompts"]]
     positions = _cut(tensors["prompt_positions"], [3 * length for length in lengths])
     prompts = [
-        Prompt(
+        VlmPrompt(
             tokens,
             places.reshape(3, -1),
             row["next_position"],

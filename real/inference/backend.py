@@ -17,7 +17,7 @@ from dartsim.real.ray_cluster.backend import placed, ray_engines
 
 try:
     from dartsim.real.inference.launcher import AttachedEngine, Engine, LocalEngine
-    from dartsim.real.inference.ledger import Ledger
+    from dartsim.real.inference.ledger import WeightsLedger
     from dartsim.real.inference.request_codec import RequestCodec
     from dartsim.real.inference.settings import WorkerSettings
     from dartsim.real.inference.weights import Spool, transfer_for
@@ -58,7 +58,7 @@ async def vllm_workers(
         model = export(vlm, folder / "model")
         weights = Weights(version, model)
         codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
-        ledger, spool = Ledger(), Spool(folder / "versions", like=model)
+        ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model)
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
             if placed(config, "workers"):

@@ -14,7 +14,7 @@ from dartsim.core.types import Version, Weights
 from dartsim.real.inference.client import EngineClient, PauseMode
 from dartsim.real.inference.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
 from dartsim.real.inference.launcher import Engine
-from dartsim.real.inference.ledger import FolderFacts, Ledger
+from dartsim.real.inference.ledger import FolderFacts, WeightsLedger
 from dartsim.real.inference.settings import WorkerSettings
 from dartsim.real.inference.weights import FolderReload, Spool, Transfer
 
@@ -39,14 +39,14 @@ class EngineWeights:
         engine: Engine,
         *,
         transfer: Transfer | None = None,
-        ledger: Ledger | None = None,
+        ledger: WeightsLedger | None = None,
         spool: Spool | None = None,
         settings: WorkerSettings | None = None,
     ) -> None:
         self.engine = engine
         self.client: EngineClient | None = None
         self._transfer = transfer or FolderReload()
-        self._ledger = ledger or Ledger()
+        self._ledger = ledger or WeightsLedger()
         self._spool = spool
         self._settings = settings or WorkerSettings()
 

@@ -116,7 +116,7 @@ def _read_file(file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], diges
                 digests[name] = hashlib.sha256(stream.read(stop - begin)).hexdigest()
 
 
-class Ledger:
+class WeightsLedger:
     """What engines of one pool should hold, by version. Engines of one pool share one.
 
     An engine's checksums are over its own parameters: some are the checkpoint's tensors byte by byte (norms, biases,

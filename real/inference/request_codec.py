@@ -22,9 +22,9 @@ from dartsim.core.types import Request
 from dartsim.real.inference.errors import EngineBadReply
 from dartsim.real.inference.plugin import GRAMMAR_KEY
 from dartsim.real.vlm.config import Decoding
-from dartsim.real.vlm.grammar import END, REFUSED, Grammar
+from dartsim.real.vlm.grammar import END, REFUSED, TokenGrammar
 from dartsim.real.vlm.images import ImageRules, Picture
-from dartsim.real.vlm.prompts import Prompt, PromptBuilder
+from dartsim.real.vlm.prompts import PromptBuilder, VlmPrompt
 from dartsim.real.vlm.sampling import reply_keys
 from dartsim.real.vlm.vocabulary import Vocabulary
 
@@ -95,13 +95,13 @@ class DecodedReply(NamedTuple):
     cached_tokens: int | None
 
 
-class Language(Protocol):
+class ModelLanguage(Protocol):
     """What a worker has to know of a model, without its weights; a ``Vlm`` is one."""
 
     vocabulary: Vocabulary
     rules: ImageRules
     prompts: PromptBuilder
-    grammar: Grammar
+    grammar: TokenGrammar
 
     @property
     def decoding(self) -> Decoding:
@@ -133,7 +133,7 @@ class RequestCodec:
     """
 
     def __init__(
-        self, language: Language, *, top_logprobs: int = 0, greedy: bool = False, max_bytes: int = 64 * 1024 * 1024
+        self, language: ModelLanguage, *, top_logprobs: int = 0, greedy: bool = False, max_bytes: int = 64 * 1024 * 1024
     ) -> None:
         self.language = language
         self._top = top_logprobs
@@ -268,7 +268,7 @@ class RequestCodec:
         return url
 
 
-def short_tokens(prompt: Prompt, image: int) -> list[int]:
+def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:
     """Return a prompt's tokens with one image token for each picture."""
     tokens = prompt.tokens
     keep = np.ones(len(tokens), dtype=bool)

@@ -26,7 +26,7 @@ from dartsim.real.inference.engine_weights import EngineWeights
 from dartsim.real.inference.errors import EngineHung, EngineRestarted, EngineUnloaded
 from dartsim.real.inference.in_flight import InFlight
 from dartsim.real.inference.launcher import Engine
-from dartsim.real.inference.ledger import Ledger
+from dartsim.real.inference.ledger import WeightsLedger
 from dartsim.real.inference.metrics import EngineLoad
 from dartsim.real.inference.request_codec import DecodedReply, EncodedRequest, RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
@@ -71,7 +71,7 @@ class VllmWorker:
         *,
         weights: Weights,
         transfer: Transfer | None = None,
-        ledger: Ledger | None = None,
+        ledger: WeightsLedger | None = None,
         spool: Spool | None = None,
         settings: WorkerSettings | None = None,
     ) -> None:

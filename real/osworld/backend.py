@@ -26,7 +26,7 @@ try:
     from dartsim.real.osworld.evaluator_venv import default_home
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider, Usage
-    from dartsim.real.osworld.ready import Readiness, Settling
+    from dartsim.real.osworld.ready import Readiness, SettlingRules
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
@@ -102,7 +102,7 @@ def _usage(
         screen=(desktop.width, desktop.height),
         # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
-        settle=Settling(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
+        settle=SettlingRules(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
         # Ours paints nothing more once its window manager is up, which the server waits for.
         booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),
     )

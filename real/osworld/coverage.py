@@ -12,7 +12,7 @@ from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.base import is_infeasible
 from dartsim.real.osworld import known
-from dartsim.real.osworld.evaluator import Facts
+from dartsim.real.osworld.evaluator import EvaluatorFacts
 from dartsim.real.osworld.getters import NATIVE as GETTERS
 from dartsim.real.osworld.getters import check_getter
 from dartsim.real.osworld.metrics import KNOWN as KNOWN_METRICS
@@ -30,7 +30,7 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EvaluatorPart:
     """A getter or a metric of a task that is not built in."""
 
     kind: str
@@ -42,7 +42,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CoverageVerdict:
     """What is known of one task.
 
     Attributes:
@@ -60,7 +60,7 @@ class Verdict:
 class Coverage:
     """The verdicts of many tasks."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CoverageVerdict, ...]
 
     def counts(self, domain: str | None = None) -> dict[By, int]:
         """Return how many tasks each can score, of one domain or of all."""
@@ -76,7 +76,7 @@ class Coverage:
         return dict(Counter(why for each in self.verdicts if each.by is by for why in each.why).most_common())
 
 
-def coverage(tasks: Iterable[Task], facts: Facts | None = None) -> Coverage:
+def coverage(tasks: Iterable[Task], facts: EvaluatorFacts | None = None) -> Coverage:
     """Return who can score which task.
 
     Args:
@@ -86,7 +86,7 @@ def coverage(tasks: Iterable[Task], facts: Facts | None = None) -> Coverage:
     return Coverage(tuple(_verdict(task, facts) for task in tasks))
 
 
-def check_task(task: Task, *, evaluator: bool = False, facts: Facts | None = None) -> None:
+def check_task(task: Task, *, evaluator: bool = False, facts: EvaluatorFacts | None = None) -> None:
     """Refuse a task that cannot be set up or scored, before any work starts.
 
     Args:
@@ -105,18 +105,18 @@ def check_task(task: Task, *, evaluator: bool = False, facts: Facts | None = Non
         raise ConfigError(f"task {task.id} ({task.domain}) needs {', '.join(verdict.why)} of desktop-env; {HOW}")
 
 
-def _verdict(task: Task, facts: Facts | None) -> Verdict:
+def _verdict(task: Task, facts: EvaluatorFacts | None) -> CoverageVerdict:
     try:
         outside = _check(task)
     except TaskFileError as exc:
-        return Verdict(task, By.NOBODY, (str(exc),))
+        return CoverageVerdict(task, By.NOBODY, (str(exc),))
     lacking = tuple(f"{part}: {lacks}" for part in outside if (lacks := _lacks(part, facts)))
     if lacking:
-        return Verdict(task, By.NOBODY, lacking)
-    return Verdict(task, By.DESKTOP_ENV if outside else By.BUILTIN, tuple(map(str, outside)))
+        return CoverageVerdict(task, By.NOBODY, lacking)
+    return CoverageVerdict(task, By.DESKTOP_ENV if outside else By.BUILTIN, tuple(map(str, outside)))
 
 
-def _check(task: Task) -> list[Part]:
+def _check(task: Task) -> list[EvaluatorPart]:
     """Return what of a task is not built in; raise if something is unknown or unsupported."""
     if "evaluator" not in task.spec:
         raise TaskFileError("it has no evaluator")
@@ -125,18 +125,18 @@ def _check(task: Task) -> list[Part]:
     check_steps(evaluator.get("postconfig") or ())
     if is_infeasible(task):
         return []
-    outside: list[Part] = []
+    outside: list[EvaluatorPart] = []
     for getter in [*_many(evaluator.get("result")), *_many(evaluator.get("expected"))]:
         if getter:
             check_getter(getter)
             if getter["type"] not in GETTERS:
-                outside.append(Part("getter", getter["type"]))
+                outside.append(EvaluatorPart("getter", getter["type"]))
     for name, options in _metrics(evaluator):
         if name not in KNOWN_METRICS or name == "infeasible":
             raise TaskFileError(f"the metric {name!r} is unknown, or is not one of several")
         metric = METRICS.get(name)
         if metric is None or not metric.takes(options):
-            outside.append(Part("metric", name, frozenset(options)))
+            outside.append(EvaluatorPart("metric", name, frozenset(options)))
     return list(dict.fromkeys(outside))
 
 
@@ -148,7 +148,7 @@ def _metrics(evaluator: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
         yield name, option or {}
 
 
-def _lacks(part: Part, facts: Facts | None) -> str:
+def _lacks(part: EvaluatorPart, facts: EvaluatorFacts | None) -> str:
     """Say why ``desktop-env`` cannot do it; nothing if it can."""
     if facts is not None:
         return facts.no_getter(part.name) if part.kind == "getter" else facts.no_metric(part.name, part.options)

@@ -15,7 +15,7 @@ from dartsim.core.types import Observation, StepResult, Task
 from dartsim.real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
 from dartsim.real.osworld.pyautogui_code import Episode, command
-from dartsim.real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
+from dartsim.real.osworld.ready import Readiness, SettlingRules, settle, wait_booted, wait_set_up
 from dartsim.real.osworld.recycle import check_memory, recycle_server
 from dartsim.real.osworld.settings import DesktopSettings
 
@@ -236,7 +236,7 @@ class OsworldDesktop:
         with self._timed("screenshot"):
             frame = await self.client.frame()
         rules = self.settings.settle
-        if isinstance(rules, Settling) and is_black(frame, lit_share=rules.lit_share):
+        if isinstance(rules, SettlingRules) and is_black(frame, lit_share=rules.lit_share):
             return await self._settled()  # it has as long to show something as after an action
         return self._sized(frame)
 
@@ -280,7 +280,7 @@ class OsworldDesktop:
         await self._recycled()
         self._seen = self._server
         rules = self.settings.settle
-        still_pixels = (rules if isinstance(rules, Settling) else Settling()).still_pixels
+        still_pixels = (rules if isinstance(rules, SettlingRules) else SettlingRules()).still_pixels
         if not same(before, await self._look(), still_pixels=still_pixels):
             raise ServerRestarted(
                 f"the server was restarted after {self.client.server.screenshot_budget} screenshots, and the screen of "

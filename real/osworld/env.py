@@ -127,7 +127,7 @@ class OSWorldEnv(GuiEnv):
             start = starter = Starter(container, engine=engine, server=traits, timeouts=timeouts, scorer=scorer)
             ended = starter.close
         assert start is not None
-        self._life = _Life(start, self.settings, ended)
+        self._life = _DesktopThread(start, self.settings, ended)
         # An environment that nobody closes still gives its desktop back when it goes.
         self._finalizer = weakref.finalize(self, self._life.end)
 
@@ -193,7 +193,7 @@ class OSWorldEnv(GuiEnv):
         return self._life.call(lambda desktop: desktop.evaluate())
 
 
-class _Life:
+class _DesktopThread:
     """A desktop on a loop in a thread: started when first called, and afresh after a fault.
 
     It knows nothing of the environment, which can so be collected, and ends its desktop then.

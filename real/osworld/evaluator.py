@@ -36,7 +36,7 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "HTTP_PROXY", "HTTPS_PRO
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EvaluatorFacts:
     """What an evaluator process can do.
 
     Attributes:
@@ -107,10 +107,10 @@ class EvaluatorProcess:
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._folder: Path | None = None
-        self._facts: Facts | None = None
+        self._facts: EvaluatorFacts | None = None
         self._count = 0
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> EvaluatorFacts:
         """Return what the process can do, starting it if need be.
 
         Raises:
@@ -154,7 +154,7 @@ class EvaluatorProcess:
         known = {"vm_unreachable": "vm_unreachable", "unavailable": f"{request['call']}_unavailable"}
         raise Unscored(what, cause=known.get(cause, f"{request['call']}_failed"))
 
-    async def _ready(self) -> Facts:
+    async def _ready(self) -> EvaluatorFacts:
         if self._process is not None and self._process.returncode is None and self._facts is not None:
             return self._facts
         await self._end()
@@ -176,7 +176,7 @@ class EvaluatorProcess:
             raise Unscored(f"the evaluator process could not be started: {exc}", cause="evaluator_died") from exc
         self.starts += 1
         found = (await self._ask({"call": "hello"}, self._start_seconds))["value"]
-        self._facts = Facts(**found)
+        self._facts = EvaluatorFacts(**found)
         return self._facts
 
     async def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:

@@ -242,7 +242,7 @@ class Env:
         return str((done or {}).get("output", "")).strip()
 
 
-class Evaluator:
+class OsworldEvaluator:
     """The functions of ``desktop-env``, and the values that are kept here between calls."""
 
     def __init__(self) -> None:
@@ -363,7 +363,7 @@ def _text(data: bytes | None, name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def answer(evaluator: Evaluator, request: dict[str, Any]) -> dict[str, Any]:
+def answer(evaluator: OsworldEvaluator, request: dict[str, Any]) -> dict[str, Any]:
     """Return the reply to one request."""
     call = request.pop("call")
     number = evaluator.request = request.pop("id")
@@ -384,7 +384,7 @@ def main() -> None:
     # What desktop-env prints must not get between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    evaluator = Evaluator()
+    evaluator = OsworldEvaluator()
     for line in sys.stdin:
         replies.write(json.dumps(answer(evaluator, json.loads(line))) + "\n")
         replies.flush()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settling:
+class SettlingRules:
     """When the screen has settled after an action.
 
     Attributes:
@@ -49,8 +49,8 @@ class Readiness:
         poll_seconds: Between two looks.
         quiet_seconds: How long the screen has to stay the same.
         cap_seconds: Longest wait for that; a screen that never rests is taken as it is.
-        still_pixels: As for ``Settling``.
-        lit_share: As for ``Settling``.
+        still_pixels: As for ``SettlingRules``.
+        lit_share: As for ``SettlingRules``.
     """
 
     limit_seconds: float = 300.0
@@ -62,7 +62,7 @@ class Readiness:
     lit_share: float = 0.001
 
 
-async def settle(client: VmClient, rules: Settling | float) -> Frame:
+async def settle(client: VmClient, rules: SettlingRules | float) -> Frame:
     """Wait until the screen has settled, and return it.
 
     Args:
@@ -72,7 +72,7 @@ async def settle(client: VmClient, rules: Settling | float) -> Frame:
     Raises:
         BlackScreen: If the screen shows nothing, for as long as it may take to settle.
     """
-    if not isinstance(rules, Settling):
+    if not isinstance(rules, SettlingRules):
         await asyncio.sleep(rules)
         return await client.frame()
     frame = await _still(client, await client.frame(), rules, rules.cap_seconds)
@@ -132,7 +132,7 @@ async def wait_set_up(client: VmClient, rules: Readiness, *, before: Frame | Non
     return frame
 
 
-async def _still(client: VmClient, frame: Frame, rules: Settling | Readiness, cap_seconds: float) -> Frame:
+async def _still(client: VmClient, frame: Frame, rules: SettlingRules | Readiness, cap_seconds: float) -> Frame:
     """Return the screen once it rests and shows something, or what it shows after the cap."""
     loop = asyncio.get_running_loop()
     began = since = loop.time()

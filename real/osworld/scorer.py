@@ -17,7 +17,7 @@ from dartsim.core.install import install_command
 from dartsim.core.types import Task
 from dartsim.envs.base import FAIL, is_infeasible
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
-from dartsim.real.osworld.evaluator import EvaluatorProcess, Facts, ResultFileMissing
+from dartsim.real.osworld.evaluator import EvaluatorFacts, EvaluatorProcess, ResultFileMissing
 from dartsim.real.osworld.getters import NATIVE as GETTERS
 from dartsim.real.osworld.known import OURS_FIRST
 from dartsim.real.osworld.metrics import NATIVE as METRICS
@@ -180,7 +180,7 @@ class Scorer:
         except Exception as exc:
             raise Unscored(f"metric {name}: {type(exc).__name__}: {exc}", cause="metric_failed") from exc
 
-    async def _facts(self) -> Facts | None:
+    async def _facts(self) -> EvaluatorFacts | None:
         return None if self.evaluator is None else await self.evaluator.facts()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.ready import Readiness, SettlingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class DesktopSettings:
     accessibility: bool = False
     auto_done: bool | None = None
     raw_code: bool = False
-    settle: Settling | float = field(default_factory=Settling)
+    settle: SettlingRules | float = field(default_factory=SettlingRules)
     ready: Readiness | float = field(default_factory=Readiness)
     booted: Readiness = field(default_factory=Readiness)
     wait_seconds: float = 1.0

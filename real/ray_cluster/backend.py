@@ -16,7 +16,7 @@ from dartsim.core.types import Task, Weights
 if TYPE_CHECKING:
     from dartsim.real.inference.launcher import Engine
     from dartsim.real.inference.options import EngineOptions
-    from dartsim.real.local import Policy
+    from dartsim.real.local import SamplingPolicy
     from dartsim.real.ray_cluster.desktops import RayProvider
     from dartsim.real.ray_cluster.learner import Checkpointed, RayLearner
     from dartsim.real.ray_cluster.parts import Part, Want
@@ -159,7 +159,7 @@ async def ray_workers(config: Config, weights: Weights) -> AsyncIterator[list[Ra
         yield made
 
 
-def make_policy(config: Config) -> Policy:
+def make_policy(config: Config) -> SamplingPolicy:
     """Make the configured model, with weights that are never served; called where a worker is placed."""
     from dartsim.real.vlm import VlmPolicy, build
     from dartsim.real.vlm.model import one_thread

@@ -59,7 +59,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ActorFacts:
     """Where an actor sits.
 
     Attributes:
@@ -86,12 +86,12 @@ class Hosted:
         self._making = asyncio.Lock()
         self._made: object | None = None
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> ActorFacts:
         """Return where it sits; its object need not be made yet."""
         import ray
 
         context = ray.get_runtime_context()
-        return Facts(os.getpid(), context.get_node_id(), node_address())
+        return ActorFacts(os.getpid(), context.get_node_id(), node_address())
 
     async def do(self, method: str, *args: Any) -> Any:
         """Call a method of the object."""
@@ -133,7 +133,7 @@ class Part:
     def __repr__(self) -> str:
         return f"<Part {self.name}>"
 
-    async def placed(self, seconds: float) -> Facts:
+    async def placed(self, seconds: float) -> ActorFacts:
         """Wait until the actor was placed and answers.
 
         Raises:
@@ -142,7 +142,7 @@ class Part:
         """
         try:
             async with asyncio.timeout(seconds):
-                return cast(Facts, await self._answer(self._actor.facts.remote()))
+                return cast(ActorFacts, await self._answer(self._actor.facts.remote()))
         except TimeoutError:
             raise ConfigError(self._unplaced(seconds)) from None
 
@@ -159,7 +159,7 @@ class Part:
         """Call a method and do not wait for it."""
         self._actor.do.remote(method, *args)
 
-    async def until_up(self) -> Facts:
+    async def until_up(self) -> ActorFacts:
         """Wait until the actor, which was lost, answers again.
 
         Raises:
@@ -168,7 +168,7 @@ class Part:
         failures, dead = 0, 0
         while True:
             try:
-                facts = cast(Facts, await self._answer(self._actor.facts.remote()))
+                facts = cast(ActorFacts, await self._answer(self._actor.facts.remote()))
             except PartLost as lost:
                 dead = dead + 1 if isinstance(lost, PartGone) else 0
                 if dead >= _DEAD_ANSWERS:

@@ -17,7 +17,7 @@ import numpy as np
 from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Observation, Reply, Request, Turn, Version, Weights
-from dartsim.real.local import LocalWorker, Policy
+from dartsim.real.local import LocalWorker, SamplingPolicy
 from dartsim.real.ray_cluster.errors import EngineHostLost, PartGone, PartLost
 from dartsim.real.ray_cluster.parts import Part
 
@@ -34,7 +34,7 @@ class WorkerHost:
         make: Makes its model; the weights it comes with are never served.
     """
 
-    def __init__(self, index: int, make: Callable[[], Policy]) -> None:
+    def __init__(self, index: int, make: Callable[[], SamplingPolicy]) -> None:
         self._index = index
         self._make = make
         self._worker: LocalWorker | None = None
@@ -57,7 +57,7 @@ class WorkerHost:
             return
         await self._worker.load(weights, mode)
 
-    def _first(self, weights: Weights) -> Policy:
+    def _first(self, weights: Weights) -> SamplingPolicy:
         policy = self._make()
         policy.add(weights)
         return policy

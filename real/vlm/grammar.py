@@ -1,4 +1,4 @@
-"""``Grammar``: which token may follow, as a state machine over tokens that worker and learner both walk.
+"""``TokenGrammar``: which token may follow, as a state machine over tokens that worker and learner both walk.
 
 Sampling from the allowed tokens only, and computing the learner's log-probabilities under the very same mask,
 keeps special tokens out of replies (an emitted image token breaks the next forward pass) and malformed actions
@@ -31,7 +31,7 @@ class Slot(NamedTuple):
 Pattern = tuple[Slot, ...]
 
 
-class Grammar:
+class TokenGrammar:
     """A deterministic state machine; state 0 is the beginning of a reply.
 
     Attributes:
@@ -47,7 +47,7 @@ class Grammar:
         self.longest = longest
 
     @classmethod
-    def of_patterns(cls, vocabulary: Vocabulary, patterns: Sequence[Pattern], *, size: int) -> Grammar:
+    def of_patterns(cls, vocabulary: Vocabulary, patterns: Sequence[Pattern], *, size: int) -> TokenGrammar:
         """Return the machine that accepts a reply if one of the patterns matches it.
 
         Args:
@@ -110,21 +110,21 @@ class Grammar:
         return tokens
 
 
-def free_grammar(vocabulary: Vocabulary, *, size: int) -> Grammar:
+def free_grammar(vocabulary: Vocabulary, *, size: int) -> TokenGrammar:
     """Return the grammar of any text, closed by the end token; special tokens are suppressed."""
     row = np.zeros((1, size), dtype=np.int32)
     row[0, list(vocabulary.special)] = REFUSED
     row[0, vocabulary.size :] = REFUSED  # padding of the embedding, not tokens
     row[0, vocabulary.end] = END
-    return Grammar(vocabulary, row, None)
+    return TokenGrammar(vocabulary, row, None)
 
 
-def action_grammar(vocabulary: Vocabulary, actions: Sequence[str], *, size: int) -> Grammar:
+def action_grammar(vocabulary: Vocabulary, actions: Sequence[str], *, size: int) -> TokenGrammar:
     """Return the grammar of a list of whole actions; one that is a single token needs no end token."""
-    return Grammar.of_patterns(vocabulary, [_literal(vocabulary, action) for action in actions], size=size)
+    return TokenGrammar.of_patterns(vocabulary, [_literal(vocabulary, action) for action in actions], size=size)
 
 
-def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Sequence[str], size: int) -> Grammar:
+def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Sequence[str], size: int) -> TokenGrammar:
     """Return the compact grammar of ``dartsim.envs.actions``, one action a reply, closed by the end token.
 
     Args:
@@ -147,7 +147,7 @@ def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Se
     patterns.append((*_slots(vocabulary, "type"), Slot(space), Slot(text), Slot(text, repeats=True), end))
     words = [*(f"key {name}" for name in keys), "scroll up", "scroll down", "wait", "done", "fail"]
     patterns.extend((*_slots(vocabulary, word), end) for word in words)
-    return Grammar.of_patterns(vocabulary, patterns, size=size)
+    return TokenGrammar.of_patterns(vocabulary, patterns, size=size)
 
 
 def _choices(vocabulary: Vocabulary, count: int) -> Slot:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.vlm.config import Decoding, VlmConfig
-from dartsim.real.vlm.grammar import Grammar
+from dartsim.real.vlm.grammar import TokenGrammar
 from dartsim.real.vlm.images import ImageRules, Pictures
 from dartsim.real.vlm.model import grammar_of
 from dartsim.real.vlm.prompts import PromptBuilder
@@ -23,7 +23,7 @@ class Language:
     vocabulary: Vocabulary
     rules: ImageRules
     prompts: PromptBuilder
-    grammar: Grammar
+    grammar: TokenGrammar
 
     @property
     def decoding(self) -> Decoding:

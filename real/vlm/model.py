@@ -22,7 +22,7 @@ from transformers import (
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.vlm.config import Decoding, VlmConfig
-from dartsim.real.vlm.grammar import Grammar, action_grammar, compact_grammar, free_grammar
+from dartsim.real.vlm.grammar import TokenGrammar, action_grammar, compact_grammar, free_grammar
 from dartsim.real.vlm.images import ImageRules, Pictures
 from dartsim.real.vlm.lora import has_lora, merged
 from dartsim.real.vlm.prompts import PromptBuilder
@@ -235,7 +235,7 @@ def _settings(config: VlmConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def grammar_of(config: VlmConfig, vocabulary: Vocabulary, size: int) -> Grammar:
+def grammar_of(config: VlmConfig, vocabulary: Vocabulary, size: int) -> TokenGrammar:
     """Return what may be said.
 
     Args:

@@ -19,22 +19,22 @@ import torch
 from torch import Tensor
 
 from dartsim.real.vlm.model import Vlm
-from dartsim.real.vlm.prompts import IntArray, Prompt
+from dartsim.real.vlm.prompts import IntArray, VlmPrompt
 from dartsim.real.vlm.trunk import Seen
 
 
 class Example(NamedTuple):
     """One turn to be scored: a prompt, its reply's tokens [n], and the grammar's state before each of them."""
 
-    prompt: Prompt
+    prompt: VlmPrompt
     tokens: IntArray
     states: IntArray
 
 
-class Row(NamedTuple):
+class PackedRow(NamedTuple):
     """A prompt and the numbers of the examples that answer it."""
 
-    prompt: Prompt
+    prompt: VlmPrompt
     members: list[int]
     length: int
 
@@ -62,23 +62,23 @@ class Packed(NamedTuple):
     lengths: Tensor
 
 
-def rows_of(examples: Sequence[Example]) -> list[Row]:
+def rows_of(examples: Sequence[Example]) -> list[PackedRow]:
     """Return the rows of examples, in the order in which their prompts are first met."""
-    found: dict[Any, tuple[Prompt, list[int]]] = {}
+    found: dict[Any, tuple[VlmPrompt, list[int]]] = {}
     for number, example in enumerate(examples):
         found.setdefault(example.prompt.key, (example.prompt, []))[1].append(number)
     return [
-        Row(prompt, members, len(prompt.tokens) + sum(max(0, len(examples[m].tokens) - 1) for m in members))
+        PackedRow(prompt, members, len(prompt.tokens) + sum(max(0, len(examples[m].tokens) - 1) for m in members))
         for prompt, members in found.values()
     ]
 
 
-def split(rows: Sequence[Row], *, max_tokens: int) -> list[list[Row]]:
+def split(rows: Sequence[PackedRow], *, max_tokens: int) -> list[list[PackedRow]]:
     """Return rows in micro-batches of at most ``max_tokens`` padded tokens, rows of like length together.
 
     A row that is longer than that is alone.
     """
-    batches: list[list[Row]] = []
+    batches: list[list[PackedRow]] = []
     for row in sorted(rows, key=lambda row: -row.length):
         if batches and (len(batches[-1]) + 1) * batches[-1][0].length <= max_tokens:
             batches[-1].append(row)
@@ -87,7 +87,7 @@ def split(rows: Sequence[Row], *, max_tokens: int) -> list[list[Row]]:
     return batches
 
 
-def pack(vlm: Vlm, rows: Sequence[Row], examples: Sequence[Example]) -> Packed:
+def pack(vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example]) -> Packed:
     """Return rows as tensors."""
     length = max(row.length for row in rows)
     shape = (len(rows), length)
@@ -167,7 +167,9 @@ def distribution(logits_MV: Tensor, allowed_MV: Tensor, temperature: float) -> t
     return logprobs, -(logprobs.exp() * finite).sum(-1)
 
 
-def _place(vlm: Vlm, rows: Sequence[Row], length: int) -> tuple[list[tuple[tuple[int, int], Tensor]], Tensor, Tensor]:
+def _place(
+    vlm: Vlm, rows: Sequence[PackedRow], length: int
+) -> tuple[list[tuple[tuple[int, int], Tensor]], Tensor, Tensor]:
     """Return the different pictures by size, and where their tokens go."""
     by_grid: dict[tuple[int, int], dict[bytes, Any]] = {}
     for row in rows:

@@ -19,7 +19,7 @@ from dartsim.rollout.history import num_images
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Prompt(NamedTuple):
+class VlmPrompt(NamedTuple):
     """What a model is given for one turn.
 
     ``tokens`` is [L]; ``positions`` [3, L] are time, height and width of multimodal rotary positions;
@@ -53,7 +53,7 @@ class PromptBuilder:
         self.style = style
         self._merge = pictures.rules.merge_size
 
-    def build(self, observation: Observation, history: Sequence[Turn]) -> Prompt:
+    def build(self, observation: Observation, history: Sequence[Turn]) -> VlmPrompt:
         """Return the prompt for an observation after the turns before it, oldest first."""
         style = self.style
         draft = _Draft(self.vocabulary, self._merge, terse=style.terse)
@@ -126,9 +126,9 @@ class _Draft:
         else:
             self._text([*self._open("assistant"), *tokens, *self._close()])
 
-    def finish(self) -> Prompt:
+    def finish(self) -> VlmPrompt:
         self._text([self._vocabulary.start] if self._terse else self._open("assistant"))
-        return Prompt(
+        return VlmPrompt(
             np.asarray(self._tokens, dtype=np.int64),
             np.concatenate(self._positions, axis=1, dtype=np.int64),
             self._next,

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from dartsim.real.vlm.grammar import END
 from dartsim.real.vlm.model import Vlm
-from dartsim.real.vlm.packing import Example, Packed, Row, distribution, hidden, pack, rows_of, score, split
-from dartsim.real.vlm.prompts import Prompt
+from dartsim.real.vlm.packing import Example, Packed, PackedRow, distribution, hidden, pack, rows_of, score, split
+from dartsim.real.vlm.prompts import VlmPrompt
 from dartsim.real.vlm.trunk import Cache
 
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -36,7 +36,7 @@ class Sampled(NamedTuple):
 @torch.inference_mode()
 def sample(
     vlm: Vlm,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[VlmPrompt],
     seeds: Sequence[tuple[int, int]],
     *,
     greedy: bool = False,
@@ -88,7 +88,7 @@ class FirstTokens:
         return min(vlm.grammar.longest or vlm.decoding.max_new_tokens, vlm.decoding.max_new_tokens) == 1
 
     def sample(
-        self, vlm: Vlm, prompts: Sequence[Prompt], keys: NDArray[np.uint64], *, greedy: bool, max_tokens: int
+        self, vlm: Vlm, prompts: Sequence[VlmPrompt], keys: NDArray[np.uint64], *, greedy: bool, max_tokens: int
     ) -> list[Sampled]:
         """Return a reply to each prompt; only prompts that are new are computed."""
         new = [prompt for prompt in prompts if prompt.key not in self._logits]
@@ -124,7 +124,7 @@ def draw(
 
 
 @torch.no_grad()
-def score_reply(vlm: Vlm, prompt: Prompt, tokens: Sequence[int]) -> Sampled:
+def score_reply(vlm: Vlm, prompt: VlmPrompt, tokens: Sequence[int]) -> Sampled:
     """Return a given reply as if the model had sampled it: what a demonstration is stored with.
 
     Raises:
@@ -140,7 +140,7 @@ class _Decoder:
     """Decodes the replies to some rows' prompts; B counts replies that are not finished."""
 
     def __init__(
-        self, vlm: Vlm, rows: Sequence[Row], examples: Sequence[Example], keys: NDArray[np.uint64], greedy: bool
+        self, vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example], keys: NDArray[np.uint64], greedy: bool
     ) -> None:
         self._vlm = vlm
         self._greedy = greedy

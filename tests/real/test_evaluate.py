@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from dartsim.core.types import Attempt, Content, Ending, Request, Task
 from dartsim.envs.simulated import SimDesktop
-from dartsim.real.evaluate import Evaluation, evaluate, play
+from dartsim.real.evaluate import PolicyEvaluation, evaluate, play
 
 
 class Scripted:
@@ -56,4 +56,4 @@ def test_success_is_the_mean_over_tasks(red_buttons: list[Any]) -> None:
 
 
 def test_one_task_has_no_standard_error() -> None:
-    assert Evaluation(version=0, scores={"a": (1.0,)}).standard_error == 0.0
+    assert PolicyEvaluation(version=0, scores={"a": (1.0,)}).standard_error == 0.0

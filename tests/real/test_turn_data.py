@@ -16,7 +16,7 @@ from dartsim.real.gradient_steps import GradientSteps, deal  # noqa: E402
 from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
 from dartsim.real.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
-from dartsim.real.vlm.packing import Row  # noqa: E402
+from dartsim.real.vlm.packing import PackedRow  # noqa: E402
 from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
 
 
@@ -77,7 +77,7 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
 
 
 def test_rows_are_dealt_evenly_and_stay_in_order() -> None:
-    rows = [Row(None, [n], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]  # type: ignore[arg-type]
+    rows = [PackedRow(None, [n], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]  # type: ignore[arg-type]
     assert deal(rows, 1) == [rows]
     parts = deal(rows, 2)
     assert [sum(row.length for row in part) for part in parts] == [15, 15]

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.real.vlm import build, tiny_writer  # noqa: E402
-from dartsim.real.vlm.grammar import END, Grammar, Slot, free_grammar  # noqa: E402
+from dartsim.real.vlm.grammar import END, Slot, TokenGrammar, free_grammar  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_no_reply_may_begin_another(make_vlm: Any) -> None:
     vocabulary = make_vlm().vocabulary
     one, two = Slot(frozenset([10])), Slot(frozenset([11]))
     with pytest.raises(ConfigError, match="beginning of another"):
-        Grammar.of_patterns(vocabulary, [(one,), (one, two)], size=vocabulary.size)
+        TokenGrammar.of_patterns(vocabulary, [(one,), (one, two)], size=vocabulary.size)
 
 
 def test_states_are_walked(writer: Any) -> None:

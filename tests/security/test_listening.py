@@ -64,9 +64,9 @@ def test_every_port_of_a_container_is_published_on_the_bind_address_only(variant
 
 def test_the_official_image_publishes_on_the_bind_address_too():
     from dartsim.real.containers.official import official_spec
-    from dartsim.real.containers.spec import Limits, create_arguments
+    from dartsim.real.containers.spec import ContainerLimits, create_arguments
 
-    spec = official_spec("/d/Ubuntu.qcow2", kvm=False, limits=Limits(), local=False)
+    spec = official_spec("/d/Ubuntu.qcow2", kvm=False, limits=ContainerLimits(), local=False)
     made = create_arguments(spec, name="one", labels={}, bind_address="127.0.0.1")
     assert made["ports"]
     assert {address for address, _ in made["ports"].values()} == {"127.0.0.1"}

@@ -29,7 +29,7 @@ from gi.repository import Gdk, Gtk  # noqa: E402
 KINDS = ("label", "button", "check", "entry", "space")
 
 
-class State:
+class PanelState:
     """What the user did, kept in a file that is replaced whole."""
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class State:
         new.replace(self._path)
 
 
-def build(description: dict[str, Any], state: State) -> Any:
+def build(description: dict[str, Any], state: PanelState) -> Any:
     """Return the window."""
     window = Gtk.Window(title=str(description.get("title", "Panel")))
     window.set_decorated(False)
@@ -84,7 +84,7 @@ def build(description: dict[str, Any], state: State) -> Any:
     return window
 
 
-def _widget(item: dict[str, Any], state: State) -> Any:
+def _widget(item: dict[str, Any], state: PanelState) -> Any:
     kind, name, text = item.get("kind"), str(item.get("id", "")), str(item.get("text", ""))
     if kind == "button":
         widget = Gtk.Button(label=text)
@@ -136,7 +136,7 @@ def main() -> None:
         raise SystemExit("usage: panel DESCRIPTION, JSON or the path of a JSON file")
     given = sys.argv[1]
     description = json.loads(given if given.lstrip().startswith("{") else Path(given).expanduser().read_text())
-    state = State(Path(str(description.get("state", "~/state.json"))).expanduser())
+    state = PanelState(Path(str(description.get("state", "~/state.json"))).expanduser())
     _style_all(description)
     window = build(description, state)
     state.save()

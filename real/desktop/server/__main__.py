@@ -14,14 +14,14 @@ from pathlib import Path
 from dartsim.real.desktop.server import files
 from dartsim.real.desktop.server.actions import WarmPythons
 from dartsim.real.desktop.server.app import View, make_app, serve
-from dartsim.real.desktop.server.commands import Commands
-from dartsim.real.desktop.server.desktop import Desktop
+from dartsim.real.desktop.server.commands import CommandRoutes
+from dartsim.real.desktop.server.desktop import DesktopRoutes
 from dartsim.real.desktop.server.recording import Recording
 from dartsim.real.desktop.server.screen import Screen
 from dartsim.real.desktop.server.x11 import Windows, XConnection
 
 
-def routes(desktop: Desktop, commands: Commands, recording: Recording) -> dict[tuple[str, str], View]:
+def routes(desktop: DesktopRoutes, commands: CommandRoutes, recording: Recording) -> dict[tuple[str, str], View]:
     """Return the function of every (method, path): OSWorld's 26."""
     return {
         ("GET", "/screenshot"): desktop.screenshot,
@@ -63,8 +63,8 @@ def main() -> None:
     if setting("WARM_ACTIONS", "1") != "0":
         warm = WarmPythons(Path(setting("XDG_RUNTIME_DIR", "/tmp")) / "actions.socket")
         warm.start()
-    commands = Commands(lambda: [window.title for window in windows.all()], warm)
-    desktop = Desktop(connection, screen, windows, commands)
+    commands = CommandRoutes(lambda: [window.title for window in windows.all()], warm)
+    desktop = DesktopRoutes(connection, screen, windows, commands)
     desktop.show_background()
     views = routes(desktop, commands, Recording(screen))
     app = make_app(views, siblings=setting("SIBLINGS", "0") != "0", token=token)

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from dartsim.real.desktop.server.commands import Done, memory_file, read_back
+from dartsim.real.desktop.server.commands import CommandResult, memory_file, read_back
 from dartsim.real.desktop.server.warm import MAX_CODE_BYTES, NOT_RUN
 
 
@@ -36,7 +36,7 @@ class WarmPythons:
                 # The pipe stays open as long as this server lives; its end ends the parent.
                 self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
-    def run(self, code: str, seconds: float) -> Done | None:
+    def run(self, code: str, seconds: float) -> CommandResult | None:
         """Run an action.
 
         Returns:
@@ -69,7 +69,7 @@ class WarmPythons:
             if not status:
                 # Perhaps it ran and perhaps not: an action must not be run twice.
                 raise ConnectionError("the parent of the warm interpreters ended during the action")
-            return Done(read_back(output), read_back(errors), int(status))
+            return CommandResult(read_back(output), read_back(errors), int(status))
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

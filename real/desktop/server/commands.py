@@ -31,7 +31,7 @@ _KILL_WAIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """What a program left: its output, its errors, and its return code (negative: the signal that ended it)."""
 
     output: str
@@ -42,7 +42,7 @@ class Done:
 class WarmPython(Protocol):
     """Runs ``python -c code`` without starting Python; ``actions.WarmPythons`` does."""
 
-    def run(self, code: str, seconds: float) -> Done | None:
+    def run(self, code: str, seconds: float) -> CommandResult | None:
         """Return what the code left, or None if it was not run at all; raises ``subprocess.TimeoutExpired``."""
         ...
 
@@ -54,7 +54,7 @@ def run(
     seconds: float = EXECUTE_SECONDS,
     merge: bool = False,
     folder: str | None = None,
-) -> Done:
+) -> CommandResult:
     """Run a program to its end.
 
     Its output goes into memory files, not pipes: what it leaves running in the background cannot hold the reply back.
@@ -86,7 +86,7 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(_KILL_WAIT_SECONDS)
             raise
-        return Done(read_back(output), read_back(errors), process.returncode)
+        return CommandResult(read_back(output), read_back(errors), process.returncode)
 
 
 def memory_file(name: str) -> Any:
@@ -131,7 +131,7 @@ def failed(message: object, status: int = 500) -> ResponseReturnValue:
 
 
 @dataclass(slots=True)
-class Commands:
+class CommandRoutes:
     """The routes that run programs.
 
     Args:
@@ -231,7 +231,7 @@ class Commands:
             Path(path).unlink(missing_ok=True)
         return _bash("error" if done.returncode else "success", done.output, done.returncode, 200)
 
-    def _run(self, data: Mapping[str, Any]) -> Done:
+    def _run(self, data: Mapping[str, Any]) -> CommandResult:
         command, shell = words_of(data)
         if not command:
             raise IndexError("list index out of range")  # what the original answers to an empty command
@@ -264,7 +264,7 @@ class Commands:
             return False
 
 
-def _success(done: Done) -> dict[str, Any]:
+def _success(done: CommandResult) -> dict[str, Any]:
     return {"status": "success", "output": done.output, "error": done.error, "returncode": done.returncode}
 
 

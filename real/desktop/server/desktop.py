@@ -17,10 +17,10 @@ from flask import Response, abort, make_response, request
 from PIL import Image
 
 from dartsim.real.desktop.server.app import json_body
-from dartsim.real.desktop.server.commands import Commands, failed, run
+from dartsim.real.desktop.server.commands import CommandRoutes, failed, run
 from dartsim.real.desktop.server.files import expand
 from dartsim.real.desktop.server.screen import Screen
-from dartsim.real.desktop.server.x11 import Window, Windows, XConnection
+from dartsim.real.desktop.server.x11 import Windows, XConnection, XWindow
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
@@ -31,7 +31,7 @@ _OPEN_INTERVAL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Desktop:
+class DesktopRoutes:
     """Routes over one X display.
 
     Args:
@@ -44,7 +44,7 @@ class Desktop:
     connection: XConnection
     screen: Screen
     windows: Windows
-    commands: Commands
+    commands: CommandRoutes
 
     def screenshot(self) -> ResponseReturnValue:
         """``/screenshot``: the screen with the cursor, as PNG."""
@@ -156,7 +156,7 @@ class Desktop:
         except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as exc:
             return failed(exc)
 
-    def _named(self, data: dict[str, Any]) -> Window | None:
+    def _named(self, data: dict[str, Any]) -> XWindow | None:
         name = data.get("window_name")
         if not name:
             abort(make_response("window_name required", 400))

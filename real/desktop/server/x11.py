@@ -56,7 +56,7 @@ class XConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class XWindow:
     """A managed window. ``classes`` is instance and class, as in ``galculator.Galculator``."""
 
     id: int
@@ -75,21 +75,21 @@ class Windows:
     def __init__(self, connection: XConnection) -> None:
         self._connection = connection
 
-    def all(self) -> list[Window]:
+    def all(self) -> list[XWindow]:
         """Return the managed windows, oldest first."""
         with self._connection.use() as display:
             found = _property(display, display.screen().root, "_NET_CLIENT_LIST")
             return [window for window in (_describe(display, number) for number in found or ()) if window is not None]
 
-    def find(self, name: str, *, strict: bool = False, by_class: bool = False) -> Window | None:
+    def find(self, name: str, *, strict: bool = False, by_class: bool = False) -> XWindow | None:
         """Return the oldest window that ``name`` means, or None."""
         return next((window for window in self.all() if window.matches(name, strict=strict, by_class=by_class)), None)
 
-    def activate(self, window: Window) -> None:
+    def activate(self, window: XWindow) -> None:
         """Raise a window and give it the focus."""
         self._tell(window, "_NET_ACTIVE_WINDOW", (_FROM_A_PAGER, X.CurrentTime, 0, 0, 0))
 
-    def close(self, window: Window) -> None:
+    def close(self, window: XWindow) -> None:
         """Ask a window to close, as its close button does."""
         self._tell(window, "_NET_CLOSE_WINDOW", (X.CurrentTime, _FROM_A_PAGER, 0, 0, 0))
 
@@ -105,7 +105,7 @@ class Windows:
                     return geometry.width, geometry.height
         return None
 
-    def _tell(self, window: Window, message: str, data: tuple[int, ...]) -> None:
+    def _tell(self, window: XWindow, message: str, data: tuple[int, ...]) -> None:
         with self._connection.use() as display:
             sent = event.ClientMessage(
                 window=display.create_resource_object("window", window.id),
@@ -122,11 +122,11 @@ def _property(display: Any, window: Any, name: str) -> Any:
     return None if found is None else found.value
 
 
-def _describe(display: Any, number: int) -> Window | None:
+def _describe(display: Any, number: int) -> XWindow | None:
     window = display.create_resource_object("window", number)
     try:
         title = _property(display, window, "_NET_WM_NAME") or _property(display, window, "WM_NAME") or b""
         classes = tuple(window.get_wm_class() or ())
     except error.XError:
         return None  # it closed just now
-    return Window(number, title.decode(errors="replace") if isinstance(title, bytes) else str(title), classes)
+    return XWindow(number, title.decode(errors="replace") if isinstance(title, bytes) else str(title), classes)

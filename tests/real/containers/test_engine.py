@@ -90,9 +90,9 @@ def test_other_failures_have_their_causes(refusal):
     assert isinstance(start_fault(missing, engine="e", image="i"), errors.ImageMissing)
     for error in (requests.ConnectionError("refused"), docker.errors.DockerException("x"), ConnectionResetError()):
         assert isinstance(start_fault(error, engine="e", image="i"), errors.EngineMissing)
-        assert isinstance(call_fault(error, engine="e", container="c"), errors.EngineLost)
+        assert isinstance(call_fault(error, engine="e", container="c"), errors.DockerLost)
     assert isinstance(start_fault(requests.ReadTimeout(), engine="e", image="i"), errors.EngineTimedOut)
-    assert isinstance(call_fault(requests.ReadTimeout(), engine="e", container="c"), errors.EngineHung)
+    assert isinstance(call_fault(requests.ReadTimeout(), engine="e", container="c"), errors.DockerHung)
     gone = refusal(404, "No such container", "NotFound")
     assert isinstance(call_fault(gone, engine="e", container="c"), errors.ContainerGone)
     refused = call_fault(refusal(409, "is paused"), engine="e", container="c")

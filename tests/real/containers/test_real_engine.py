@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings, Limits, official_spec
+from dartsim.real.containers import (
+    ContainerLimits,
+    ContainerSpec,
+    DesktopFleet,
+    DockerHost,
+    HostSettings,
+    official_spec,
+)
 from dartsim.real.containers.errors import (
     CallRefused,
     ContainerExited,
@@ -75,7 +82,7 @@ def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
         init=True,
         read_only=True,
         tmpfs={"/tmp": "size=1m"},
-        limits=Limits(memory_mib=32, cpus=0.5, pids=20, shm_mib=2),
+        limits=ContainerLimits(memory_mib=32, cpus=0.5, pids=20, shm_mib=2),
     )
 
     async def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers.spec import ContainerSpec, Limits, create_arguments
+from dartsim.real.containers.spec import ContainerLimits, ContainerSpec, create_arguments
 
 
 def arguments(spec: ContainerSpec, bind_address: str = "127.0.0.1"):
@@ -32,7 +32,7 @@ def test_everything_that_can_be_asked_for():
         read_only=True,
         tmpfs={"/tmp": "size=64m"},
         network="desktops",
-        limits=Limits(memory_mib=512, cpus=1.5, pids=200, shm_mib=256),
+        limits=ContainerLimits(memory_mib=512, cpus=1.5, pids=200, shm_mib=256),
         labels={"mine": "yes"},
     )
     assert arguments(spec, "10.0.0.5") == {
@@ -82,4 +82,4 @@ def test_specs_that_cannot_work_are_refused(changes, words):
 @pytest.mark.parametrize("name", ["memory_mib", "cpus", "pids", "shm_mib"])
 def test_limits_are_positive(name):
     with pytest.raises(ConfigError, match=name):
-        Limits(**{name: 0})
+        ContainerLimits(**{name: 0})

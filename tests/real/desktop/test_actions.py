@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.real.desktop.server.actions import WarmPythons
-from dartsim.real.desktop.server.commands import Done
+from dartsim.real.desktop.server.commands import CommandResult
 from dartsim.real.desktop.server.warm import MAX_CODE_BYTES
 
 HOUSE = Path(__file__).resolve().parents[3]
@@ -38,7 +38,7 @@ def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmPython
     assert parent.returncode == 0
 
 
-def ran(warm: WarmPythons, code: str, seconds: float = 20.0) -> Done:
+def ran(warm: WarmPythons, code: str, seconds: float = 20.0) -> CommandResult:
     """Run an action as soon as the parent is up."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
@@ -57,7 +57,7 @@ def test_each_action_has_a_process_of_its_own_with_the_modules_loaded(warm: Warm
 
 
 def test_an_error_and_an_exit_code_are_told(warm: WarmPythons) -> None:
-    assert ran(warm, "import sys; print('a'); sys.exit(7)") == Done("a\n", "", 7)
+    assert ran(warm, "import sys; print('a'); sys.exit(7)") == CommandResult("a\n", "", 7)
     failed = ran(warm, "1/0")
     assert failed.returncode == 1
     assert failed.error.startswith('Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n')

@@ -12,7 +12,7 @@ import pytest
 
 from dartsim.real.desktop.server import commands
 from dartsim.real.desktop.server.app import make_app
-from dartsim.real.desktop.server.commands import Commands, Done, run
+from dartsim.real.desktop.server.commands import CommandResult, CommandRoutes, run
 
 
 def ask(route: Any, data: object) -> tuple[int, Any]:
@@ -21,22 +21,22 @@ def ask(route: Any, data: object) -> tuple[int, Any]:
 
 
 @pytest.fixture
-def server() -> Commands:
-    return Commands(lambda: ["Untitled 1 - Mousepad"])
+def server() -> CommandRoutes:
+    return CommandRoutes(lambda: ["Untitled 1 - Mousepad"])
 
 
 def success(output: str = "", error: str = "", returncode: int = 0) -> tuple[int, dict[str, Any]]:
     return 200, {"status": "success", "output": output, "error": error, "returncode": returncode}
 
 
-def test_a_command_answers_with_output_error_and_code(server: Commands) -> None:
+def test_a_command_answers_with_output_error_and_code(server: CommandRoutes) -> None:
     assert ask(server.execute, {"command": ["echo", "a b"]}) == success("a b\n")
     assert ask(server.execute, {"command": "echo 'a b'"}) == success("a b\n")
     assert ask(server.execute, {"command": "echo a >&2; exit 3", "shell": True}) == success("", "a\n", 3)
     assert ask(server.execute, {"command": "kill -9 $$", "shell": True}) == success("", "", -9)
 
 
-def test_a_command_that_cannot_run_is_an_error(server: Commands) -> None:
+def test_a_command_that_cannot_run_is_an_error(server: CommandRoutes) -> None:
     status, told = ask(server.execute, {"command": ["no-such-program"]})
     assert (status, told["status"]) == (500, "error")
     assert "no-such-program" in told["message"]
@@ -44,12 +44,14 @@ def test_a_command_that_cannot_run_is_an_error(server: Commands) -> None:
     assert ask(server.execute, {"command": [1]})[0] == 400
 
 
-def test_the_home_folder_is_put_into_words(server: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_put_into_words(
+    server: CommandRoutes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ask(server.execute, {"command": ["echo", "~/a", "b~/"]}) == success(f"{tmp_path}/a b~/\n")
 
 
-def test_what_runs_on_in_the_background_holds_no_reply_back(server: Commands) -> None:
+def test_what_runs_on_in_the_background_holds_no_reply_back(server: CommandRoutes) -> None:
     told = ask(server.execute, {"command": "sleep 60 & echo $!", "shell": True})
     assert told[0] == 200
     os.kill(int(told[1]["output"]), signal.SIGKILL)
@@ -72,8 +74,8 @@ def _lives(pid: str) -> bool:
         return False
 
 
-def test_a_limit_is_an_error_of_the_route(server: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(*_: object, **__: object) -> Done:
+def test_a_limit_is_an_error_of_the_route(server: CommandRoutes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> CommandResult:
         raise subprocess.TimeoutExpired(["x"], 120)
 
     monkeypatch.setattr(commands, "run", slow)
@@ -84,17 +86,17 @@ def test_a_limit_is_an_error_of_the_route(server: Commands, monkeypatch: pytest.
 
 
 class Warm:
-    def __init__(self, done: Done | None) -> None:
+    def __init__(self, done: CommandResult | None) -> None:
         self.done, self.codes = done, list[str]()
 
-    def run(self, code: str, seconds: float) -> Done | None:
+    def run(self, code: str, seconds: float) -> CommandResult | None:
         self.codes.append(code)
         return self.done
 
 
 def test_only_actions_go_to_the_warm_interpreter() -> None:
-    warm = Warm(Done("warm", "", 0))
-    server = Commands(list, warm)
+    warm = Warm(CommandResult("warm", "", 0))
+    server = CommandRoutes(list, warm)
     assert ask(server.execute, {"command": ["python", "-c", "import pyautogui"]}) == success("warm")
     assert ask(server.execute, {"command": ["echo", "-c", "import pyautogui"]})[1]["output"] != "warm"
     assert ask(server.execute, {"command": [sys.executable, "-c", "print(1)"]}) == success("1\n")
@@ -103,13 +105,13 @@ def test_only_actions_go_to_the_warm_interpreter() -> None:
 
 def test_an_action_that_no_warm_interpreter_took_starts_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(commands, "run", lambda command, **_: ran.append(command) or Done("new", "", 0))
+    monkeypatch.setattr(commands, "run", lambda command, **_: ran.append(command) or CommandResult("new", "", 0))
     command = ["python", "-c", "import pyautogui"]
-    assert ask(Commands(list, Warm(None)).execute, {"command": command}) == success("new")
+    assert ask(CommandRoutes(list, Warm(None)).execute, {"command": command}) == success("new")
     assert ran == [command]
 
 
-def test_verification_waits_for_a_window_and_a_command(server: Commands, tmp_path: Path) -> None:
+def test_verification_waits_for_a_window_and_a_command(server: CommandRoutes, tmp_path: Path) -> None:
     data = {"command": ["touch", str(tmp_path / "x")], "check_interval": 0.01}
     wanted = {"window_exists": "mousepad", "command_success": f"test -e {tmp_path}/x"}
     status, told = ask(server.execute_with_verification, data | {"verification": wanted})
@@ -122,14 +124,14 @@ def test_verification_waits_for_a_window_and_a_command(server: Commands, tmp_pat
     assert ask(server.execute_with_verification, data) == success()
 
 
-def test_launch_does_not_wait(server: Commands, tmp_path: Path) -> None:
+def test_launch_does_not_wait(server: CommandRoutes, tmp_path: Path) -> None:
     assert ask(server.launch, {"command": ["sleep", "0.01"]}) == (200, "sleep 0.01 launched successfully")
     assert ask(server.launch, {"command": "sleep 0.01", "shell": True}) == (200, "sleep 0.01 launched successfully")
     status, told = ask(server.launch, {"command": ["no-such-program"]})
     assert (status, told["status"]) == (500, "error")
 
 
-def test_python_text_is_run(server: Commands) -> None:
+def test_python_text_is_run(server: CommandRoutes) -> None:
     status, told = ask(server.run_python, {"code": "import sys; print(1); print(2, file=sys.stderr); sys.exit(3)"})
     wanted = {"status": "error", "output": "1\n", "error": "2\n", "return_code": 3, "need_more": False}
     assert (status, told) == (200, wanted | {"message": "1\n\n2\n"})
@@ -137,14 +139,14 @@ def test_python_text_is_run(server: Commands) -> None:
     assert ask(server.run_python, {}) == (400, {"status": "error", "message": "Code not supplied!"})
 
 
-def test_a_script_answers_after_running_once(server: Commands, tmp_path: Path) -> None:
+def test_a_script_answers_after_running_once(server: CommandRoutes, tmp_path: Path) -> None:
     script = f"echo ran >> {tmp_path}/log; pwd; echo bad >&2; exit 4"
     told = ask(server.run_bash_script, {"script": script, "working_dir": str(tmp_path)})
     assert told == (200, {"status": "error", "output": f"{tmp_path}\nbad\n", "error": "", "returncode": 4})
     assert (tmp_path / "log").read_text() == "ran\n"
 
 
-def test_a_script_tells_what_is_wrong(server: Commands) -> None:
+def test_a_script_tells_what_is_wrong(server: CommandRoutes) -> None:
     wrong = {"status": "error", "error": "", "returncode": -1}
     assert ask(server.run_bash_script, {}) == (400, wrong | {"output": "Script not supplied!"})
     told = ask(server.run_bash_script, {"script": "true", "working_dir": "/none"})

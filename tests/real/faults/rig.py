@@ -21,7 +21,7 @@ from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider, Usage
-from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
@@ -54,7 +54,7 @@ DESKTOP = DesktopSettings(
     screen=(SIDE, SIDE),
     booted=Readiness(limit_seconds=60.0, quiet_seconds=0.0, poll_seconds=0.1),
     ready=Readiness(change_seconds=5.0, quiet_seconds=0.1, poll_seconds=0.1, cap_seconds=5.0),
-    settle=Settling(cap_seconds=2.0),
+    settle=SettlingRules(cap_seconds=2.0),
     action_seconds=5.0,
     key_seconds=0.02,
 )

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from dartsim.real.inference.errors import WeightsTorn, WeightsUnconfirmed
-from dartsim.real.inference.ledger import Ledger, read_folder
+from dartsim.real.inference.ledger import WeightsLedger, read_folder
 
 BLANK = hashlib.sha256(b"").hexdigest()
 
@@ -57,14 +57,14 @@ def test_a_missing_shard_is_torn(models: Any, tmp_path: Path) -> None:
     tensors = load_file(models.folders[0] / "model.safetensors")
     names = sorted(tensors)
     save_file({name: tensors[name] for name in names[:-3]}, tmp_path / "model.safetensors")
-    ledger = Ledger()
+    ledger = WeightsLedger()
     ledger.inspect(models.folders[0])
     with pytest.raises(WeightsTorn, match=f"differs in 3 of .*{names[-3]}"):
         ledger.inspect(tmp_path)
 
 
 def test_engines_that_hold_what_they_should_are_confirmed(models: Any) -> None:
-    ledger = Ledger()
+    ledger = WeightsLedger()
     for version, folder in enumerate(models.folders):
         for _ in range(2):
             ledger.confirm(version, ledger.inspect(folder), checksums_of(folder))
@@ -73,7 +73,7 @@ def test_engines_that_hold_what_they_should_are_confirmed(models: Any) -> None:
 
 
 def test_old_weights_are_not_confirmed(models: Any) -> None:
-    ledger = Ledger()
+    ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), checksums_of(first))
     with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
@@ -81,7 +81,7 @@ def test_old_weights_are_not_confirmed(models: Any) -> None:
 
 
 def test_one_parameter_that_differs_between_engines_is_found(models: Any) -> None:
-    ledger = Ledger()
+    ledger = WeightsLedger()
     folder = models.folders[0]
     fused = {"tp0:qkv_proj.weight": "1" * 64}
     ledger.confirm(0, ledger.inspect(folder), checksums_of(folder, **fused))
@@ -91,7 +91,7 @@ def test_one_parameter_that_differs_between_engines_is_found(models: Any) -> Non
 
 def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any) -> None:
     """Another dtype in the engine: no tensor of the folder is found again."""
-    ledger = Ledger()
+    ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": "1" * 64})
     with pytest.raises(WeightsUnconfirmed, match="nothing was loaded"):
@@ -100,7 +100,7 @@ def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any) -> None:
 
 
 def test_repacked_matrices_say_nothing(models: Any) -> None:
-    ledger = Ledger()
+    ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": BLANK})
     ledger.confirm(1, ledger.inspect(second), {"a": BLANK})

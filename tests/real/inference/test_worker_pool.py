@@ -13,7 +13,7 @@ import pytest
 from dartsim.core.types import Weights
 from dartsim.real.inference.errors import EngineStartFailed
 from dartsim.real.inference.launcher import LocalEngine, free_port, write_site
-from dartsim.real.inference.ledger import Ledger
+from dartsim.real.inference.ledger import WeightsLedger
 from dartsim.real.inference.options import EngineOptions
 from dartsim.real.inference.request_codec import RequestCodec
 from dartsim.real.inference.settings import State, WorkerSettings
@@ -93,7 +93,7 @@ async def test_a_cancelled_pool_is_closed(after: float) -> None:
 
 def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
     """Workers over engines that are processes, one for each group of flags."""
-    codec, ledger = RequestCodec(models.vlms[0]), Ledger()
+    codec, ledger = RequestCodec(models.vlms[0]), WeightsLedger()
     return [
         VllmWorker(
             number,

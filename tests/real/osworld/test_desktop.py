@@ -31,7 +31,7 @@ from dartsim.real.osworld.errors import (
     VmRefused,
     WrongScreenSize,
 )
-from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import ServerTraits
 
@@ -182,7 +182,7 @@ async def test_a_malformed_action_changes_nothing(make, vm):
 
 
 async def test_wait_waits(make, vm):
-    desktop = make(replace(QUICK, wait_seconds=5.0, settle=Settling(poll_seconds=0.1)))
+    desktop = make(replace(QUICK, wait_seconds=5.0, settle=SettlingRules(poll_seconds=0.1)))
     await desktop.reset(PLAIN, seed=0)
     began = now()
     await desktop.step("WAIT")

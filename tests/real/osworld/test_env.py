@@ -23,13 +23,13 @@ from dartsim.envs.actions import Click, TypeText
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.real.osworld.env import OSWorldEnv
 from dartsim.real.osworld.errors import ActionUncertain, VmRefused
-from dartsim.real.osworld.ready import Readiness, Settling
+from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import ServerTraits, Timeouts
 
 FAST = Readiness(limit_seconds=2.0, change_seconds=0.0, poll_seconds=0.01, quiet_seconds=0.0, cap_seconds=1.0)
 SETTINGS = DesktopSettings(
-    screen=(320, 240), settle=Settling(poll_seconds=0.01), ready=FAST, booted=FAST, wait_seconds=0.0
+    screen=(320, 240), settle=SettlingRules(poll_seconds=0.01), ready=FAST, booted=FAST, wait_seconds=0.0
 )
 TASK = Task("type", "Type hello.", "notes", {"config": [], "evaluator": {"func": "typed"}})
 OPTIONS = {"settings": SETTINGS, "timeouts": Timeouts(execute=0.5, screenshot=0.5), "server": ServerTraits()}

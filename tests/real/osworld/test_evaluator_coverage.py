@@ -10,7 +10,7 @@ from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import load_suite
 from dartsim.real.osworld.coverage import By, check_task, coverage
-from dartsim.real.osworld.evaluator import Facts
+from dartsim.real.osworld.evaluator import EvaluatorFacts
 
 OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[4] / "shared/data/osworld_tasks"))
 needs_osworld = pytest.mark.skipif(not OSWORLD.is_dir(), reason="OSWorld's task files are not here")
@@ -59,7 +59,7 @@ def test_who_can_score_a_task(evaluator, by, why):
 
 
 def test_an_environment_may_lack_something():
-    facts = Facts("9", "3.11", {"compare_pdfs": ["fitz"], "compare_audios": []}, {}, {"compare_audios": []})
+    facts = EvaluatorFacts("9", "3.11", {"compare_pdfs": ["fitz"], "compare_audios": []}, {}, {"compare_audios": []})
     assert verdict(task(GOOD | {"func": "compare_pdfs"}), facts) == (
         By.NOBODY,
         ("metric compare_pdfs: fitz is not installed",),

@@ -12,7 +12,7 @@ from dartsim.core.png import encode_png
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
-from dartsim.real.osworld.ready import Readiness, Settling, settle, wait_booted, wait_set_up
+from dartsim.real.osworld.ready import Readiness, SettlingRules, settle, wait_booted, wait_set_up
 from dartsim.real.osworld.recycle import recycle_server
 from dartsim.real.osworld.transport import ServerTraits
 
@@ -42,7 +42,7 @@ def client(standin, vm):
 
 
 async def test_two_equal_screens_have_settled(client, vm):
-    await settle(client, Settling(poll_seconds=0.1))
+    await settle(client, SettlingRules(poll_seconds=0.1))
     assert now() == 0.1
     assert len(vm.requests) == 2
 
@@ -50,14 +50,14 @@ async def test_two_equal_screens_have_settled(client, vm):
 async def test_a_screen_that_changes_is_waited_for(client, vm):
     for tenths in range(1, 8):
         vm.paint_later(tenths / 10 - 0.05, 30 * tenths)
-    shown = await settle(client, Settling(poll_seconds=0.1))
+    shown = await settle(client, SettlingRules(poll_seconds=0.1))
     assert now() == pytest.approx(0.8)
     assert shown.pixels[0, 0, 0] == 210
 
 
 async def test_a_screen_that_has_to_rest_longer(client, vm):
     vm.paint_later(0.3)
-    shown = await settle(client, Settling(poll_seconds=0.125, quiet_seconds=0.5))
+    shown = await settle(client, SettlingRules(poll_seconds=0.125, quiet_seconds=0.5))
     assert now() == 0.875  # seen at 0.375
     assert shown.pixels[0, 0, 0] == 200
 
@@ -65,24 +65,24 @@ async def test_a_screen_that_has_to_rest_longer(client, vm):
 async def test_a_screen_that_never_rests_is_taken_at_the_cap(client, vm):
     for tenths in range(100):
         vm.paint_later(tenths / 10 + 0.05, tenths)
-    await settle(client, Settling(poll_seconds=0.1, cap_seconds=2.0))
+    await settle(client, SettlingRules(poll_seconds=0.1, cap_seconds=2.0))
     assert now() == pytest.approx(2.0, abs=0.11)
 
 
 async def test_a_caret_does_not_keep_a_screen_from_settling(client, vm):
     for tenths in range(100):
         vm.paint_later(tenths / 10 + 0.05, 250 * (tenths % 2), side=10)
-    await settle(client, Settling(poll_seconds=0.1, still_pixels=100))
+    await settle(client, SettlingRules(poll_seconds=0.1, still_pixels=100))
     assert now() == 0.1
 
 
 async def test_a_moment_of_black_is_waited_out(client, vm):
     vm.fail("/screenshot", "black", "black")
-    assert (await settle(client, Settling())).pixels.any()
+    assert (await settle(client, SettlingRules())).pixels.any()
     vm.screen[:] = 0
     with pytest.raises(BlackScreen, match="still black 3 s after an action"):
-        await settle(client, Settling())
-    assert not (await settle(client, Settling(lit_share=0.0))).pixels.any()
+        await settle(client, SettlingRules())
+    assert not (await settle(client, SettlingRules(lit_share=0.0))).pixels.any()
 
 
 async def test_the_originals_fixed_sleep(client, vm):

@@ -5,7 +5,7 @@ import pytest
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError
 from dartsim.core.types import Task
 from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost
-from dartsim.real.osworld.evaluator import Facts, ResultFileMissing
+from dartsim.real.osworld.evaluator import EvaluatorFacts, ResultFileMissing
 from dartsim.real.osworld.metrics import NATIVE, Metric
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.scorer import Scorer
@@ -188,7 +188,9 @@ class FakeEvaluator:
     async def facts(self):
         metrics = dict.fromkeys(("exact_match", "compare_config", "check_gnome_favorite_apps"), ())
         getters = {"history": [], "page_info": ["playwright"]}
-        return Facts("9", "3.11", metrics | {"compare_audios": ["librosa"]}, getters, {"exact_match": ["result"]})
+        return EvaluatorFacts(
+            "9", "3.11", metrics | {"compare_audios": ["librosa"]}, getters, {"exact_match": ["result"]}
+        )
 
     async def metric(self, name, args, options):
         self.asked.append((name, args, options))
