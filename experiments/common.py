@@ -29,7 +29,6 @@ EXTRAS = {
     "matplotlib": "dev",
     "optuna": "lab",
     "peft": "train",
-    "PIL": "train",
     "ray": "ray",
     "safetensors": "train",
     "tokenizers": "train",
