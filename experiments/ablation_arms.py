@@ -32,8 +32,8 @@ COMMON = (
     "rollout.max_turns=6",
     f"curation.batch.min_groups={GROUPS}",
     f"curation.batch.max_groups={GROUPS}",
-    f"curation.attempts.most={ATTEMPTS}",
-    "curation.attempts.least=2",
+    f"curation.attempts.group_size={ATTEMPTS}",
+    "curation.attempts.min_group_size=2",
     "curation.attempts.threshold=0.6",
     "curation.store=memory",
     "trainer.optimizer.learning_rate=7e-4",
@@ -93,7 +93,7 @@ def overrides(arm: str, bound: int) -> tuple[str, ...]:
     if "pool" in parts:
         chosen.append("curation.pool.collected_per_task=1")
     ahead = (bound + 1) * GROUPS * ATTEMPTS
-    chosen += [f"curation.staleness.bound={bound}", f"curation.max_ahead={ahead}"]
+    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={ahead}"]
     if arm == "dart, stored kept":
         chosen.append(REMEDY)
     return (*chosen, *(COUPLED if arm == "coupled" else ()))

@@ -13,7 +13,7 @@ import numpy as np
 
 from dartsim.config import Config
 from dartsim.core.types import Batch, Task, UpdateResult, Weights
-from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
+from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.recorder import HELD_OUT, UpdateRecord
@@ -140,10 +140,7 @@ class Cuts:
 
     def __init__(self, inner: EvaluatedLearner, settings: Config) -> None:
         self._inner = inner
-        selection = settings.curation.selection
-        self._rule: TurnSelection = AllTurns()
-        if selection.rule == "high_entropy":
-            self._rule = HighEntropyTurns(selection.share, keep_stored=selection.keep_stored)
+        self._rule: TurnSelection = settings.curation.selection.build()
         self.counts: Counter[str] = Counter()
 
     @property
@@ -184,7 +181,7 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     recorder, figures = result.recorder, result.figures
     curve.note(newest.version, recorder.snapshots[-1].time, last.success_rate)
     return {
-        "bound": found.config.curation.staleness.bound,
+        "bound": found.config.curation.staleness.max_staleness,
         "success_rate_initial": first.success_rate,
         "success_rate_final": last.success_rate,
         "turns_to_50_percent": curve.first("turns", WANTED),

@@ -11,7 +11,7 @@ BY_TASK = ('rollout.unit="task"',)
 BY_ROLLOUT = ('rollout.unit="rollout"',)
 DECOUPLED = (
     "curation.max_ahead=none",
-    "curation.staleness.bound=1",
+    "curation.staleness.max_staleness=1",
     "curation.batch.min_groups=6",
     "curation.groups.drop_all_failed=true",
     "curation.groups.drop_equal=true",
@@ -34,7 +34,7 @@ LADDER: Mapping[str, tuple[str, ...]] = {
 
 COUPLED = (
     "curation.max_ahead=64",
-    "curation.staleness.bound=0",
+    "curation.staleness.max_staleness=0",
     "curation.batch.min_groups=8",
     "curation.groups.drop_all_failed=false",
     "curation.groups.drop_equal=false",
@@ -60,7 +60,7 @@ EVENLY = ('rollout.routing.rule="least_in_flight"',)
 """AReaL's sessions stay where they are put: all that wait for a drained pool go to its first worker back, and stay."""
 
 NO_BOUNDS = (
-    "curation.staleness.bound=none",
+    "curation.staleness.max_staleness=none",
     "curation.admission.ahead_batches=none",
     "curation.admission.open_batches=none",
 )
@@ -129,7 +129,7 @@ def staleness_arms(*, quick: bool) -> Iterator[Arm]:
         for bound in (0, 1, 4) if quick else BOUNDS:
             ahead = f"curation.admission.ahead_batches={bound + 1}.0"
             admitted = ("curation.admission.open_batches=none", ahead)
-            dropped = (*NO_BOUNDS, f"curation.staleness.bound={bound}", 'curation.batch.order="ready"')
+            dropped = (*NO_BOUNDS, f"curation.staleness.max_staleness={bound}", 'curation.batch.rule="ready"')
             for how, changes in {"by admission": admitted, "by dropping": dropped}.items():
                 long = 4.0 if quick else hours
                 yield Arm("staleness", f"{workload}, {how}", str(bound), "areal-eta4", long, workload, changes, bound)
@@ -157,7 +157,7 @@ def sync_arms(*, quick: bool) -> Iterator[Arm]:
 FAST = (
     "cluster.learner.fixed_seconds=0.0",
     "cluster.learner.turn_seconds=0.01",
-    "curation.staleness.bound=none",
+    "curation.staleness.max_staleness=none",
     'rollout.sync.mode="keep"',
     "rollout.sync.workers_at_a_time=1",
     "cluster.engine.transfer_seconds=1.0",

@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 8},
     "curation": {
-        "attempts": {"most": 4, "least": 2},
+        "attempts": {"group_size": 4, "min_group_size": 2},
         "groups": {"min_size": 1},
         "batch": {"min_groups": 2, "max_groups": 3},
     },
@@ -178,7 +178,7 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
 def simulated(way: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Recorder]:
     """Crash a run of a way so many times, at random instants in order."""
     config = configured(way, seed)
-    ledger = Ledger(config.curation.staleness.bound)
+    ledger = Ledger(config.curation.staleness.max_staleness)
     rng = np.random.default_rng([seed, crashes])
     instants = sorted(float(at) for at in rng.uniform(0.0, 3600.0 * config.run.hours, crashes))
     return ledger, crashing_run(config, folder, instants, ledger)
@@ -233,12 +233,12 @@ def go_on(config: Config, folder: Path) -> None:
 def killed(way: str, seed: int, kills: int, folder: Path, *, mean_seconds: float = 1.5) -> tuple[int, Ledger]:
     """Kill the processes of runs, one run after the other, until so many were killed; return how many runs ended."""
     rng = np.random.default_rng(seed)
-    ledger = Ledger(configured(way, seed).curation.staleness.bound)
+    ledger = Ledger(configured(way, seed).curation.staleness.max_staleness)
     done = ended = 0
     while done < kills:
         config = configured(way, seed + ended, run={"hours": 6.0})
         run = folder / f"run-{ended}"
-        ledger = Ledger(config.curation.staleness.bound, ledger.bad)
+        ledger = Ledger(config.curation.staleness.max_staleness, ledger.bad)
         while True:
             process = forked(lambda config=config, run=run: go_on(config, run))  # type: ignore[misc]
             if done < kills:

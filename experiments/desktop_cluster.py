@@ -88,9 +88,9 @@ class Shape:
             "rollout.start_backoff_seconds=1.0",
             'curation.turn_limit.rule="fixed"',
             'curation.attempts.rule="fixed"',
-            "curation.attempts.most=2",
+            "curation.attempts.group_size=2",
             "curation.batch.min_groups=1",
-            "curation.staleness.bound=1000",
+            "curation.staleness.max_staleness=1000",
             "curation.pool.enabled=false",
         )
         return load(preset_name="desktop", overrides=overrides)

@@ -74,15 +74,15 @@ QUICK_HOURS: Mapping[str, float] = {"dart": 4.0, "laptop": 0.5}
 SCHEDULING = (
     "curation.task_filter.max_mean=1.0",
     "curation.task_filter.min_mean=0.0",
-    "curation.attempts.further=0",
+    "curation.attempts.extra_attempts=0",
     "cluster.engine.window=slide",
 )
 """Our preset without what is no scheduling: all tasks are offered alike then, with the prompts of others."""
 
 BOUNDS: Mapping[int, tuple[str, ...]] = {
-    1: ("curation.staleness.bound=1", "curation.admission.ready_batches=1.0"),
-    2: ("curation.staleness.bound=2", "curation.admission.ready_batches=1.0"),
-    4: ("curation.staleness.bound=4",),
+    1: ("curation.staleness.max_staleness=1", "curation.admission.ready_batches=1.0"),
+    2: ("curation.staleness.max_staleness=2", "curation.admission.ready_batches=1.0"),
+    4: ("curation.staleness.max_staleness=4",),
 }
 """Staleness bounds at which we are compared with others, and our settings there; what waits gets stale by waiting."""
 
@@ -95,9 +95,9 @@ IDEAS: Mapping[str, tuple[str, ...]] = {
     "images dropped one by one": ("cluster.engine.window=slide",),
     "no admission bound": ("curation.admission.ready_batches=none",),
     "half as far ahead": ("curation.admission.ready_batches=1.0",),
-    "ready first, not begun first": ("curation.batch.order=ready",),
+    "ready first, not begun first": ("curation.batch.rule=ready",),
     "tasks that teach nothing are offered too": SCHEDULING[:2],
-    "with spare slots on hard tasks": ("curation.attempts.further=8",),
+    "with spare slots on hard tasks": ("curation.attempts.extra_attempts=8",),
 }
 """Our preset with one idea taken out or done otherwise, or the one that it leaves out put in.
 

@@ -129,8 +129,8 @@ def _tree(row: Row, fit: Fit, updates: int, train: float, rest: float, steps: in
         "tasks": {"source": "generated", "count": 256},
         "rollout": {"num_envs": slots, "num_workers": row.rollout_gpus // SCALE, "max_turns": 1},
         "curation": {
-            "attempts": {"most": REPLIES},
-            "batch": {"min_groups": groups, "max_groups": groups, "order": "ready"},
+            "attempts": {"group_size": REPLIES},
+            "batch": {"min_groups": groups, "max_groups": groups, "rule": "ready"},
             "groups": {"drop_all_failed": False, "drop_solved": False, "drop_equal": False},
             "admission": {"ahead_batches": ahead, "open_batches": "none"},
             "store": "memory",

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Batch, Weights
-from dartsim.curation import AllTurns, HighEntropyTurns, TurnSelection
+from dartsim.curation.rules.selection import AllTurns, TurnSelection
 from dartsim.real.fsdp.learner import FsdpLearner
 from dartsim.real.fsdp.plan import fsdp_settings
 from dartsim.real.learner import TorchLearner
@@ -82,10 +82,7 @@ def _trainer_here(config: Config, vlm: Vlm, base: Path | None = None) -> TorchLe
 
 
 def _selector(config: Config) -> Callable[[Batch], Sequence[bool]] | None:
-    selection = config.curation.selection
-    rule: TurnSelection = AllTurns()
-    if selection.rule == "high_entropy":
-        rule = HighEntropyTurns(selection.share, keep_stored=selection.keep_stored)
+    rule: TurnSelection = config.curation.selection.build()
     if isinstance(rule, AllTurns):
         return None
 

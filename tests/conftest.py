@@ -30,7 +30,7 @@ settings.register_profile("thorough", max_examples=1_000, deadline=None, print_b
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # A shell ignores Ctrl-C for what it starts in the background (`python -m pytest &`), and so would everything below:
-# tests that send it would wait for ever.
+# tests that send it would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -83,7 +83,7 @@ def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
     if "max_ahead" in base:
         laid["curation"] = {**given, "max_ahead": base["max_ahead"] * _batch_attempts(given) // _batch_attempts(base)}
     groups = tree.get("curation", {}).get("groups", {})
-    most = given.get("attempts", {}).get("most")
+    most = given.get("attempts", {}).get("group_size")
     if most is not None and groups.get("min_size", 0) > most:
         laid["curation"] = {**laid["curation"], "groups": {**laid["curation"]["groups"], "min_size": most}}
     spares = min(rollout.get("warm_envs", 0), rollout["num_envs"] // 10)
@@ -94,7 +94,7 @@ def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
 def _batch_attempts(curation: Mapping[str, Any]) -> int:
     """Return the attempts of a batch in a tree's curation, with the schema's defaults where it says nothing."""
     groups = curation.get("batch", {}).get("max_groups", BatchConfig.model_fields["max_groups"].default)
-    attempts = curation.get("attempts", {}).get("most", AttemptsConfig.model_fields["most"].default)
+    attempts = curation.get("attempts", {}).get("group_size", AttemptsConfig.model_fields["group_size"].default)
     return int(groups * attempts)
 
 

@@ -7,10 +7,21 @@ from collections.abc import Iterator
 from dartsim.config.schema import Config, FsdpConfig
 from dartsim.config.secrets import secret_settings
 from dartsim.core.errors import ConfigError
+from dartsim.core.registry import ComponentSection
+from dartsim.core.section import Section
+
+
+def component_rules(section: Section, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield one sentence foreverything that the chosen components say cannot work."""
+    for name, value in section:
+        if isinstance(value, ComponentSection):
+            yield from value.problems(".".join((*path, name)))
+        elif isinstance(value, Section):
+            yield from component_rules(value, (*path, name))
 
 
 def broken_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule that the configuration breaks."""
+    """Yield one sentence forevery rule that the configuration breaks."""
     curation, rollout = config.curation, config.rollout
     batch, attempts = curation.batch, curation.attempts
     if batch.min_groups > batch.max_groups:
@@ -18,12 +29,7 @@ def broken_rules(config: Config) -> Iterator[str]:
             f"curation.batch.min_groups = {batch.min_groups} is more than curation.batch.max_groups = "
             f"{batch.max_groups}: no batch could be large enough. Lower the first or raise the second."
         )
-    if attempts.rule == "by_success" and attempts.least > attempts.most:
-        yield (
-            f"curation.attempts.least = {attempts.least} is more than curation.attempts.most = "
-            f"{attempts.most}. Lower the first."
-        )
-    smallest = attempts.least if attempts.rule == "by_success" else attempts.most
+    smallest = attempts.smallest_group
     if curation.groups.min_size > smallest:
         yield (
             f"curation.groups.min_size = {curation.groups.min_size} is more than the {smallest} attempts a "
@@ -40,7 +46,7 @@ def broken_rules(config: Config) -> Iterator[str]:
             '"postgresql://user@host/name".'
         )
     yield from publication_rules(config)
-    bound = curation.staleness.bound
+    bound = curation.staleness.max_staleness
     if bound is not None and curation.max_ahead is not None:
         largest = largest_group(config)
         admits = (bound + 1) * batch.max_groups * largest
@@ -49,7 +55,7 @@ def broken_rules(config: Config) -> Iterator[str]:
                 f"curation.max_ahead = {curation.max_ahead} attempts is more than the staleness bound "
                 f"{bound} can use: {bound} + 1 batches of {batch.max_groups} x {largest} are {admits}; "
                 f"the rest would be dropped as stale. Set curation.max_ahead to at most {admits}, or raise "
-                "curation.staleness.bound."
+                "curation.staleness.max_staleness."
             )
     yield from scheduler_rules(config)
     if rollout.lockstep and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
@@ -76,31 +82,31 @@ def broken_rules(config: Config) -> Iterator[str]:
 
 
 def publication_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every way in which a publication would wait for attempts that wait for it."""
+    """Yield one sentence forevery way in which a publication would wait for attempts that wait for it."""
     curation, trainer = config.curation, config.trainer
-    updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.bound
+    updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.max_staleness
     groups = groups_of_publication(config)
-    largest, more = largest_group(config), curation.attempts.further
+    largest, more = largest_group(config), curation.attempts.extra_attempts
     wanted = groups * largest
     if ahead is not None and trainer.publish_wait != "nothing":
         yield (
             f'trainer.publish_wait = "{trainer.publish_wait}" waits for groups that were begun, and curation.max_ahead '
             f"= {ahead} attempts may keep their last ones from starting until there is a publication: both would wait "
-            "for ever. Leave curation.max_ahead out, and bound whole groups: curation.admission.ahead_batches."
+            "forever. Leave curation.max_ahead out, and bound whole groups: curation.admission.ahead_batches."
         )
     elif ahead is not None and ahead < wanted:
         yield (
             f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of {largest}"
-            f"{f', {more} of them curation.attempts.further' if more else ''}, by curation.batch and "
+            f"{f', {more} of them curation.attempts.extra_attempts' if more else ''}, by curation.batch and "
             f"trainer.publish_every = {updates}), but "
-            f"curation.max_ahead = {ahead} admits fewer before the next version: the trainer would wait for ever. Set "
+            f"curation.max_ahead = {ahead} admits fewer before the next version: the trainer would wait forever. Set "
             f"curation.max_ahead to at least {wanted}."
         )
     if bound is not None and bound < updates - 1:
         yield (
-            f"curation.staleness.bound = {bound} is too small for trainer.publish_every = {updates}: before the last "
-            f"update of a publication the trainer is {updates - 1} versions ahead of all workers, and whatever they "
-            "make would be dropped as stale: the trainer would wait for ever. Raise the first to at least "
+            f"curation.staleness.max_staleness = {bound} is too small for trainer.publish_every = {updates}: before "
+            f"the last update of a publication the trainer is {updates - 1} versions ahead of all workers, and what "
+            "they make would be dropped as stale: the trainer would wait forever. Raise the first to at least "
             f"{updates - 1}, or lower the second."
         )
 
@@ -116,17 +122,17 @@ def groups_of_publication(config: Config) -> int:
 def largest_group(config: Config) -> int:
     """Return how many attempts a group may have, those that slots without work add included."""
     attempts = config.curation.attempts
-    return attempts.most + attempts.further
+    return attempts.group_size + attempts.extra_attempts
 
 
 def largest_batch(config: Config) -> int:
     """Return how many groups a batch may have: no more than may wait for it."""
     size, waiting = config.curation.batch.max_groups, config.curation.admission.waiting_batches
-    return size if waiting is None else min(size, num_groups(waiting, size))
+    return size if waiting is None else min(size, round(waiting * size))
 
 
 def scheduler_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every scheduling rule that would wait for ever, or never be asked."""
+    """Yield one sentence forevery scheduling rule that would wait forever, or never be asked."""
     curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
     size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
     ahead = groups_of_publication(config)
@@ -138,41 +144,42 @@ def scheduler_rules(config: Config) -> Iterator[str]:
         ("open_batches", admission.open_batches, 1),
         ("ready_batches", admission.ready_batches, needed),
     ):
-        if batches is not None and num_groups(batches, size) < wanted:
+        if batches is not None and round(batches * size) < wanted:
             yield (
-                f"curation.admission.{name} = {batches:g} admits {num_groups(batches, size)} groups (of "
+                f"curation.admission.{name} = {batches:g} admits {round(batches * size)} groups (of "
                 f"curation.batch.max_groups = {size}), and {wanted} are needed before the next publication: the "
-                f"trainer would wait for ever. Set it to at least {wanted / size:g}."
+                f"trainer would wait forever. Set it to at least {wanted / size:g}."
             )
-    bound = curation.staleness.bound
+    bound = curation.staleness.max_staleness
     least = trainer.publish_every
     if trainer.publish_wait == "batch" and (admission.waiting_batches is None or (bound is not None and bound < least)):
         yield (
             'trainer.publish_wait = "batch" waits until the next batch is whole and nothing runs: it needs '
-            f"curation.admission.waiting_batches, and curation.staleness.bound of at least {least} or none."
+            f"curation.admission.waiting_batches, and curation.staleness.max_staleness of at least {least} or none."
         )
     age = curation.batch.wait_age
     if age is not None and age < trainer.publish_every:
         yield (
             f"curation.batch.wait_age = {age} waits for groups begun {age} versions ago, and before the last update of "
             f"a publication (trainer.publish_every = {trainer.publish_every}) every group that begins is "
-            f"{trainer.publish_every - 1} versions old: the trainer would wait for ever. Set the first to at least "
+            f"{trainer.publish_every - 1} versions old: the trainer would wait forever. Set the first to at least "
             f"{trainer.publish_every}."
         )
     if curation.staleness.cancel_running and (bound is None or curation.staleness.measured_by != "start"):
         yield (
             "curation.staleness.cancel_running knows only by their start which attempts are too old: set "
-            'curation.staleness.measured_by = "start" and a curation.staleness.bound.'
+            'curation.staleness.measured_by = "start" and a curation.staleness.max_staleness.'
         )
-    if curation.concurrency.rule == "cache_use" and not config.backend.virtual:
+    if admission.rule == "cache_use" and not config.backend.virtual:
         yield (
-            'curation.concurrency.rule = "cache_use" reads how full the caches of engines are, and only those of '
-            'modelled engines in virtual time can be read. Set curation.concurrency.rule = "none".'
+            'curation.admission.rule = "cache_use" reads how full the caches of engines are, and only those of '
+            'modelled engines in virtual time can be read. Set curation.admission.rule = "bounds".'
         )
-    if curation.concurrency.least > curation.concurrency.most:
+    tasks = curation.task_filter
+    if tasks.min_mean > tasks.max_mean:
         yield (
-            f"curation.concurrency.least = {curation.concurrency.least} is more than curation.concurrency.most = "
-            f"{curation.concurrency.most}. Lower the first."
+            f"curation.task_filter.min_mean = {tasks.min_mean:g} is more than curation.task_filter.max_mean = "
+            f"{tasks.max_mean:g}: every task would be left out. Lower the first."
         )
     if sync.cache == "lost" and (sync.mode != "keep" or config.backend.workers != "sim"):
         yield (
@@ -181,13 +188,8 @@ def scheduler_rules(config: Config) -> Iterator[str]:
         )
 
 
-def num_groups(batches: float, size: int) -> int:
-    """Return how many groups a bound in batches of ``size`` groups is, rounded to the nearest."""
-    return round(batches * size)
-
-
 def policy_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule between the policy and what it is used on."""
+    """Yield one sentence forevery rule between the policy and what it is used on."""
     policy, source = config.policy.kind, config.tasks.source
     real_desktops = config.backend.desktops in ("desktop", "osworld")
     if not real_desktops and (policy == "vlm") != (source == "mock"):
@@ -224,7 +226,7 @@ def policy_rules(config: Config) -> Iterator[str]:
 
 
 def backend_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule between the parts that are real."""
+    """Yield one sentence forevery rule between the parts that are real."""
     backend, source = config.backend, config.tasks.source
     faults = config.cluster.faults
     if not backend.virtual and (faults.profile != "none" or faults.kinds or faults.schedule):
@@ -255,7 +257,7 @@ def backend_rules(config: Config) -> Iterator[str]:
 
 
 def rank_rules(fsdp: FsdpConfig) -> Iterator[str]:
-    """Yield one sentence for every rule about the learner's ranks."""
+    """Yield one sentence forevery rule about the learner's ranks."""
     each, odd = divmod(fsdp.ranks, fsdp.nodes)
     if odd:
         yield (
@@ -279,7 +281,7 @@ def rank_rules(fsdp: FsdpConfig) -> Iterator[str]:
 
 
 def ray_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule between Ray and what it would place."""
+    """Yield one sentence forevery rule between Ray and what it would place."""
     backend, ray = config.backend, config.ray
     if ray.address is None:
         return
@@ -310,7 +312,7 @@ def ray_rules(config: Config) -> Iterator[str]:
 
 
 def security_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule about what listens, and about secrets."""
+    """Yield one sentence forevery rule about what listens, and about secrets."""
     for key in secret_settings(config.model_dump(mode="json")):
         yield (
             f"{key} holds a password or a token, which would be written to config.toml and reports. Leave it out; "
@@ -333,6 +335,7 @@ def check(config: Config) -> Config:
         ConfigError: Naming every broken rule.
     """
     broken = [
+        *component_rules(config),
         *broken_rules(config),
         *policy_rules(config),
         *backend_rules(config),

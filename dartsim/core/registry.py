@@ -15,7 +15,7 @@ a name of their kind is first looked up, so that importing this module, or the s
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -28,6 +28,12 @@ from dartsim.core.section import Section
 
 PACKAGES = {
     "router": "dartsim.rollout.routers",
+    "task_order": "dartsim.curation.rules",
+    "attempts": "dartsim.curation.rules",
+    "turn_limit": "dartsim.curation.rules",
+    "admission": "dartsim.curation.rules",
+    "batch": "dartsim.curation.rules",
+    "selection": "dartsim.curation.rules",
 }
 """Where the built-in components of each kind are: every module of the package is imported."""
 
@@ -48,6 +54,14 @@ class ComponentSection(Section):
     def build(self, **context: Any) -> Any:
         """Return a new component with these parameters, and with what else its kind is given."""
         return self.component(self, **context)
+
+    def problems(self, place: str) -> Iterator[str]:
+        """Yield one sentence for each combination of these parameters that cannot work.
+
+        Args:
+            place: Key of this table, for the sentence.
+        """
+        return iter(())
 
 
 _components: dict[str, dict[str, type[ComponentSection]]] = {kind: {} for kind in PACKAGES}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from dartsim.curation.admission import GroupCounts
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules import Rules
+from dartsim.curation.rules.admission import GroupCounts
 
 
 class AdmissionControl:
@@ -33,24 +33,25 @@ class AdmissionControl:
 
     def there_is(self) -> bool:
         """Return whether another attempt may start: one that its group lacks, or the first of a new one."""
-        most, admission = self._rules.max_ahead, self._rules.admission
-        if self._crowded() or (most is not None and self._ledger.ahead >= most):
+        max_ahead, rule = self._rules.max_ahead, self._rules.admission
+        if self._crowded() or (max_ahead is not None and self._ledger.ahead >= max_ahead):
             return False
-        if admission.unbounded and not self.holding:
+        if rule.unbounded and not self.holding:
             return True
         if self._open.lacking:
             return True
-        return not self.holding and admission.room(self._places())
+        return not self.holding and rule.blocked_by(self._counts()) is None
 
-    def lacks(self) -> str | None:
-        """Return why no group may be begun, in words; None if one may, or only ``max_ahead`` forbids it."""
+    def blocked_by(self) -> str | None:
+        """Return why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it."""
         if self.holding:
             return "new weights wait for those that run"
         if self._crowded():
             return (
-                f"{len(self._ledger.running)} attempts run, at most {self._bound} may by what the engines' caches hold"
+                f"{len(self._ledger.running)} attempts run, at most {self._rules.admission.max_running} may by what "
+                "the engines' caches hold"
             )
-        return self._rules.admission.lacks(self._places())
+        return self._rules.admission.blocked_by(self._counts())
 
     def spare(self, slots: int) -> int:
         """Return how many of these slots could start an attempt at once, though no group may be begun for them."""
@@ -59,32 +60,23 @@ class AdmissionControl:
         most = self._rules.max_ahead
         return slots if most is None else min(slots, most - self._ledger.ahead)
 
-    def ended(self) -> None:
-        """An attempt has ended."""
-        if self._rules.concurrency is not None:
-            self._rules.concurrency.ended()
+    def attempt_ended(self) -> None:
+        """Take note that an attempt has ended."""
+        self._rules.admission.attempt_ended()
 
-    def look_at_caches(self) -> bool:
-        """Let the bound on attempts follow the engines' caches; return whether they overflow."""
-        rule, caches = self._rules.concurrency, self._rules.caches
-        if rule is None or caches is None:
-            return False
-        return rule.look(asyncio.get_running_loop().time(), len(self._ledger.running), caches.read())
+    def adjust(self) -> bool:
+        """Let the rule adjust its bound on attempts; return whether the youngest groups are to be given up."""
+        return self._rules.admission.adjust(asyncio.get_running_loop().time(), len(self._ledger.running))
 
     def too_many(self) -> bool:
         """Return whether more attempts run than may, apart from those that are being withdrawn."""
-        return self._bound is not None and len(self._ledger.running) - len(self._ledger.withdrawn) > self._bound
-
-    @property
-    def _bound(self) -> int | None:
-        """Most attempts that may run; None: as many as there are slots."""
-        rule = self._rules.concurrency
-        return None if rule is None else rule.bound
+        most = self._rules.admission.max_running
+        return most is not None and len(self._ledger.running) - len(self._ledger.withdrawn) > most
 
     def _crowded(self) -> bool:
-        rule = self._rules.concurrency
-        return rule is not None and len(self._ledger.running) >= rule.bound
+        most = self._rules.admission.max_running
+        return most is not None and len(self._ledger.running) >= most
 
-    def _places(self) -> GroupCounts:
+    def _counts(self) -> GroupCounts:
         ready = self._ready
         return GroupCounts(len(self._open.groups), len(ready.groups), len(ready.leased), ready.unpublished)

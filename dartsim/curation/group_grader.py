@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dartsim.core.types import Drop, Group, StoredSuccess, Trajectory, Version
-from dartsim.curation.groups import OpenGroup
+from dartsim.curation.open_groups import OpenGroup
 from dartsim.curation.rules import Rules
 
 
@@ -61,7 +61,7 @@ class GroupGrader:
 
     def reason_to_drop(self, trajectories: Sequence[Trajectory]) -> Drop | None:
         """Return why a group of unmasked trajectories is not worth training on, or None if it is."""
-        return self._rules.group_rule.reason_to_drop(trajectories)
+        return self._rules.group_filter.reason_to_drop(trajectories)
 
     def trained(self, groups: Sequence[Group]) -> None:
         """Count the stored successes among what was trained."""

@@ -38,14 +38,22 @@ from dartsim.core.types import (
 from dartsim.curation.admission_control import AdmissionControl
 from dartsim.curation.admission_queue import AdmissionQueue, SamplingUnit
 from dartsim.curation.attempt_ledger import AttemptLedger
-from dartsim.curation.batches import RunningGroup
 from dartsim.curation.group_grader import GroupGrader, rewards_of
-from dartsim.curation.groups import OpenGroup
-from dartsim.curation.open_groups import OpenGroups
+from dartsim.curation.open_groups import OpenGroup, OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
-from dartsim.curation.restoring import drop_lost, drop_undone, restore_counts, restore_groups
 from dartsim.curation.rules import Rules
-from dartsim.curation.scheduler_state import RECORDER, SCHEDULER, read_attempt, save_attempt, save_group
+from dartsim.curation.rules.batches import RunningGroup
+from dartsim.curation.scheduler_state import (
+    RECORDER,
+    SCHEDULER,
+    drop_lost,
+    drop_undone,
+    read_attempt,
+    restore_counts,
+    restore_groups,
+    save_attempt,
+    save_group,
+)
 from dartsim.curation.status import CurationStatus
 from dartsim.observe import Recorder
 
@@ -95,7 +103,7 @@ class DataManager:
         self.changed = recorder.clock()
         """When a group became ready last, or a batch was taken; loop time."""
 
-    # -- what is the case -------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------
 
     @property
     def version(self) -> Version:
@@ -155,14 +163,14 @@ class DataManager:
         """Return what the next batch and free slots wait for."""
         return CurationStatus(
             eligible=len(self._ready.groups),
-            min_groups=self._rules.batch_rule.min_groups,
+            min_groups=self._rules.batch_rule.parameters.min_groups,
             open_groups=tuple((group.id, group.finished, group.planned) for group in self._open.groups.values()),
             ahead=self.ahead,
             max_ahead=self._rules.max_ahead,
             running=self.running,
             leased=self.leased,
             publish_wait=self._rules.publish_wait,
-            lacks=self._admission.lacks(),
+            blocked_by=self._admission.blocked_by(),
         )
 
     # -- admission --------------------------------------------------------------------------------
@@ -180,7 +188,7 @@ class DataManager:
             return await waiter
         except asyncio.CancelledError:
             granted = self._queue.leave(slot, waiter)
-            if granted is not None:  # cancelled in the very instant in which it was given an attempt
+            if granted is not None:  # cancelled while it was assigned an attempt
                 self.finish(_cancelled(granted, "run ended"))
             raise
 
@@ -214,7 +222,7 @@ class DataManager:
 
     def _finish(self, trajectory: Trajectory) -> None:
         withdrawn = self._ledger.end(trajectory)
-        self._admission.ended()
+        self._admission.attempt_ended()
         self._grader.learn(trajectory, now=asyncio.get_running_loop().time())
         group = self._open.groups.get(trajectory.attempt.group)
         if group is None:
@@ -235,7 +243,7 @@ class DataManager:
                 self._wake_trainer()  # its group may be younger without it
             # What a crash ended is made again anyway, and is none of those.
             failed = group.replaced - group.repeated - len(group.again)
-            if failed < self._rules.max_replacements or trajectory.ending is Ending.CANCELLED:
+            if failed < self._rules.attempts.parameters.max_replacements or trajectory.ending is Ending.CANCELLED:
                 self._open.replace(group)
         else:
             group.usable.append(trajectory)
@@ -243,11 +251,12 @@ class DataManager:
             self._complete(group)
 
     def _goes_on(self, group: OpenGroup) -> bool:
-        """Let a group in which all failed have further attempts, if slots wait for want of room; say whether it has."""
-        if not self._rules.further.most:
+        """Give a group in which all failed extra attempts, if slots wait for admission; return whether it has some."""
+        attempts = self._rules.attempts
+        if not attempts.parameters.extra_attempts:
             return False
         slots = 0 if self._ending else self._admission.spare(len(self._queue.startable()))
-        number = self._rules.further.attempts(rewards_of(group.usable), given=group.further, slots=slots)
+        number = attempts.num_extra(rewards_of(group.usable), given=group.extra, slots=slots)
         if number:
             self._open.extend(group, number)
             self._recorder.counts["further"] += number
@@ -272,13 +281,13 @@ class DataManager:
     def _drop_stale(self) -> None:
         """Drop what is too old for the trainer's weights, and start what has room then."""
         for task in self._ready.drop_stale():
-            if self._rules.requeue_stale:
+            if self._rules.staleness.parameters.requeue:
                 self._open.offer_again(task)
         self._start_what_may()
 
     def _give_up_what_overflows(self) -> None:
         """Give the youngest groups up if the engines' caches overflow."""
-        if self._admission.look_at_caches():
+        if self._admission.adjust():
             groups = self._open.groups
             while groups and self._admission.too_many():
                 self._withdraw_group(groups[max(groups)], Drop.CROWDED)
@@ -287,7 +296,7 @@ class DataManager:
         """Give a group up that still runs: end its attempts and drop what it has."""
         self._open.remove(group)
         self._ledger.drop(tuple(group.usable), reason)
-        if reason is Drop.STALE and self._rules.requeue_stale:
+        if reason is Drop.STALE and self._rules.staleness.parameters.requeue:
             self._open.offer_again(group.task)
         for attempt in self._ledger.withdraw(group.id, reason):
             self.withdraw(attempt)
@@ -351,7 +360,7 @@ class DataManager:
         self._ledger.publish(version)
         self._ready.unpublished = 0
         self._admission.holding = False
-        if self._rules.cancel_stale:
+        if self._rules.staleness.parameters.cancel_running:
             for begun in list(self._begun()):
                 if self._rules.staleness.hopeless(begun.version, self.version):
                     self._withdraw_group(self._open.groups[begun.id], Drop.STALE)
@@ -361,21 +370,24 @@ class DataManager:
     def _is_quiet(self) -> bool:
         if self._rules.publish_wait == "nothing":
             return True
-        enough = self._rules.publish_wait == "running" or len(self._ready.groups) >= self._rules.batch_rule.min_groups
+        enough = (
+            self._rules.publish_wait == "running"
+            or len(self._ready.groups) >= self._rules.batch_rule.parameters.min_groups
+        )
         return not self._open.groups and enough
 
     def _tell_quiet(self) -> None:
         if self._quiet is not None and not self._quiet.done() and self._is_quiet():
             self._quiet.set_result(None)
 
-    # -- going on after a crash -------------------------------------------------------------------
+    # -- resuming after a crash -------------------------------------------------------------------
 
     def _settle(self, *, now: bool = False) -> None:
         """Let the store write what this call told it, as one transaction, with the state that goes with it."""
         self._store.settle(self, now=now)
 
     def documents(self) -> dict[str, Any]:
-        """Return everything from which ``restore`` goes on, apart from trajectories, as JSON can say it."""
+        """Return everything from which ``restore`` goes on, apart from trajectories, JSON-serializable."""
         scheduler = {
             "update": self.trainer_version,
             "admitted": self.admitted,
@@ -452,6 +464,7 @@ class DataManager:
         self._ready.drop_unused()
         self._wake_trainer()
         self._settle(now=True)
+        self._store.close()
 
     # -- checks -----------------------------------------------------------------------------------
 

@@ -4,18 +4,58 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Attempt, Task, Trajectory, Version
-from dartsim.curation.attempts import AttemptsRule
-from dartsim.curation.batches import RunningGroup
-from dartsim.curation.groups import OpenGroup
-from dartsim.curation.scheduler_state import read_open, save_open
-from dartsim.curation.task_filter import Order
-from dartsim.curation.turn_limit import TurnLimitRule
+from dartsim.curation.rules.attempts import AttemptsRule
+from dartsim.curation.rules.batches import RunningGroup
+from dartsim.curation.rules.task_order import TaskOrder
+from dartsim.curation.rules.turn_limit import TurnLimitRule
 
 _MIX = 0x9E3779B97F4A7C15
+
+
+@dataclass(slots=True)
+class OpenGroup:
+    """A group that is being collected.
+
+    Attributes:
+        id: Its number.
+        task: Its task.
+        size: Attempts it was planned with.
+        admitted: Attempts of it that were started, replacements included.
+        finished: Attempts of it that ended.
+        replaced: Masked attempts that were, or will be, tried again.
+        usable: Its unmasked trajectories so far.
+        turn_limit: Most turns of each of its attempts, so that they are compared on the same terms.
+        again: Index and seed of attempts that a crash ended, which are made again under other numbers.
+        repeated: Attempts that were made again.
+        extra: Attempts that it was given because all others had failed.
+    """
+
+    id: int
+    task: Task
+    size: int
+    admitted: int = 0
+    finished: int = 0
+    replaced: int = 0
+    usable: list[Trajectory] = field(default_factory=list)
+    turn_limit: int = 0
+    again: list[tuple[int, int]] = field(default_factory=list)
+    repeated: int = 0
+    extra: int = 0
+
+    @property
+    def planned(self) -> int:
+        """Attempts it will have had in the end."""
+        return self.size + self.replaced + self.extra
+
+    @property
+    def complete(self) -> bool:
+        """Whether every attempt has ended."""
+        return self.finished == self.planned
 
 
 class OpenGroups:
@@ -31,10 +71,10 @@ class OpenGroups:
         seed: Seeds of attempts are derived from it.
 
     Attributes:
-        groups: They, by number, oldest first.
+        groups: Open groups by id, oldest first.
     """
 
-    def __init__(self, order: Order, attempts: AttemptsRule, turn_limits: TurnLimitRule, *, seed: int = 0) -> None:
+    def __init__(self, order: TaskOrder, attempts: AttemptsRule, turn_limits: TurnLimitRule, *, seed: int = 0) -> None:
         self._order = order
         self._attempts = attempts
         self._turn_limits = turn_limits
@@ -99,10 +139,10 @@ class OpenGroups:
             self._replace.append(group)
 
     def extend(self, group: OpenGroup, number: int) -> None:
-        """Let a group have so many further attempts."""
+        """Let a group have so many extra attempts."""
         if group is self._filling:
             self._filling = None
-        group.further += number
+        group.extra += number
         self._replace.extend([group] * number)
 
     def remove(self, group: OpenGroup) -> None:
@@ -156,7 +196,7 @@ class OpenGroups:
     # -- going on after a crash -------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return everything from which ``restore`` goes on, as JSON can say it."""
+        """Return everything from which ``restore`` goes on, JSON-serializable."""
         return {
             "drawn": self._drawn,
             "groups": self._begun,
@@ -181,3 +221,37 @@ class OpenGroups:
         self.groups = {group["id"]: read_open(group, tasks[group["task"]], found) for group in saved["open"]}
         self._filling = self.groups.get(saved["filling"])
         self._replace = deque(self.groups[number] for number in saved["replace"] if number in self.groups)
+
+
+def save_open(group: OpenGroup) -> dict[str, Any]:
+    """Return a group that is being collected."""
+    return {
+        "id": group.id,
+        "task": group.task.id,
+        "size": group.size,
+        "admitted": group.admitted,
+        "finished": group.finished,
+        "replaced": group.replaced,
+        "turn_limit": group.turn_limit,
+        "usable": [trajectory.attempt.id for trajectory in group.usable],
+        "again": [list(place) for place in group.again],
+        "repeated": group.repeated,
+        "extra": group.extra,
+    }
+
+
+def read_open(saved: Mapping[str, Any], task: Task, found: Mapping[int, Trajectory]) -> OpenGroup:
+    """Return the group of which ``save_open`` made a mapping, with those of its trajectories that are left."""
+    return OpenGroup(
+        id=saved["id"],
+        task=task,
+        size=saved["size"],
+        admitted=saved["admitted"],
+        finished=saved["finished"],
+        replaced=saved["replaced"],
+        turn_limit=saved["turn_limit"],
+        usable=[found[number] for number in saved["usable"] if number in found],
+        again=[(index, seed) for index, seed in saved["again"]],
+        repeated=saved["repeated"],
+        extra=saved["extra"],
+    )

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
 from dartsim.curation.attempt_ledger import AttemptLedger
-from dartsim.curation.batches import RunningGroup
 from dartsim.curation.rules import Rules
+from dartsim.curation.rules.batches import RunningGroup
 
 
 class ReadyGroups:
@@ -20,7 +20,7 @@ class ReadyGroups:
         books: Where attempts are counted.
 
     Attributes:
-        groups: They, in the order in which they became ready.
+        groups: Ready groups, in the order in which they became ready.
         unpublished: Groups trained into weights that are not published.
     """
 
@@ -90,7 +90,7 @@ class ReadyGroups:
                 kept.append(group)
                 continue
             left = (*fresh, *group.pooled)
-            if fresh and self._rules.group_rule.reason_to_drop(left) is None:
+            if fresh and self._rules.group_filter.reason_to_drop(left) is None:
                 self._ledger.drop(stale, Drop.STALE)
                 kept.append(Group(group.id, group.task, left, group.ready))
             else:

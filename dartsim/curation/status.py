@@ -21,7 +21,7 @@ class CurationStatus:
         running: Attempts that run.
         leased: Trajectories of the update that runs.
         publish_wait: What a publication has to wait for (``trainer.publish_wait``).
-        lacks: Why no group may be begun, in words; None if one may, or only ``max_ahead`` forbids it.
+        blocked_by: Why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it.
     """
 
     eligible: int
@@ -32,7 +32,7 @@ class CurationStatus:
     running: int
     leased: int
     publish_wait: str = "nothing"
-    lacks: str | None = None
+    blocked_by: str | None = None
 
     def batch(self) -> str:
         """Say what the next batch lacks."""
@@ -53,8 +53,8 @@ class CurationStatus:
 
     def room(self) -> str:
         """Say why a free slot gets no attempt."""
-        if self.lacks is not None:
-            return self.lacks
+        if self.blocked_by is not None:
+            return self.blocked_by
         if self.max_ahead is None:
             return "no bound on attempts ahead"
         return f"{self.ahead} of at most {self.max_ahead} attempts are ahead of published weights"

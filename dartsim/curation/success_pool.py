@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
+from dartsim.config.sections.curation import PoolConfig
 from dartsim.core.types import Group, StoredSuccess, SuccessSource, Trajectory, Version
 
 
@@ -58,35 +58,22 @@ class Rescue:
 
 
 class SuccessPool:
-    """Stored successes by task, newest first.
+    """StoredSuccess successes by task, newest first.
 
     Invariants: never more than ``max_per_task`` of a task; a rescued group has exactly one pooled
     trajectory, of its own task, unchanged; the pool never mixes up its successes with the run's attempts,
     because collected ones get numbers below 0 and the group -1.
 
     Args:
-        online: Whether successes of the run are stored.
-        max_per_task: Stored successes of a task; a newer one displaces the oldest.
-        choice: Which one is used: the ``newest`` (DART's released code), or of those used least the newest.
+        parameters: What is stored, and which success is used.
         success_reward: Reward from which an attempt is a success.
 
     Source: DART (arXiv 2509.23866), experience pool: pre-collected successes, one is put in if all N failed. The
         released code takes the newest success of the task anywhere in the run, used or not, for the oldest row.
     """
 
-    def __init__(
-        self,
-        *,
-        online: bool = True,
-        max_per_task: int = 8,
-        choice: Literal["least_used", "newest"] = "least_used",
-        success_reward: float = 1.0,
-    ) -> None:
-        if max_per_task < 1:
-            raise ValueError(f"max_per_task must be at least 1, got {max_per_task}")
-        self._online = online
-        self._max_per_task = max_per_task
-        self._choice = choice
+    def __init__(self, parameters: PoolConfig | None = None, *, success_reward: float = 1.0) -> None:
+        self._parameters = parameters or PoolConfig()
         self._success_reward = success_reward
         self._stored: dict[str, list[StoredSuccess]] = {}
         self._known: set[int] = set()
@@ -130,7 +117,7 @@ class SuccessPool:
 
     def learn(self, trajectories: Sequence[Trajectory], *, now: float) -> None:
         """Store the successes among finished attempts of the run, if online ones are stored; each at most once."""
-        if not self._online:
+        if not self._parameters.online:
             return
         for trajectory in trajectories:
             if self._is_success(trajectory) and trajectory.attempt.id not in self._known:
@@ -196,7 +183,7 @@ class SuccessPool:
         entries = self._stored.setdefault(entry.trajectory.attempt.task.id, [])
         entries.insert(0, entry)
         self.counts[f"stored_{entry.origin}"] += 1
-        if len(entries) > self._max_per_task:
+        if len(entries) > self._parameters.max_per_task:
             self._known.discard(entries.pop().trajectory.attempt.id)
             self.counts["displaced"] += 1
 
@@ -204,7 +191,7 @@ class SuccessPool:
         entries = self._stored.get(task_id)
         if not entries:
             return None
-        return entries[0] if self._choice == "newest" else min(entries, key=lambda entry: entry.uses)
+        return entries[0] if self._parameters.choice == "newest" else min(entries, key=lambda entry: entry.uses)
 
 
 def _use(entry: StoredSuccess, group: int, *, now: float, version: Version) -> PoolUse:

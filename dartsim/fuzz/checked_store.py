@@ -169,7 +169,7 @@ class CheckedStore:
 
     def _check_staleness(self, batch: Batch) -> None:
         rule = self._monitor.config.curation.staleness
-        if rule.bound is None:
+        if rule.max_staleness is None:
             return
         for group in batch.groups:
             for t in group.trajectories:
@@ -177,7 +177,7 @@ class CheckedStore:
                     continue  # a stored success: the pool's rule, not this one
                 versions = {"oldest": t.oldest_version, "newest": t.newest_version, "start": t.attempt.version}
                 made = versions[rule.measured_by]
-                if batch.version - made > rule.bound:
+                if batch.version - made > rule.max_staleness:
                     self._monitor.fail(
                         "I5", f"attempt {t.attempt.id}, made by version {made}, is in a batch of {batch.version}"
                     )

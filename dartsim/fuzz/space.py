@@ -336,7 +336,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             },
         },
         "curation": {
-            "attempts": {"most": settings["attempts"], "least": 1, "further": settings["further"]},
+            "attempts": {"group_size": settings["attempts"], "min_group_size": 1, "extra_attempts": settings["further"]},
             "groups": {"min_size": 1},
             "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
             "store": "memory",
@@ -396,9 +396,9 @@ def _scheduler(settings: CaseSettings) -> dict[str, Any]:
         "curation": {
             "attempts": {"rule": settings["attempts_rule"], "max_replacements": settings["replacements"]},
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
-            "batch": {"order": settings["order"], "wait_age": None if age is None else max(age, every)},
+            "batch": {"rule": settings["order"], "wait_age": None if age is None else max(age, every)},
             "staleness": {
-                "bound": bound,
+                "max_staleness": bound,
                 "measured_by": "start" if cancels else settings["measured_by"],
                 "cancel_running": cancels,
                 "requeue": settings["requeue"],
@@ -448,7 +448,7 @@ def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
     curation = tree["curation"]
     if curation.get("max_ahead") is None:
         return {}
-    bound = curation.get("staleness", {}).get("bound", 1)
+    bound = curation.get("staleness", {}).get("max_staleness", 1)
     return {"curation": {"max_ahead": _max_ahead(settings, bound, 0)}}
 
 

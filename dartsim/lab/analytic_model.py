@@ -69,7 +69,7 @@ def predict(found: Models) -> Predicted:
         made = said.generated_turns_per_minute
         if _bounded(config) and said.usable_share:
             made = min(made, said.bounds["trainer"] / said.usable_share)
-        turns = said.turns_per_trajectory * config.curation.attempts.most
+        turns = said.turns_per_trajectory * config.curation.attempts.group_size
         said = _predicted(found, made * 60.0 * config.run.hours / turns)
     return said
 
@@ -78,7 +78,7 @@ def _predicted(found: Models, groups: float) -> Predicted:
     """Return the closed-form figures of a run that makes so many groups."""
     config = found.config
     turns, usable = workload(found, groups)
-    size = config.curation.batch.max_groups * config.curation.attempts.most * turns
+    size = config.curation.batch.max_groups * config.curation.attempts.group_size * turns
     trainer = trainer_bound(found, size)
     generated, cores, trained = 0.0, 0.0, trainer
     version_seconds = 60.0 * size / trainer
@@ -107,7 +107,7 @@ def _predicted(found: Models, groups: float) -> Predicted:
 def one_batch_at_a_time(config: Config) -> bool:
     """Return whether a batch is begun only when the one before it is published: nothing overlaps."""
     curation = config.curation
-    batch, ahead = curation.batch.max_groups * curation.attempts.most, curation.admission.ahead_batches
+    batch, ahead = curation.batch.max_groups * curation.attempts.group_size, curation.admission.ahead_batches
     few = curation.max_ahead is not None and curation.max_ahead <= batch
     return few or (ahead is not None and ahead <= 1.0)
 
@@ -303,7 +303,7 @@ def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
     )
     version_seconds = 60.0 * (minutes or 0.0) * found.config.trainer.publish_every
     low = seconds / 2.0 / version_seconds if minutes else 0.0
-    tops = [] if curation.staleness.bound is None else [float(curation.staleness.bound)]
+    tops = [] if curation.staleness.max_staleness is None else [float(curation.staleness.max_staleness)]
     if curation.admission.ahead_batches is not None and minutes:
         lag = sync_seconds(found) / version_seconds
         tops.append(max(0.0, curation.admission.ahead_batches - 1.0) + low + lag)

@@ -201,7 +201,7 @@ def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], prompt:
         ranks=trainer.fsdp.ranks,
         tokens=tokens,
         images=max(1, tokens // prompt) * config.policy.max_images,
-        replies=config.curation.attempts.most,
+        replies=config.curation.attempts.group_size,
         screen=screen,
         dtype=config.policy.dtype,
         compute=trainer.fsdp.precision,

@@ -3,8 +3,8 @@
 A group in which all succeed or all fail is dropped. A task filter passes such tasks over, once it has seen them: not in
 the first pass over the tasks, so that what it is worth depends on how many groups a run makes.
 
-Left out: stored successes save groups only once there are some; turn limits that a task's successes shorten; further
-attempts (``curation.attempts.further``), because where desktops or engines limit a run no slot waits to make any.
+Left out: stored successes save groups only once there are some; turn limits that a task's successes shorten;
+``curation.attempts.extra_attempts``, because where desktops or engines limit a run no slot waits to make any.
 """
 
 from __future__ import annotations

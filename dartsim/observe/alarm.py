@@ -45,7 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "stale_drops": Kind(
         13,
         "updates come faster than trajectories end, or trajectories lie in wait for a batch too long",
-        "raise curation.staleness.bound, lower rollout.max_turns, or set curation.max_ahead",
+        "raise curation.staleness.max_staleness, lower rollout.max_turns, or set curation.max_ahead",
     ),
     "nothing_to_train": Kind(
         14,

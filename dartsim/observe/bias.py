@@ -1,7 +1,7 @@
 """Which tasks are trained on: classes of them, trained against what the group filter leaves of what was offered.
 
 A group filter drops groups without a signal, and so hard and easy tasks more than others: that is its purpose, and no
-class is starved by it. What happens beyond it (stragglers that get stale, are withdrawn, wait for ever) shows in
+class is starved by it. What happens beyond it (stragglers that get stale, are withdrawn, wait forever) shows in
 
     ratio of a class = trained / usable, over the same of all tasks
     usable           = offered x kept / judged

@@ -143,7 +143,7 @@ class WeightSync:
     async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
         """Bring one slice to the newest weights."""
         if len(members) > 1 and not self._may_take(members):
-            for worker in members:  # one goes first while the rest serve: together they would wait for ever
+            for worker in members:  # one goes first while the rest serve: together they would wait forever
                 await self._change([worker], returns)
             return
         async with self._settled:

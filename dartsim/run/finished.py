@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Any
 
-from dartsim.curation.attempts import attempts_at
+from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.observe import Recorder
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
 from dartsim.observe.figures import summary
@@ -130,10 +130,8 @@ def kept_chance(found: Models, rate: float) -> float:
 
 def group_size(found: Models, rate: float) -> int:
     """Return the attempts of a group of a task with this success rate."""
-    attempts = found.config.curation.attempts
-    if attempts.rule == "fixed":
-        return attempts.most
-    return attempts_at(rate, most=attempts.most, least=attempts.least, threshold=attempts.threshold)
+    attempts: AttemptsRule = found.config.curation.attempts.build()
+    return attempts.size_at(rate)
 
 
 def chance(rate: float, number: int, holds: Callable[[float], bool]) -> float:

@@ -8,35 +8,22 @@ from contextlib import suppress
 from math import inf
 
 from dartsim.config import Config
-from dartsim.config.rules import num_groups
 from dartsim.core.errors import DartsimError
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task, Weights
 from dartsim.curation import (
-    AdmissionRule,
-    AttemptsBySuccess,
-    AttemptsRule,
-    BatchRule,
-    CacheUse,
-    CacheUseRule,
     DataManager,
     EngineCaches,
     FilteredOrder,
-    FixedAttempts,
-    FixedTurnLimit,
-    FurtherRule,
     GroupFilter,
-    Order,
     Rules,
     SamplingUnit,
     StalenessRule,
     SuccessPool,
     TaskFilter,
-    TaskOrder,
-    TurnLimitBySuccess,
-    TurnLimitRule,
 )
+from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.recorder import HELD_OUT, UpdateRecord
 from dartsim.rollout import (
@@ -238,106 +225,34 @@ def _data_manager(
     caches: EngineCaches | None,
 ) -> DataManager:
     curation, rollout = config.curation, config.rollout
-    groups, staleness = curation.groups, curation.staleness
-    order: Order = TaskOrder(tasks, streams.rng("curation/tasks"))
-    task_filter = _task_filter(config)
+    group_size = curation.attempts.group_size
+    order: TaskOrder = curation.task_order.build(tasks=tasks, rng=streams.rng("curation/tasks"))
+    task_filter = TaskFilter(curation.task_filter) if curation.task_filter.enabled else None
     if task_filter is not None:
         order = FilteredOrder(order, task_filter, num_tasks=len(tasks))
     rules = Rules(
         order=order,
-        attempts=_attempts_rule(config),
-        turn_limits=_turn_limits(config),
-        group_rule=GroupFilter(
-            min_size=groups.min_size,
-            drop_all_failed=groups.drop_all_failed,
-            drop_solved=groups.drop_solved,
-            max_mean_reward=groups.max_mean_reward,
-            drop_equal=groups.drop_equal,
+        attempts=curation.attempts.build(),
+        turn_limits=curation.turn_limit.build(max_turns=rollout.max_turns, success_reward=curation.success_reward),
+        admission=curation.admission.build(
+            batch_groups=curation.batch.max_groups, group_size=group_size, caches=caches
         ),
-        batch_rule=BatchRule(
-            min_groups=curation.batch.min_groups,
-            max_groups=curation.batch.max_groups,
-            order=curation.batch.order,
-            wait_age=curation.batch.wait_age,
-        ),
-        staleness=StalenessRule(bound=staleness.bound, measured_by=staleness.measured_by),
+        group_filter=GroupFilter(curation.groups),
+        batch_rule=curation.batch.build(),
+        staleness=StalenessRule(curation.staleness),
         pool=successes,
         task_filter=task_filter,
         max_ahead=curation.max_ahead,
-        admission=_admission(config),
-        concurrency=None if caches is None else _concurrency(config, caches),
-        caches=caches,
-        requeue_stale=staleness.requeue,
-        cancel_stale=staleness.cancel_running,
         publish_wait=config.trainer.publish_wait,
-        max_replacements=curation.attempts.max_replacements,
-        further=FurtherRule(most=curation.attempts.further),
     )
-    unit = SamplingUnit(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=curation.attempts.most)
+    unit = SamplingUnit(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size)
     return DataManager(rules, unit=unit, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
-
-
-def _admission(config: Config) -> AdmissionRule:
-    size, bounds = config.curation.batch.max_groups, config.curation.admission
-
-    def groups(batches: float | None) -> int | None:
-        return None if batches is None else num_groups(batches, size)
-
-    return AdmissionRule(
-        max_ahead=groups(bounds.ahead_batches),
-        max_open=groups(bounds.open_batches),
-        max_ready=groups(bounds.ready_batches),
-        max_waiting=groups(bounds.waiting_batches),
-    )
-
-
-def _concurrency(config: Config, caches: EngineCaches) -> CacheUseRule | None:
-    settings, attempts = config.curation.concurrency, config.curation.attempts.most
-    if settings.rule == "none":
-        return None
-    numbers = CacheUse(least=settings.least, most=settings.most)
-    return CacheUseRule(numbers, first=caches.first, group_size=attempts)
-
-
-def _attempts_rule(config: Config) -> AttemptsRule:
-    attempts = config.curation.attempts
-    if attempts.rule == "fixed":
-        return FixedAttempts(attempts.most)
-    return AttemptsBySuccess(most=attempts.most, least=attempts.least, threshold=attempts.threshold)
-
-
-def _turn_limits(config: Config) -> TurnLimitRule:
-    limit, most = config.curation.turn_limit, config.rollout.max_turns
-    if limit.rule == "fixed":
-        return FixedTurnLimit(most)
-    return TurnLimitBySuccess(
-        most=most, least=limit.least, slack=limit.slack, success_reward=config.curation.success_reward
-    )
-
-
-def _task_filter(config: Config) -> TaskFilter | None:
-    settings = config.curation.task_filter
-    if settings.max_mean >= 1.0 and settings.min_mean <= 0.0:
-        return None
-    return TaskFilter(
-        window=settings.window,
-        max_mean=settings.max_mean,
-        min_mean=settings.min_mean,
-        revisit_after=settings.revisit_after,
-    )
 
 
 def success_pool(config: Config) -> SuccessPool | None:
     """Return the configured pool, empty; None if there is none."""
     pool = config.curation.pool
-    if not pool.enabled:
-        return None
-    return SuccessPool(
-        online=pool.online,
-        max_per_task=pool.max_per_task,
-        choice=pool.choice,
-        success_reward=config.curation.success_reward,
-    )
+    return SuccessPool(pool, success_reward=config.curation.success_reward) if pool.enabled else None
 
 
 def _sync_plan(config: Config) -> SyncPlan:

@@ -71,7 +71,7 @@ class Watch:
         self._alarms = Alarms(
             recorder,
             config.alarms,
-            batch_attempts=curation.batch.min_groups * curation.attempts.most,
+            batch_attempts=curation.batch.min_groups * curation.attempts.group_size,
             mismatch_bound=config.trainer.mismatch_bound,
             disk=self._disk,
         )

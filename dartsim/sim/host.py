@@ -23,7 +23,7 @@ MIB_PER_GIB = 1024
 class Memory(simpy.Container):
     """Memory in whole MiB, handed out first come, first served.
 
-    Whole, because sums of GiB round: a put that overshoots the capacity by one bit would wait for ever.
+    Whole, because sums of GiB round: a put that overshoots the capacity by one bit would wait forever.
     """
 
     def __init__(self, env: SimEnvironment, mib: int) -> None:

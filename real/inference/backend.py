@@ -12,6 +12,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Version, Weights
+from dartsim.curation import TurnSelection
 from dartsim.real.inference.plan import backend_of, engine_options, refuse_other_numbers
 from dartsim.real.ray_cluster.backend import placed, ray_engines
 
@@ -116,7 +117,8 @@ def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
 
 
 def _top_logprobs(config: Config) -> int:
-    return ENTROPY_TOKENS if config.curation.selection.rule == "high_entropy" else 0
+    selection: TurnSelection = config.curation.selection.build()
+    return ENTROPY_TOKENS if selection.needs_entropies else 0
 
 
 def _tell(number: int) -> Callable[[float, str], None]:

@@ -186,7 +186,7 @@ def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, caps
         (("run", "--set", "rollout.num_env=80"), "did you mean 'rollout.num_envs'"),
         (("run", "--set", "cluster.engine.reload_minutes=5"), "did you mean 'cluster.engine.reload_seconds'"),
         (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
-        (("run", "--set", "curation.max_ahead=8"), "the trainer would wait for ever"),
+        (("run", "--set", "curation.max_ahead=8"), "the trainer would wait forever"),
         (("run", "--set", "cluster.engine.gpu=h200"), "known: h100"),
         (("run", "--preset", "dart", "--set", "cluster.hosts.memory_gib=4.0"), "do not fit"),
         (("run", "--preset", "dartt"), "did you mean 'dart'"),

@@ -94,7 +94,9 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
 def test_a_pool_of_a_file_rescues_groups_and_is_counted(dartsim, tmp_path):
     """At chance most groups of two fail whole: each gets a success of the file."""
     _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
-    found = models(config(f"curation.pool.file={folder}", "curation.attempts.rule=fixed", "curation.attempts.most=2"))
+    found = models(
+        config(f"curation.pool.file={folder}", "curation.attempts.rule=fixed", "curation.attempts.group_size=2")
+    )
     learned = learning(found)
     result = run_simulation(found, learning=learned)
     figures = learned.figures()["pool"]

@@ -138,9 +138,9 @@ def test_an_override_without_a_key_or_a_value_is_refused(text):
 
 
 def test_none_switches_a_setting_off_that_can_be_off():
-    overrides = ["curation.staleness.bound=none", "surrogate.mean_success=none"]
+    overrides = ["curation.staleness.max_staleness=none", "surrogate.mean_success=none"]
     config = load(overrides=overrides)
-    assert (config.curation.staleness.bound, config.surrogate.mean_success) == (None, None)
+    assert (config.curation.staleness.max_staleness, config.surrogate.mean_success) == (None, None)
 
 
 def test_none_is_wrong_where_a_value_is_needed():
@@ -172,7 +172,7 @@ def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
         ("rollout.sync.workers_at_a_time=two", "= 'two': wanted a valid integer or 'all'"),
         ("rollout.limits.step_seconds=0", "rollout.limits.step_seconds = 0: wanted greater than 0"),
         ("cluster.faults.kinds.step_failed.share=2.0", "= 2.0: wanted less than or equal to 1"),
-        ("curation.staleness.bound=-1", "curation.staleness.bound = -1: wanted greater than or equal to 0"),
+        ("curation.staleness.max_staleness=-1", ".max_staleness = -1: wanted greater than or equal to 0"),
         ("tasks.folder=3", "tasks.folder = 3: wanted a valid string"),
     ],
 )
@@ -291,7 +291,7 @@ TREES = st.fixed_dictionaries(
         "rollout.sync.workers_at_a_time": st.one_of(st.just("all"), st.integers(1, 100)),
         "rollout.sync.mode": st.sampled_from(["drain", "keep", "restart"]),
         "rollout.limits.step_seconds": SECONDS,
-        "curation.staleness.bound": st.one_of(st.none(), st.integers(0, 9)),
+        "curation.staleness.max_staleness": st.one_of(st.none(), st.integers(0, 9)),
         "curation.attempts.max_replacements": st.integers(0, 5),
         "trainer.max_failures": st.one_of(st.none(), st.integers(1, 9)),
         "cluster.faults.heal_after_hours": st.one_of(st.none(), st.floats(0.1, 100.0)),

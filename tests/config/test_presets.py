@@ -47,7 +47,7 @@ def test_dart_is_the_paper_s_method():
     config = load(preset_name="dart")
     curation = config.curation
     assert config.trainer.objective.model_dump() == asdict(DART_PAPER)
-    assert (curation.attempts.rule, curation.attempts.most, curation.attempts.threshold) == ("by_success", 8, 0.6)
+    assert (curation.attempts.rule, curation.attempts.group_size, curation.attempts.threshold) == ("by_success", 8, 0.6)
     assert curation.turn_limit.rule == "by_success"
     assert curation.pool.enabled
     assert (curation.selection.rule, curation.selection.share) == ("high_entropy", 0.8)
@@ -65,7 +65,7 @@ def test_dart_released_is_the_released_code_s():
 
 def test_dart_measured_has_eight_attempts_of_thirty_turns_and_no_pool():
     config = load(preset_name="dart-measured")
-    assert (config.curation.attempts.rule, config.curation.attempts.most) == ("fixed", 8)
+    assert (config.curation.attempts.rule, config.curation.attempts.group_size) == ("fixed", 8)
     assert (config.curation.turn_limit.rule, config.rollout.max_turns) == ("fixed", 30)
     assert not config.curation.pool.enabled
 
@@ -74,10 +74,10 @@ def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
     """Every difference between the two columns of docs/learning.md, and no other."""
     assert differences(load(preset_name="dart"), load(preset_name="dart-released")) == {
         "preset",
-        "curation.attempts.rule",
-        "curation.turn_limit.rule",
+        *(f"curation.attempts.{key}" for key in ("rule", "min_group_size", "threshold")),
+        *(f"curation.turn_limit.{key}" for key in ("rule", "min_turns", "slack")),
         "curation.pool.choice",
-        "curation.selection.rule",
+        *(f"curation.selection.{key}" for key in ("rule", "share", "keep_stored")),
         "curation.groups.min_size",
         "curation.groups.drop_equal",
         "curation.staleness.measured_by",

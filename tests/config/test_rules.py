@@ -14,8 +14,8 @@ PRESET = "dart-measured"
 BROKEN = [
     (["curation.batch.min_groups=9"], "no batch could be large enough", ["min_groups = 9", "max_groups = 8"]),
     (
-        ["curation.attempts.rule=by_success", "curation.attempts.least=9"],
-        "curation.attempts.least = 9 is more than curation.attempts.most = 8",
+        ["curation.attempts.rule=by_success", "curation.attempts.min_group_size=9"],
+        "curation.attempts.min_group_size = 9 is more than curation.attempts.group_size = 8",
         ["Lower the first"],
     ),
     (
@@ -36,22 +36,22 @@ BROKEN = [
     (
         ["curation.max_ahead=47"],
         "a batch needs 48 attempts",
-        ["curation.max_ahead = 47", "at least 48", "wait for ever"],
+        ["curation.max_ahead = 47", "at least 48", "wait forever"],
     ),
     (
         ["curation.max_ahead=111", "trainer.publish_every=2"],
         "a publication needs 112 attempts (14 groups of 8",
-        ["trainer.publish_every = 2", "curation.max_ahead = 111", "at least 112", "wait for ever"],
+        ["trainer.publish_every = 2", "curation.max_ahead = 111", "at least 112", "wait forever"],
     ),
     (
         ["trainer.publish_every=3"],
-        "curation.staleness.bound = 1 is too small for trainer.publish_every = 3",
-        ["2 versions ahead", "at least 2", "wait for ever"],
+        "curation.staleness.max_staleness = 1 is too small for trainer.publish_every = 3",
+        ["2 versions ahead", "at least 2", "wait forever"],
     ),
     (
         ["trainer.publish_wait=running", "curation.max_ahead=64"],
         'trainer.publish_wait = "running" waits for groups that were begun',
-        ["curation.max_ahead = 64", "wait for ever", "curation.admission.ahead_batches"],
+        ["curation.max_ahead = 64", "wait forever", "curation.admission.ahead_batches"],
     ),
     (
         [
@@ -64,7 +64,7 @@ BROKEN = [
     ),
     (
         ["trainer.publish_wait=batch", "curation.admission.waiting_batches=1.0", "trainer.publish_every=2"],
-        "curation.staleness.bound of at least 2 or none",
+        "curation.staleness.max_staleness of at least 2 or none",
         ['trainer.publish_wait = "batch"'],
     ),
     (
@@ -75,11 +75,11 @@ BROKEN = [
     (
         ["curation.batch.wait_age=1", "trainer.publish_every=2"],
         "curation.batch.wait_age = 1 waits for groups begun 1 versions ago",
-        ["trainer.publish_every = 2", "wait for ever", "at least 2"],
+        ["trainer.publish_every = 2", "wait forever", "at least 2"],
     ),
     (
-        ["curation.attempts.further=1", "curation.max_ahead=53"],
-        "needs 54 attempts (6 groups of 9, 1 of them curation.attempts.further",
+        ["curation.attempts.extra_attempts=1", "curation.max_ahead=53"],
+        "needs 54 attempts (6 groups of 9, 1 of them curation.attempts.extra_attempts",
         ["admits fewer before the next version", "at least 54"],
     ),
     (
@@ -117,25 +117,24 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
     "overrides",
     [
         ["curation.batch.min_groups=8"],
-        ["curation.attempts.least=9"],  # unused by the rule "fixed"
         ["curation.groups.min_size=8"],
         ["curation.groups.min_size=2", "curation.attempts.rule=by_success"],
         ["curation.groups.max_mean_reward=0.0", "curation.groups.drop_solved=false"],
         ["curation.max_ahead=48"],
-        ["curation.attempts.further=1", "curation.max_ahead=54"],
-        ["curation.attempts.further=1", "curation.max_ahead=144"],
+        ["curation.attempts.extra_attempts=1", "curation.max_ahead=54"],
+        ["curation.attempts.extra_attempts=1", "curation.max_ahead=144"],
         ["curation.max_ahead=128"],
         ["curation.max_ahead=112", "trainer.publish_every=2"],
         ["trainer.publish_every=2"],
         ["trainer.publish_every=2", "curation.batch.wait_age=2"],
-        ["trainer.publish_every=3", "curation.staleness.bound=none"],
+        ["trainer.publish_every=3", "curation.staleness.max_staleness=none"],
         [
             "trainer.publish_wait=batch",
             "curation.admission.waiting_batches=1.0",
             "curation.admission.ahead_batches=1.75",
         ],
-        ["curation.max_ahead=129", "curation.staleness.bound=2"],
-        ["curation.max_ahead=100000", "curation.staleness.bound=none"],
+        ["curation.max_ahead=129", "curation.staleness.max_staleness=2"],
+        ["curation.max_ahead=100000", "curation.staleness.max_staleness=none"],
         ["rollout.lockstep=true", "trainer.wait_for_sync=true"],
         ["rollout.lockstep=true", "rollout.sync.workers_at_a_time=all"],
         ["trainer.retry_seconds=600.0"],

@@ -9,6 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from dartsim.config.sections.curation import GroupsConfig, StalenessConfig
+from dartsim.core.registry import parameters
 from dartsim.core.types import (
     Attempt,
     Ending,
@@ -21,17 +23,7 @@ from dartsim.core.types import (
     UpdateResult,
     Weights,
 )
-from dartsim.curation import (
-    BatchRule,
-    DataManager,
-    FixedAttempts,
-    FixedTurnLimit,
-    GroupFilter,
-    Rules,
-    SamplingUnit,
-    StalenessRule,
-    TaskOrder,
-)
+from dartsim.curation import DataManager, GroupFilter, Rules, SamplingUnit, StalenessRule
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 
@@ -78,35 +70,63 @@ def result(batch):
     return UpdateResult(Weights(batch.update))
 
 
+def build(kind, name, /, context=None, **values):
+    """A rule, by its kind and name."""
+    return parameters(kind, name)(**values).build(**context or {})
+
+
+def order(tasks=TASKS, seed=0):
+    return build("task_order", "shuffled", {"tasks": tasks, "rng": np.random.default_rng(seed)})
+
+
+def attempts_rule(name="fixed", **values):
+    return build("attempts", name, **values)
+
+
+def batch_rule(name="ready", **values):
+    return build("batch", name, **{"min_groups": 1, "max_groups": 1} | values)
+
+
+def admission(name="bounds", /, caches=None, group_size=2, **values):
+    """An admission rule, whose bounds are in groups: a batch is one group."""
+    return build("admission", name, {"batch_groups": 1, "group_size": group_size, "caches": caches}, **values)
+
+
+def turn_limits(name="fixed", max_turns=5, **values):
+    return build("turn_limit", name, {"max_turns": max_turns}, **values)
+
+
 def make(
     *,
     num_envs=4,
     unit="rollout",
     attempts=2,
     rule=None,
+    max_replacements=2,
+    extra_attempts=0,
     bound=None,
-    measured_by="oldest",
     batch=(1, 1),
-    batch_rule=None,
     store=None,
-    group_rule=None,
     tasks=TASKS,
     seed=0,
+    staleness=None,
     **options,
 ):
     """A data manager that trains on everything, one group of two at a time, unless told otherwise."""
-    everything = GroupFilter(min_size=1, drop_all_failed=False, drop_solved=False, drop_equal=False)
-    rules = Rules(
-        order=TaskOrder(tasks, np.random.default_rng(0)),
-        attempts=rule or FixedAttempts(attempts),
-        group_rule=group_rule or everything,
-        batch_rule=batch_rule or BatchRule(min_groups=batch[0], max_groups=batch[1]),
-        staleness=StalenessRule(bound=bound, measured_by=measured_by),
-        turn_limits=FixedTurnLimit(5),
-        **options,
-    )
+    several = {"max_replacements": max_replacements, "extra_attempts": extra_attempts}
+    rules = {
+        "order": order(tasks),
+        "attempts": rule or attempts_rule(group_size=attempts, **several),
+        "admission": admission(),
+        "group_filter": GroupFilter(
+            GroupsConfig(min_size=1, drop_all_failed=False, drop_solved=False, drop_equal=False)
+        ),
+        "batch_rule": batch_rule(min_groups=batch[0], max_groups=batch[1]),
+        "staleness": StalenessRule(StalenessConfig(max_staleness=bound, **staleness or {})),
+        "turn_limits": turn_limits(),
+    }
     return DataManager(
-        rules,
+        Rules(**rules | {name: value for name, value in options.items() if value is not None}),
         unit=SamplingUnit(unit, num_envs=num_envs, attempts_per_task=attempts),
         store=store or MemoryStore(),
         recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),

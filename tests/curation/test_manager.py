@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.errors import InvariantViolated, StoreFull
 from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
-from dartsim.curation import AttemptsBySuccess, GroupFilter, SuccessPool
+from dartsim.curation import GroupFilter, SuccessPool
 from dartsim.observe import DesktopState
 from dartsim.store.memory import MemoryStore
 
@@ -84,7 +85,7 @@ async def test_room_is_made_by_publishing_and_not_before(made):
 
 
 async def test_room_is_made_by_dropping(made):
-    data = made.make(num_envs=2, max_ahead=2, group_rule=GroupFilter())
+    data = made.make(num_envs=2, max_ahead=2, group_filter=GroupFilter())
     for attempt in await admitted(data, [0, 1]):
         data.finish(made.ended(attempt, 0.0))
     assert (data.ahead, data.dropped) == (0, 2)
@@ -194,7 +195,7 @@ async def test_a_group_that_is_still_filled_takes_its_replacement_last(made):
 
 
 async def test_only_so_many_are_tried_again(made):
-    data = made.make(attempts=2, max_replacements=1, group_rule=GroupFilter(), store=MemoryStore())
+    data = made.make(attempts=2, max_replacements=1, group_filter=GroupFilter(), store=MemoryStore())
     first, second = await admitted(data, range(2))
     data.finish(made.ended(first, None))
     data.finish(made.ended(second, None))
@@ -219,8 +220,8 @@ async def test_a_cancelled_attempt_is_always_tried_again(made):
 
 
 async def test_a_masked_attempt_has_no_reward_to_learn_from(made):
-    rule = AttemptsBySuccess(most=3, least=1, threshold=0.6)
-    data = made.make(rule=rule, attempts=3, max_replacements=0, tasks=made.TASKS[:1])
+    rule = made.attempts_rule("by_success", group_size=3, min_group_size=1, max_replacements=0)
+    data = made.make(rule=rule, attempts=3, tasks=made.TASKS[:1])
     await fill(data, made, [[None, 1.0, 1.0]])
     again = await admitted(data, range(3))
     assert [a.group for a in again] == [1, 1, 2]  # of what always succeeded, two attempts are enough
@@ -257,7 +258,7 @@ async def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready(made)
 
 
 async def test_groups_without_signal_are_no_part_of_a_batch(made):
-    data = made.make(group_rule=GroupFilter())
+    data = made.make(group_filter=GroupFilter())
     await fill(data, made, [[0.0, 0.0], [1.0, 1.0], [0.5, 0.5], [0.0, 1.0]])
     assert [group.id for group in (await data.next_batch()).groups] == [3]
     assert data._store.reasons == {Drop.ALL_FAILED: 2, Drop.ALL_SOLVED: 2, Drop.NO_SIGNAL: 2}
@@ -288,7 +289,7 @@ async def test_what_is_too_old_is_dropped_before_a_batch_is_chosen(made):
 
 async def test_the_oldest_turn_of_a_trajectory_counts_or_its_newest(made):
     for measured_by, stale in (("oldest", 2), ("newest", 0)):
-        data = made.make(bound=0, measured_by=measured_by)
+        data = made.make(bound=0, staleness={"measured_by": measured_by})
         await fill(data, made, [[0.0, 1.0]], versions=(0,))
         await train(data)
         await fill(data, made, [[0.0, 1.0]], versions=(0, 1))
@@ -297,7 +298,7 @@ async def test_the_oldest_turn_of_a_trajectory_counts_or_its_newest(made):
 
 
 async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
-    data = made.make(attempts=3, bound=0, group_rule=GroupFilter(drop_equal=False))
+    data = made.make(attempts=3, bound=0, group_filter=GroupFilter(GroupsConfig(drop_equal=False)))
     await fill(data, made, [[0.0, 1.0, 1.0]])
     await train(data)
     attempts = await admitted(data, range(3))
@@ -309,7 +310,7 @@ async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
 
 
 async def test_a_group_whose_fresh_part_has_no_signal_is_dropped_whole(made):
-    data = made.make(attempts=3, bound=0, group_rule=GroupFilter())
+    data = made.make(attempts=3, bound=0, group_filter=GroupFilter())
     await fill(data, made, [[0.0, 1.0, 1.0]])
     await train(data)
     attempts = await admitted(data, range(3))
@@ -344,7 +345,9 @@ async def test_a_released_batch_wakes_the_trainer(made):
 
 
 async def test_easy_tasks_get_fewer_attempts(made):
-    data = made.make(rule=AttemptsBySuccess(most=3, least=1, threshold=0.6), attempts=3, tasks=made.TASKS[:1])
+    data = made.make(
+        rule=made.attempts_rule("by_success", group_size=3, min_group_size=1), attempts=3, tasks=made.TASKS[:1]
+    )
     await fill(data, made, [[1.0] * 3])
     again = await admitted(data, range(4))
     assert [a.group for a in again] == [1, 1, 2, 2]

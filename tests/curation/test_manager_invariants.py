@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.curation import GroupsConfig, PoolConfig
 from dartsim.core.types import Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SuccessPool
 from dartsim.curation.admission_queue import SlotGroup
@@ -38,7 +39,7 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
-class WatchedGang(SlotGroup):
+class WatchedSlotGroup(SlotGroup):
     """A slot_group that notices if an attempt starts between the first end and the last."""
 
     __slots__ = ("has_ended",)
@@ -68,21 +69,21 @@ class Cluster:
         self.most = config["min_groups"] + config["more_groups"]
         spare = config["spare"]
         self.max_ahead = None if spare is None else config["min_groups"] * config["attempts"] + spare
-        self.rule = GroupFilter(min_size=1) if config["filter"] else None
+        self.rule = GroupFilter(GroupsConfig(min_size=1)) if config["filter"] else None
         self.data = made.make(
             num_envs=config["num_envs"],
             unit=config["unit"],
             attempts=config["attempts"],
             bound=config["bound"],
-            measured_by=config["measured_by"],
+            staleness={"measured_by": config["measured_by"]},
             batch=(config["min_groups"], self.most),
             store=self.store,
-            group_rule=self.rule,
+            group_filter=self.rule,
             max_ahead=self.max_ahead,
             max_replacements=config["max_replacements"],
-            pool=SuccessPool(max_per_task=2) if config["pool"] else None,
+            pool=SuccessPool(PoolConfig(max_per_task=2)) if config["pool"] else None,
         )
-        watched = defaultdict(WatchedGang)
+        watched = defaultdict(WatchedSlotGroup)
         slot_groups = [watched[id(slot_group)] for slot_group in self.data._queue._unit._group_of]
         self.data._queue._unit._group_of = slot_groups
         self.version = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from types import ModuleType
+from typing import Any
 
-import numpy as np
-
+from dartsim.config.sections.curation import StalenessConfig, TaskFilterConfig
 from dartsim.core.types import (
     Attempt,
     Drop,
@@ -18,11 +19,10 @@ from dartsim.core.types import (
     UpdateResult,
     Weights,
 )
-from dartsim.curation import BatchRule, DataManager, FixedAttempts, GroupFilter, SamplingUnit, StalenessRule, TaskOrder
+from dartsim.curation import DataManager, GroupFilter, SamplingUnit, StalenessRule
 from dartsim.curation.rules import Rules
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.curation.task_filter import FilteredOrder, TaskFilter
-from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 
@@ -35,7 +35,7 @@ def played(attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
     return Trajectory(attempt, turns, Ending.DONE, reward, None, 0.0, asyncio.get_running_loop().time())
 
 
-def make(**options) -> DataManager:
+def make(made: ModuleType, **options: Any) -> DataManager:
     parts = {
         "unit": SamplingUnit("rollout", num_envs=2, attempts_per_task=2),
         "store": MemoryStore(),
@@ -43,12 +43,13 @@ def make(**options) -> DataManager:
     }
     parts |= {name: options.pop(name) for name in parts if name in options}
     rules = {
-        "order": TaskOrder([TASK], np.random.default_rng(0)),
-        "attempts": FixedAttempts(2),
-        "group_rule": GroupFilter(),
-        "batch_rule": BatchRule(min_groups=1, max_groups=1),
-        "staleness": StalenessRule(bound=0),
-        "turn_limits": FixedTurnLimit(30),
+        "order": made.order([TASK]),
+        "attempts": made.attempts_rule(group_size=2),
+        "admission": made.admission(),
+        "group_filter": GroupFilter(),
+        "batch_rule": made.batch_rule(),
+        "staleness": StalenessRule(StalenessConfig(max_staleness=0)),
+        "turn_limits": made.turn_limits(max_turns=30),
     }
     return DataManager(Rules(**rules | options), **parts)
 
@@ -66,9 +67,9 @@ def update(manager: DataManager, batch) -> None:
     manager.check()
 
 
-async def test_an_all_failed_group_is_trained_with_one_stored_success():
+async def test_an_all_failed_group_is_trained_with_one_stored_success(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
-    manager = make(pool=pool, store=store)
+    manager = make(made, pool=pool, store=store)
     await play_group(manager, 1.0, 0.0)
     update(manager, await manager.next_batch())
     await play_group(manager, 0.0, 0.0)
@@ -84,10 +85,10 @@ async def test_an_all_failed_group_is_trained_with_one_stored_success():
     assert pool.counts["trained"] == 1
 
 
-async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again():
+async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again(made: ModuleType):
     pool = SuccessPool()
     pool.add(played(Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
-    manager = make(pool=pool)
+    manager = make(made, pool=pool)
     await play_group(manager, 0.0, 0.0)
     batch = await manager.next_batch()
     manager.release(batch)
@@ -97,17 +98,17 @@ async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again():
     assert (pool.counts["rescued"], pool.counts["trained"]) == (1, 1)
 
 
-async def test_without_a_stored_success_the_group_is_dropped():
+async def test_without_a_stored_success_the_group_is_dropped(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
-    manager = make(pool=pool, store=store)
+    manager = make(made, pool=pool, store=store)
     await play_group(manager, 0.0, 0.0)
     assert store.reasons == {Drop.ALL_FAILED: 2}
     assert pool.counts["none_stored"] == 1
 
 
-async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_group_may_not():
+async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_group_may_not(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
-    manager = make(pool=pool, store=store)  # bound 0
+    manager = make(made, pool=pool, store=store)  # bound 0
     await play_group(manager, 1.0, 0.0)
     update(manager, await manager.next_batch())
     await play_group(manager, 0.0, 0.0)
@@ -118,9 +119,9 @@ async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_
     assert store.reasons == {Drop.REPLACED: 2, Drop.STALE: 1}
 
 
-async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only():
+async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
-    manager = make(pool=pool, store=store)
+    manager = make(made, pool=pool, store=store)
     pool.add(played(Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
     await play_group(manager, 0.0, 0.0)
     manager.close()
@@ -128,16 +129,16 @@ async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only(
     assert store.reasons == {Drop.REPLACED: 1, Drop.UNUSED: 1}
 
 
-async def test_a_batch_without_stored_successes_is_consumed_as_it_is():
-    manager = make()
+async def test_a_batch_without_stored_successes_is_consumed_as_it_is(made: ModuleType):
+    manager = make(made)
     await play_group(manager, 1.0, 0.0)
     batch = await manager.next_batch()
     assert batch.own is batch
     assert batch.groups[0].own == batch.groups[0].trajectories
 
 
-async def test_turn_limits_follow_successes_and_are_the_same_within_a_group():
-    manager = make(turn_limits=TurnLimitBySuccess(most=30))
+async def test_turn_limits_follow_successes_and_are_the_same_within_a_group(made: ModuleType):
+    manager = make(made, turn_limits=made.turn_limits("by_success", 30))
     first = await manager.admit(0)
     manager.finish(played(first, 1.0, num_turns=7))
     second = await manager.admit(0)
@@ -146,11 +147,11 @@ async def test_turn_limits_follow_successes_and_are_the_same_within_a_group():
     assert [first.turn_limit, second.turn_limit, third.turn_limit] == [30, 30, 7]
 
 
-async def test_the_filter_learns_from_complete_groups():
+async def test_the_filter_learns_from_complete_groups(made: ModuleType):
     tasks = [TASK, Task("u", "")]
-    rule = TaskFilter(window=2, max_mean=0.5, revisit_after=None)
-    order = FilteredOrder(TaskOrder(tasks, np.random.default_rng(0)), rule, num_tasks=2)
-    manager = make(order=order, task_filter=rule)
+    rule = TaskFilter(TaskFilterConfig(window=2, max_mean=0.5, revisit_after=None))
+    order = FilteredOrder(made.order(tasks), rule, num_tasks=2)
+    manager = make(made, order=order, task_filter=rule)
     first = await manager.admit(0)
     manager.finish(played(first, 1.0))
     manager.finish(played(await manager.admit(0), 1.0))

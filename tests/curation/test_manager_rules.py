@@ -6,8 +6,9 @@ import json
 import pytest
 
 from dartsim.core.types import Drop, Ending, Restored, UpdateResult, Weights
-from dartsim.curation import AdmissionRule, BatchRule
 from dartsim.curation.scheduler_state import SCHEDULER
+
+CANCELS = {"measured_by": "start", "cancel_running": True}
 
 
 def start(coroutine):
@@ -41,7 +42,7 @@ async def train(data, *, publish=True):
 
 
 async def test_a_bound_on_groups_lets_a_begun_group_be_completed(made):
-    data = made.make(num_envs=6, attempts=2, admission=AdmissionRule(max_open=2))
+    data = made.make(num_envs=6, attempts=2, admission=made.admission(open_batches=2.0))
     attempts, waiting = await begin(data, range(6))
     assert [a.group for a in attempts] == [0, 0, 1, 1]
     assert data.waits().room() == "2 groups are running, at most 2 may be"
@@ -55,7 +56,7 @@ async def test_a_bound_on_groups_lets_a_begun_group_be_completed(made):
 
 
 async def test_what_is_ahead_counts_from_begin_to_publication(made):
-    data = made.make(num_envs=4, attempts=1, admission=AdmissionRule(max_ahead=2))
+    data = made.make(num_envs=4, attempts=1, admission=made.admission(ahead_batches=2.0))
     attempts, waiting = await begin(data, range(4))
     assert len(attempts) == 2
     finish(made, data, attempts)
@@ -68,7 +69,7 @@ async def test_what_is_ahead_counts_from_begin_to_publication(made):
 
 
 async def test_a_ready_group_closes_the_queue_until_an_update_takes_it(made):
-    data = made.make(num_envs=3, attempts=1, admission=AdmissionRule(max_ready=1))
+    data = made.make(num_envs=3, attempts=1, admission=made.admission(ready_batches=1.0))
     attempts, _ = await begin(data, range(3))
     assert len(attempts) == 3
     finish(made, data, attempts[:1])
@@ -79,7 +80,7 @@ async def test_a_ready_group_closes_the_queue_until_an_update_takes_it(made):
 
 
 async def test_a_dropped_group_gives_its_place_back(made):
-    data = made.make(num_envs=2, attempts=1, admission=AdmissionRule(max_ahead=1), bound=0)
+    data = made.make(num_envs=2, attempts=1, admission=made.admission(ahead_batches=1.0), bound=0)
     (attempt,), (waiting,) = await begin(data, range(2))
     finish(made, data, [attempt], versions=[-1])
     asking = start(data.next_batch())
@@ -113,7 +114,9 @@ async def test_new_weights_wait_for_running_groups_and_none_begins_meanwhile(mad
 
 
 async def test_new_weights_wait_for_the_whole_next_batch(made):
-    data = made.make(num_envs=2, attempts=1, batch=(2, 2), publish_wait="batch", admission=AdmissionRule(max_waiting=2))
+    data = made.make(
+        num_envs=2, attempts=1, batch=(2, 2), publish_wait="batch", admission=made.admission(waiting_batches=2.0)
+    )
     attempts, _ = await begin(data, range(2))
     waiting = start(data.before_publication())
     finish(made, data, attempts[:1])
@@ -136,7 +139,7 @@ async def test_a_run_that_ends_waits_for_no_publication(made):
 
 
 async def test_the_task_of_a_stale_group_is_offered_again(made):
-    data = made.make(num_envs=2, attempts=1, bound=0, requeue_stale=True)
+    data = made.make(num_envs=2, attempts=1, bound=0, staleness={"requeue": True})
     (first, second), _ = await begin(data, range(2))
     finish(made, data, [first])
     await train(data)
@@ -151,7 +154,7 @@ async def test_the_task_of_a_stale_group_is_offered_again(made):
 
 @pytest.mark.parametrize("cancel", [True, False])
 async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, cancel):
-    data = made.make(num_envs=3, attempts=2, bound=0, measured_by="start", cancel_stale=cancel)
+    data = made.make(num_envs=3, attempts=2, bound=0, staleness={"measured_by": "start", "cancel_running": cancel})
     withdrawn = []
     data.withdraw = withdrawn.append
     attempts, _ = await begin(data, range(3))
@@ -169,7 +172,7 @@ async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, ca
 
 
 async def test_a_batch_in_order_comes_when_the_group_before_it_is_dropped(made):
-    in_order = BatchRule(min_groups=1, max_groups=1, order="in_order")
+    in_order = made.batch_rule("in_order")
     data = made.make(num_envs=2, attempts=1, max_replacements=0, batch_rule=in_order)
     (first, second), _ = await begin(data, range(2))
     finish(made, data, [second])
@@ -182,7 +185,7 @@ async def test_a_batch_in_order_comes_when_the_group_before_it_is_dropped(made):
 
 
 async def test_the_end_of_a_withdrawn_attempt_makes_room_at_once(made):
-    data = made.make(num_envs=3, attempts=2, bound=0, measured_by="start", cancel_stale=True, max_ahead=2)
+    data = made.make(num_envs=3, attempts=2, bound=0, staleness=CANCELS, max_ahead=2)
     attempts, (third,) = await begin(data, range(3))
     finish(made, data, attempts[:1])
     data.published(1)
@@ -195,7 +198,7 @@ async def test_the_end_of_a_withdrawn_attempt_makes_room_at_once(made):
 
 
 async def test_an_attempt_that_ends_while_its_group_is_withdrawn_is_stale(made):
-    data = made.make(num_envs=2, attempts=2, bound=0, measured_by="start", cancel_stale=True)
+    data = made.make(num_envs=2, attempts=2, bound=0, staleness=CANCELS)
     attempts, _ = await begin(data, range(2))
     data.published(1)
     finish(made, data, attempts)
@@ -224,7 +227,7 @@ async def test_crashes_use_up_none_of_the_second_tries(made):
 
 async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_gets_younger(made):
     """Its only attempt was masked: the one that is tried again will be of newer weights."""
-    data = made.make(num_envs=3, attempts=1, batch_rule=BatchRule(min_groups=1, max_groups=1, wait_age=1))
+    data = made.make(num_envs=3, attempts=1, batch_rule=made.batch_rule(wait_age=1))
     (old, first, second), _ = await begin(data, range(3))
     finish(made, data, [first])
     assert await train(data) == [first.group]
@@ -239,8 +242,8 @@ async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_gets_y
 
 
 async def test_a_batch_is_looked_at_again_when_the_old_group_it_waits_for_is_withdrawn(made):
-    patient = BatchRule(min_groups=1, max_groups=1, wait_age=2)
-    data = made.make(num_envs=2, attempts=1, batch_rule=patient, bound=1, measured_by="start", cancel_stale=True)
+    patient = made.batch_rule(wait_age=2)
+    data = made.make(num_envs=2, attempts=1, batch_rule=patient, bound=1, staleness=CANCELS)
     (_, first), _ = await begin(data, range(2))
     finish(made, data, [first])
     await train(data)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dartsim.config.sections.curation import StalenessConfig
 from dartsim.curation import StalenessRule
 
 
@@ -11,25 +12,25 @@ from dartsim.curation import StalenessRule
 )
 def test_a_trajectory_is_fresh_up_to_the_bound(made, bound, measured_by, fresh_until):
     trajectory = made.trajectory(versions=[3, (2, 4), 4])
-    rule = StalenessRule(bound=bound, measured_by=measured_by)
+    rule = StalenessRule(StalenessConfig(max_staleness=bound, measured_by=measured_by))
     fresh = [version for version in range(4, 9) if rule.fresh(trajectory, version)]
     assert fresh == list(range(4, fresh_until + 1))
 
 
 def test_without_a_bound_everything_is_fresh(made):
-    assert StalenessRule(bound=None).fresh(made.trajectory(versions=[0]), 1000)
+    assert StalenessRule(StalenessConfig(max_staleness=None)).fresh(made.trajectory(versions=[0]), 1000)
 
 
 def test_what_has_no_turns_is_as_old_as_its_admission(made):
     trajectory = made.trajectory(versions=[], version=3)
-    rule = StalenessRule(bound=1)
+    rule = StalenessRule(StalenessConfig(max_staleness=1))
     assert rule.fresh(trajectory, 4)
     assert not rule.fresh(trajectory, 5)
 
 
 def test_the_start_counts_whatever_the_turns_were(made):
     trajectory = made.trajectory(versions=[4, 5], version=3)
-    rule = StalenessRule(bound=2, measured_by="start")
+    rule = StalenessRule(StalenessConfig(max_staleness=2, measured_by="start"))
     assert rule.fresh(trajectory, 5)
     assert not rule.fresh(trajectory, 6)
 
@@ -38,5 +39,5 @@ def test_the_start_counts_whatever_the_turns_were(made):
     ("bound", "measured_by", "hopeless"), [(2, "start", [6, 7]), (None, "start", []), (2, "oldest", [])]
 )
 def test_what_runs_is_hopeless_once_its_start_is_too_old(bound, measured_by, hopeless):
-    rule = StalenessRule(bound=bound, measured_by=measured_by)
+    rule = StalenessRule(StalenessConfig(max_staleness=bound, measured_by=measured_by))
     assert [version for version in range(3, 8) if rule.hopeless(3, version)] == hopeless

@@ -25,7 +25,7 @@ def test_every_arm_is_a_configuration_and_differs_from_every_other():
     made = {arm: config(arm, 0, 1).model_dump_json() for arm in ARMS}
     assert len(set(made.values())) == len(ARMS)
     for bound in BOUNDS:
-        assert config("dart", 3, bound).curation.staleness.bound == bound
+        assert config("dart", 3, bound).curation.staleness.max_staleness == bound
 
 
 def test_dart_has_every_part_and_decoupled_none():
@@ -41,7 +41,7 @@ def test_coupled_waits_and_has_one_batch_ahead():
     settings = config("coupled", 0)
     assert settings.rollout.lockstep
     assert settings.trainer.wait_for_sync
-    assert settings.curation.max_ahead == settings.curation.batch.max_groups * settings.curation.attempts.most
+    assert settings.curation.max_ahead == settings.curation.batch.max_groups * settings.curation.attempts.group_size
 
 
 def test_no_run_is_made_twice():

@@ -97,8 +97,10 @@ def test_alone_ours_offers_all_tasks_alike_with_the_prompts_of_others():
         curation = config.curation
         assert config.cluster.engine.window == Trial("trl", "dart", 1.0).config.cluster.engine.window
         assert (curation.task_filter.min_mean, curation.task_filter.max_mean) == (0.0, 1.0)
-        assert curation.attempts.further == 0
-    assert [Trial(OURS, "dart", 1.0, 0, own).config.curation.staleness.bound for own in BOUNDS.values()] == [*BOUNDS]
+        assert curation.attempts.extra_attempts == 0
+    assert [Trial(OURS, "dart", 1.0, 0, own).config.curation.staleness.max_staleness for own in BOUNDS.values()] == [
+        *BOUNDS
+    ]
 
 
 def test_who_is_trained_on():

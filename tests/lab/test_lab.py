@@ -35,7 +35,7 @@ SMALL = {
     "tasks": {"count": 12},
     "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"most": 2},
+        "attempts": {"group_size": 2},
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False},
         "batch": {"min_groups": 1, "max_groups": 2},
     },
@@ -466,7 +466,7 @@ def test_every_cause_that_can_be_removed_is_a_cause():
 
 def test_removing_what_it_waits_for_makes_a_run_faster():
     instant = {"learner": {"fixed_seconds": 0.0, "turn_seconds": 0.0}, "engine": {"reload_seconds": 0.0}}
-    config = as_virtual(small(cluster=instant, curation={"staleness": {"bound": None}}))
+    config = as_virtual(small(cluster=instant, curation={"staleness": {"max_staleness": None}}))
     found = gains(config, ["set-up", "update", "spare"], (0,), InProcess())
     by_cause = {gain.cause: gain for gain in found.gains}
     assert set(by_cause) == {"set-up", "update", "host contention"}

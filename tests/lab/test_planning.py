@@ -17,7 +17,7 @@ SMALL = {
     "tasks": {"count": 12},
     "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"most": 2},
+        "attempts": {"group_size": 2},
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False},
         "batch": {"min_groups": 1, "max_groups": 2},
     },

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dartsim.config import load
+from dartsim.config.sections.curation import TaskFilterConfig
 from dartsim.curation import TaskFilter
 from dartsim.lab import Prices, as_virtual, changed
 from dartsim.lab.analytic_model import checks, predict
@@ -43,7 +44,7 @@ def test_a_life_is_what_the_filter_does_to_many_tasks(rate):
     """2,000 tasks of one success rate, 12 passes over them, a group of 8 attempts whenever one is offered."""
     found = models(lab("trl", "dart", **OURS))
     life, rng = _Life(one_task(found, rate, 1.0), 4), np.random.default_rng(0)
-    task_filter = TaskFilter(window=8, max_mean=0.99, min_mean=0.01, revisit_after=4)
+    task_filter = TaskFilter(TaskFilterConfig(window=8, max_mean=0.99, min_mean=0.01, revisit_after=4))
     for _ in range(12):
         offered = [f"{number}" for number in range(2_000) if task_filter.offer(f"{number}")]
         assert len(offered) / 2_000 == pytest.approx(life.next_pass(), abs=0.04)

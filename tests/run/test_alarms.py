@@ -21,7 +21,7 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"most": 4, "least": 2},
+        "attempts": {"group_size": 4, "min_group_size": 2},
         "groups": {"min_size": 2},
         "batch": {"min_groups": 2, "max_groups": 4},
         "store": "memory",
@@ -61,7 +61,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
             Alarms(
                 system.recorder,
                 config.alarms,
-                batch_attempts=config.curation.batch.min_groups * config.curation.attempts.most,
+                batch_attempts=config.curation.batch.min_groups * config.curation.attempts.group_size,
                 mismatch_bound=config.trainer.mismatch_bound,
                 disk=disk,
             )
@@ -174,7 +174,7 @@ def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_traine
         for worker in system.pool.workers:
             worker.engine = Refusing(worker.engine)
 
-    found = suffer(spoil, hours=1.0, curation={"staleness": {"bound": 0}})
+    found = suffer(spoil, hours=1.0, curation={"staleness": {"max_staleness": 0}})
     assert names(found)[:2] == ["worker_down", "trainer_starved"]
     for alarm in found[:2]:
         assert "loads of weights that failed" in alarm.found
@@ -255,7 +255,7 @@ def test_loads_that_fail_for_ever_raise_worker_down_although_each_try_is_short()
 def test_a_slow_trainer_and_many_desktops_raise_stale_drops():
     found = suffer(
         rollout={"num_envs": 24},
-        curation={"staleness": {"bound": 0}, "batch": {"min_groups": 1, "max_groups": 1}},
+        curation={"staleness": {"max_staleness": 0}, "batch": {"min_groups": 1, "max_groups": 1}},
         cluster={"learner": {"fixed_seconds": 600.0}},
         alarms={"window_seconds": 3600.0, "dropped_batches": 1000.0},
     )

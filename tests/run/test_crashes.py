@@ -27,7 +27,7 @@ SLOWLY = settings(
 )
 def test_nothing_is_lost_or_doubled_wherever_a_run_crashes(tmp_path_factory, way, seed, instants):
     config = configured(way, seed)
-    ledger = Ledger(config.curation.staleness.bound)
+    ledger = Ledger(config.curation.staleness.max_staleness)
     recorder = crashing_run(config, tmp_path_factory.mktemp("run"), sorted(instants), ledger)
     assert ledger.violations == {}
     counts = recorder.counts
@@ -45,8 +45,8 @@ def test_a_coupled_run_trains_the_same_set_whether_it_crashed_or_not(tmp_path_fa
     tables = {"run": {"updates": 8, "hours": 24.0}, "storage": {"durability": "each" if each else "batched"}}
     config = configured("coupled", 1, **tables)
     whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
-    crashing_run(config, whole, [], Ledger(config.curation.staleness.bound))
-    crashing_run(config, broken, sorted(instants), ledger := Ledger(config.curation.staleness.bound))
+    crashing_run(config, whole, [], Ledger(config.curation.staleness.max_staleness))
+    crashing_run(config, broken, sorted(instants), ledger := Ledger(config.curation.staleness.max_staleness))
     assert ledger.violations == {}
     assert trained_set(whole / "run.db") == trained_set(broken / "run.db")
     assert len(trained_set(whole / "run.db")) == 64

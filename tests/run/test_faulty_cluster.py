@@ -34,10 +34,10 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6, "limits": {"load_seconds": 300.0}},
     "curation": {
-        "attempts": {"most": 2, "least": 1, "max_replacements": 4},
+        "attempts": {"group_size": 2, "min_group_size": 1, "max_replacements": 4},
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
         "batch": {"min_groups": 1, "max_groups": 2},
-        "staleness": {"bound": None},
+        "staleness": {"max_staleness": None},
         "store": "memory",
     },
     "cluster": {
@@ -250,7 +250,7 @@ def clusters(draw):
             },
         },
         curation={
-            "attempts": {"most": most, "max_replacements": draw(st.sampled_from([0, 2, 6]))},
+            "attempts": {"group_size": most, "max_replacements": draw(st.sampled_from([0, 2, 6]))},
             "batch": {"min_groups": groups, "max_groups": groups + draw(st.integers(0, 1))},
             "max_ahead": None if ahead is None else ahead + groups * most,
         },

@@ -129,7 +129,11 @@ def run(**engine):
     small = {
         "tasks": {"count": 5},
         "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 15},
-        "curation": {"attempts": {"most": 2}, "groups": {"min_size": 1}, "batch": {"min_groups": 1, "max_groups": 2}},
+        "curation": {
+            "attempts": {"group_size": 2},
+            "groups": {"min_size": 1},
+            "batch": {"min_groups": 1, "max_groups": 2},
+        },
         "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0, **engine}},
         "run": {"hours": 1.0},
     }

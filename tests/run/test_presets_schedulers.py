@@ -31,7 +31,7 @@ CLUSTER = {
     },
     "rollout": {"num_envs": 4, "num_workers": 2, "warm_envs": 0, "max_turns": 2},
     "curation": {
-        "attempts": {"most": 2, "rule": "fixed"},
+        "attempts": {"group_size": 2, "rule": "fixed"},
         "batch": {"min_groups": 2, "max_groups": 2},
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
         "store": "memory",
@@ -202,9 +202,9 @@ def test_prime_rl_lets_so_many_run_as_the_engines_caches_hold():
         "run": {"hours": 6.0},
     }
     most = {}
-    for rule in ("cache_use", "none"):
-        concurrency = {"concurrency": {"rule": rule}, "admission": {"ready_batches": "none"}}
-        system, store = run("prime-rl", **merge({"curation": concurrency}, tables))
+    for rule in ("cache_use", "bounds"):
+        admission = {"admission": {"rule": rule, "ready_batches": "none"}}
+        system, store = run("prime-rl", **merge({"curation": admission}, tables))
         assert len(store.batches) > 10
         generating = system.recorder.snapshots[-1].desktops[DesktopState.GENERATING]
         most[rule] = generating / (6.0 * 3600.0)

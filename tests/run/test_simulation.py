@@ -14,7 +14,7 @@ SMALL = {
     "tasks": {"count": 5},
     "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 5},
     "curation": {
-        "attempts": {"most": 2},
+        "attempts": {"group_size": 2},
         "groups": {"min_size": 1},
         "batch": {"min_groups": 1, "max_groups": 2},
     },

@@ -28,7 +28,7 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"most": 2, "least": 1},
+        "attempts": {"group_size": 2, "min_group_size": 1},
         "groups": {"min_size": 1},
         "batch": {"min_groups": 1, "max_groups": 2},
         "store": "memory",
@@ -75,7 +75,7 @@ class WatchedStore(MemoryStore):
         rule = self.config.curation.staleness
         for t in batch.trajectories:
             made = t.oldest_version if rule.measured_by == "oldest" else t.newest_version
-            assert rule.bound is None or batch.version - made <= rule.bound
+            assert rule.max_staleness is None or batch.version - made <= rule.max_staleness
         sizes = self.config.curation.batch
         assert sizes.min_groups <= len(batch.groups) <= sizes.max_groups
 
@@ -159,8 +159,8 @@ def check_weights(system, store):
     for worker in system.pool.workers:
         assert {worker.version, worker.engine.version} <= store.published
     rule = store.config.curation.staleness
-    if rule.bound is not None and rule.measured_by == "oldest":
-        assert system.recorder.staleness_max <= rule.bound
+    if rule.max_staleness is not None and rule.measured_by == "oldest":
+        assert system.recorder.staleness_max <= rule.max_staleness
     assert sum(system.recorder.staleness.values()) == system.recorder.counts["trained_turns"]
     assert system.data.version == max(store.published) or store.config.trainer.wait_for_sync
 
@@ -214,13 +214,13 @@ def configs(draw):
         curation={
             "attempts": {
                 "rule": draw(st.sampled_from(["fixed", "by_success"])),
-                "most": most,
-                "least": 1,
+                "group_size": most,
+                "min_group_size": 1,
                 "max_replacements": draw(st.integers(0, 2)),
             },
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), draw(st.booleans())),
             "batch": {"min_groups": groups, "max_groups": at_most},
-            "staleness": {"bound": bound, "measured_by": draw(st.sampled_from(["oldest", "newest"]))},
+            "staleness": {"max_staleness": bound, "measured_by": draw(st.sampled_from(["oldest", "newest"]))},
             "max_ahead": ahead,
             "turn_limit": {"rule": draw(st.sampled_from(["fixed", "by_success"]))},
             "pool": {"enabled": draw(st.booleans())},

@@ -28,7 +28,7 @@ class JumpingSelector(selectors.DefaultSelector):
     loop = None
 
     def select(self, timeout=None):
-        assert timeout is not None, "the reference loop would wait for ever"
+        assert timeout is not None, "the reference loop would wait forever"
         if timeout > 0:
             self.loop.clock = self.loop._scheduled[0]._when
         return super().select(0)

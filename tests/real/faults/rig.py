@@ -41,10 +41,10 @@ OVERRIDES = (
     "rollout.limits.start_seconds=60.0",
     'curation.turn_limit.rule="fixed"',
     'curation.attempts.rule="fixed"',
-    "curation.attempts.most=2",
+    "curation.attempts.group_size=2",
     "curation.batch.min_groups=1",
     "curation.batch.max_groups=2",
-    "curation.staleness.bound=4",
+    "curation.staleness.max_staleness=4",
     "curation.pool.enabled=false",
 )
 # Short for a desktop that hangs, long enough for a busy machine.

@@ -27,7 +27,7 @@ from safetensors.torch import load_file  # noqa: E402
 from dartsim.core import checks  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
-from dartsim.curation import HighEntropyTurns  # noqa: E402
+from dartsim.curation.rules.selection import HighEntropyTurns  # noqa: E402
 from dartsim.real.learner import TorchLearner  # noqa: E402
 from dartsim.real.vlm import VlmPolicy, build  # noqa: E402
 
@@ -206,7 +206,7 @@ def test_it_goes_back_to_what_it_kept(learner_of: Any, batches: list[Batch]) -> 
 def test_turns_without_entropies_are_selected_by_the_learners_own(
     learner_of: Any, single: Any, batches: list[Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = HighEntropyTurns(0.5)
+    rule = HighEntropyTurns(HighEntropyTurns.Parameters(share=0.5))
 
     def select(batch: Batch) -> list[bool]:
         return [flag for group in batch.groups for kept in rule.select(group).kept for flag in kept]

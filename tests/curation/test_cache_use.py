@@ -1,68 +1,94 @@
 """The bound on attempts that run: how it follows the engines' caches, and what the data manager does about it."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Drop
-from dartsim.curation import CachePressure, CacheUse, CacheUseRule, EngineCaches
+from dartsim.curation import CachePressure, EngineCaches
 
 EMPTY, FULL = CachePressure(0.1), CachePressure(0.85)
 
 
-def rule(first=20, group_size=4, **numbers):
-    return CacheUseRule(CacheUse(**numbers), first=first, group_size=group_size)
+class Engines:
+    """Engines whose caches a test fills."""
+
+    def __init__(self, first):
+        self.now = EMPTY
+        self.caches = EngineCaches(first, lambda: self.now)
 
 
-def looks(made, pressure, seconds, *, running=None, start=0.0, ends=0):
+class Ruled:
+    """The rule over such engines."""
+
+    def __init__(self, made, first=20, group_size=4, **numbers):
+        self.engines = Engines(first)
+        self.rule = made.admission("cache_use", caches=self.engines.caches, group_size=group_size, **numbers)
+
+    @property
+    def bound(self):
+        return self.rule.max_running
+
+    def look(self, now, running, pressure):
+        self.engines.now = pressure
+        return self.rule.adjust(now, running)
+
+
+@pytest.fixture(scope="session")
+def ruled(made):
+    return partial(Ruled, made)
+
+
+def looks(ruled, pressure, seconds, *, running=None, start=0.0, ends=0):
     """Look once a second, and return the bounds after each look."""
     seen = []
     for second in range(seconds):
         for _ in range(ends):
-            made.ended()
-        made.look(start + second, made.bound if running is None else running, pressure)
-        seen.append(made.bound)
+            ruled.rule.attempt_ended()
+        ruled.look(start + second, ruled.bound if running is None else running, pressure)
+        seen.append(ruled.bound)
     return seen
 
 
-def test_it_rises_by_a_quarter_a_turnover_a_group_at_a_time():
+def test_it_rises_by_a_quarter_a_turnover_a_group_at_a_time(ruled):
     """20 may run, and 20 end every second: the goal is 25 at once, and 4 more may run every 5 s."""
-    assert looks(rule(), EMPTY, 12, ends=20) == [24] * 5 + [25] * 5 + [29] * 2
+    assert looks(ruled(), EMPTY, 12, ends=20) == [24] * 5 + [25] * 5 + [29] * 2
 
 
-def test_without_a_turnover_it_rises_when_the_gate_is_open_again():
-    assert looks(rule(first=4), EMPTY, 16) == [5] * 15 + [7]
+def test_without_a_turnover_it_rises_when_the_gate_is_open_again(ruled):
+    assert looks(ruled(first=4), EMPTY, 16) == [5] * 15 + [7]
 
 
-def test_what_does_not_bind_is_not_raised():
-    assert set(looks(rule(), EMPTY, 60, running=17, ends=20)) == {20}
+def test_what_does_not_bind_is_not_raised(ruled):
+    assert set(looks(ruled(), EMPTY, 60, running=17, ends=20)) == {20}
 
 
-def test_caches_half_full_leave_it_alone():
-    assert set(looks(rule(), CachePressure(0.7), 60, ends=20)) == {20}
+def test_caches_half_full_leave_it_alone(ruled):
+    assert set(looks(ruled(), CachePressure(0.7), 60, ends=20)) == {20}
 
 
-def test_a_full_cache_cuts_to_the_target_once_and_then_rests():
-    made = rule()
-    assert looks(made, FULL, 8) == [16] * 7 + [13]  # 20 * .7 / .85; six looks later 16 * .7 / .85
+def test_a_full_cache_cuts_to_the_target_once_and_then_rests(ruled):
+    one = ruled()
+    assert looks(one, FULL, 8) == [16] * 7 + [13]  # 20 * .7 / .85; six looks later 16 * .7 / .85
 
 
-def test_only_above_nine_tenths_the_youngest_are_given_up():
-    assert [rule().look(0.0, 20, CachePressure(share)) for share in (0.79, 0.89, 0.91)] == [False, False, True]
+def test_only_above_nine_tenths_the_youngest_are_given_up(ruled):
+    assert [ruled().look(0.0, 20, CachePressure(share)) for share in (0.79, 0.89, 0.91)] == [False, False, True]
 
 
-def test_a_queue_that_stays_cuts_by_a_tenth():
-    assert looks(rule(), CachePressure(0.7, waiting=6, running=10), 6) == [20] * 5 + [18]
-    assert set(looks(rule(), CachePressure(0.7, waiting=5, running=10), 20)) == {20}
+def test_a_queue_that_stays_cuts_by_a_tenth(ruled):
+    assert looks(ruled(), CachePressure(0.7, waiting=6, running=10), 6) == [20] * 5 + [18]
+    assert set(looks(ruled(), CachePressure(0.7, waiting=5, running=10), 20)) == {20}
 
 
-def test_two_looks_in_a_second_are_one():
-    made = rule()
-    made.look(0.0, 20, CachePressure(0.7))
-    assert not made.look(0.5, 20, CachePressure(1.0))
-    assert made.bound == 20
+def test_two_looks_in_a_second_are_one(ruled):
+    one = ruled()
+    one.look(0.0, 20, CachePressure(0.7))
+    assert not one.look(0.5, 20, CachePressure(1.0))
+    assert one.bound == 20
 
 
 @given(
@@ -72,24 +98,16 @@ def test_two_looks_in_a_second_are_one():
         max_size=80,
     ),
 )
-def test_it_never_leaves_its_limits_and_never_rises_under_pressure(first, seen):
-    made, now = rule(first=first, least=2, most=60), 0.0
+def test_it_never_leaves_its_limits_and_never_rises_under_pressure(ruled, first, seen):
+    one, now = ruled(first=first, min_attempts=2, max_attempts=60), 0.0
     for seconds, share, waiting, ended, all_run in seen:
         now += seconds
-        before = made.bound
+        before = one.bound
         for _ in range(ended):
-            made.ended()
-        made.look(now, made.bound if all_run else made.bound // 2, CachePressure(share, waiting, 10))
-        assert 2 <= made.bound <= 60
-        assert made.bound <= before or share < 0.6
-
-
-class Engines:
-    """EngineCaches whose fill a test sets."""
-
-    def __init__(self, first):
-        self.now = EMPTY
-        self.caches = EngineCaches(first, lambda: self.now)
+            one.rule.attempt_ended()
+        one.look(now, one.bound if all_run else one.bound // 2, CachePressure(share, waiting, 10))
+        assert 2 <= one.bound <= 60
+        assert one.bound <= before or share < 0.6
 
 
 async def soon():
@@ -110,7 +128,7 @@ def answered(asked):
 
 async def test_no_more_run_than_it_allows_and_who_waits_is_told(made):
     engines = Engines(2)
-    data = made.make(concurrency=rule(first=2, most=3), caches=engines.caches)
+    data = made.make(admission=made.admission("cache_use", caches=engines.caches, max_attempts=3))
     asked = await asking(data, range(4))
     first = answered(asked)
     assert len(first) == 2
@@ -128,7 +146,7 @@ async def test_no_more_run_than_it_allows_and_who_waits_is_told(made):
 
 async def test_full_caches_give_the_youngest_groups_up(made):
     engines, ended = Engines(6), []
-    data = made.make(num_envs=6, concurrency=rule(first=6), caches=engines.caches)
+    data = made.make(num_envs=6, admission=made.admission("cache_use", caches=engines.caches))
     data.withdraw = ended.append
     first = answered(await asking(data, range(6)))
     engines.now = CachePressure(0.95)
@@ -150,7 +168,7 @@ async def test_it_always_goes_on(made, share):
     """However full the caches are, one attempt may run, and so the run never stops."""
     engines = Engines(4)
     engines.now = CachePressure(share)
-    data = made.make(num_envs=4, concurrency=rule(first=4, group_size=2), caches=engines.caches)
+    data = made.make(num_envs=4, admission=made.admission("cache_use", caches=engines.caches))
     ended: list[int] = []
     data.withdraw = ended.append
     asked = await asking(data, range(4))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
+from typing_extensions import override
 
+from dartsim.core.registry import ComponentSection, register
 from dartsim.core.types import Group, Reply
 
 
@@ -30,52 +34,65 @@ class SelectedTurns:
     threshold: float | None
 
 
-class TurnSelection(Protocol):
-    """Decides which turns of a group are trained on. Advantages are those of the whole group all the same."""
+class TurnSelection(ABC):
+    """Decides which turns of a group are trained on. Advantages are those of the whole group all the same.
 
+    Attributes:
+        needs_entropies: Whether workers have to say the entropy of each token.
+    """
+
+    Parameters: ClassVar[type[ComponentSection]] = ComponentSection
+    needs_entropies: ClassVar[bool] = False
+
+    def __init__(self, parameters: ComponentSection | None = None) -> None:
+        self.parameters = parameters
+
+    @abstractmethod
     def select(self, group: Group) -> SelectedTurns:
         """Return which turns are kept."""
-        ...
 
 
-class AllTurns:
-    """Keeps every turn (DART's released code, where selection is commented out)."""
+@register("selection", "all")
+class AllTurns(TurnSelection):
+    """Every turn (DART's released code, where selection is commented out)."""
 
+    @override
     def select(self, group: Group) -> SelectedTurns:
-        """Return that all are kept; entropies are not looked at."""
         kept = tuple((True,) * len(t.turns) for t in group.trajectories)
         return SelectedTurns(kept=kept, num_kept=group.num_turns, num_cut=0, num_unknown=0, threshold=None)
 
 
-class HighEntropyTurns:
-    """Keeps the share of a group's turns that have the highest entropy: ceil(share * turns), exactly.
+@register("selection", "high_entropy")
+class HighEntropyTurns(TurnSelection):
+    """The share of a group's turns that have the highest entropy (DART's paper): ceil(share * turns), exactly.
 
     Of equal entropies the turn of the lower (attempt, turn) is kept. Turns without entropies cannot be
     ranked: they are kept, reported, and the share is taken of the others.
-
-    Args:
-        share: Of a group's turns, in (0, 1].
-        keep_stored: Whether stored successes (``dartsim.curation.success_pool``) are kept whole and not ranked. What is
-            never solved is mostly what a policy is sure of and wrong about, so that the entropies of the first
-            weights are low there, and the paper's rule cuts the very turns that the pool brings.
-
-    Source: DART (arXiv 2509.23866): steps at or above the group's 20 % quantile, so a share of .8. Departure:
-        an exact count instead of an interpolated quantile, which ties and small groups would blur.
     """
 
-    def __init__(self, share: float = 0.8, *, keep_stored: bool = False) -> None:
-        if not 0.0 < share <= 1.0:
-            raise ValueError(f"share must be in (0, 1], got {share}")
-        self._share = share
-        self._keep_stored = keep_stored
+    class Parameters(ComponentSection):
+        """How many turns, and which are not ranked."""
 
+        share: float = Field(0.8, gt=0.0, le=1.0, description="Share of a group's turns that is kept (DART: 0.8).")
+        keep_stored: bool = Field(
+            False,
+            description="Keep stored successes whole (DART: no). What is never solved is mostly what a policy is sure "
+            "of and wrong about, so that the entropies of the first weights are low there, and the paper's rule cuts "
+            "the very turns that the pool brings.",
+        )
+
+    needs_entropies: ClassVar[bool] = True
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+
+    @override
     def select(self, group: Group) -> SelectedTurns:
-        """Return which turns are kept."""
         ranked: list[tuple[float, int, int, int]] = []
         num_unknown = 0
         kept = [[True] * len(t.turns) for t in group.trajectories]
         for place, trajectory in enumerate(group.trajectories):
-            if self._keep_stored and trajectory.attempt.group != group.id:
+            if self._parameters.keep_stored and trajectory.attempt.group != group.id:
                 continue
             for index, turn in enumerate(trajectory.turns):
                 entropy = turn_entropy(turn.reply)
@@ -84,7 +101,7 @@ class HighEntropyTurns:
                 else:
                     ranked.append((-entropy, trajectory.attempt.id, index, place))
         ranked.sort()
-        num_kept = num_turns_kept(len(ranked), self._share)
+        num_kept = num_turns_kept(len(ranked), self._parameters.share)
         for _, _, index, place in ranked[num_kept:]:
             kept[place][index] = False
         num_cut = len(ranked) - num_kept

@@ -4,8 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.curation import AttemptsBySuccess, FixedAttempts
-from dartsim.curation.attempts import attempts_at
+from dartsim.curation.rules.attempts import AttemptsBySuccess, FixedAttempts
+
+
+def by_success(most=8, least=2):
+    parameters = AttemptsBySuccess.Parameters(group_size=most, min_group_size=least, threshold=0.6)
+    return AttemptsBySuccess(parameters)
 
 
 @pytest.mark.parametrize(
@@ -13,31 +17,31 @@ from dartsim.curation.attempts import attempts_at
     [(0.0, 8), (0.3, 8), (0.59, 8), (0.6, 8), (0.65, 6), (0.7, 5), (0.8, 4), (0.9, 3), (0.95, 2), (1.0, 2)],
 )
 def test_easy_tasks_get_fewer_attempts(success_rate, attempts):
-    assert attempts_at(success_rate, most=8, least=2, threshold=0.6) == attempts
+    assert by_success().size_at(success_rate) == attempts
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 16), st.integers(1, 16))
 def test_attempts_never_rise_with_success_and_stay_in_their_range(a, b, one, other):
     least, most = sorted((one, other))
-    low, high = (attempts_at(rate, most=most, least=least, threshold=0.6) for rate in sorted((a, b)))
+    low, high = (by_success(most, least).size_at(rate) for rate in sorted((a, b)))
     assert least <= high <= low <= most
 
 
 def test_fixed_attempts_learn_nothing():
-    rule = FixedAttempts(8)
+    rule = FixedAttempts(FixedAttempts.Parameters(group_size=8))
     rule.learn("a", [1.0] * 8)
-    assert (rule.attempts("a"), rule.most) == (8, 8)
+    assert rule.attempts("a") == 8
 
 
 def test_a_task_never_tried_gets_most():
-    rule = AttemptsBySuccess(most=8, least=2, threshold=0.6)
-    assert (rule.attempts("a"), rule.most) == (8, 8)
+    rule = by_success()
+    assert rule.attempts("a") == 8
     rule.learn("a", [])
     assert rule.attempts("a") == 8
 
 
 def test_the_newest_rewards_of_a_task_decide():
-    rule = AttemptsBySuccess(most=8, least=2, threshold=0.6)
+    rule = by_success()
     rule.learn("a", [0.0] * 8)
     assert rule.attempts("a") == 8
     rule.learn("a", [1.0] * 6)

@@ -1,22 +1,46 @@
-"""Task order: every task once an epoch, in an order shuffled by seed."""
+"""Task order: which task is next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from typing_extensions import override
 
+from dartsim.core.registry import ComponentSection, register
 from dartsim.core.types import Task
 
 
-class TaskOrder:
-    """Endless epochs over a task list.
+class TaskOrder(Protocol):
+    """An endless order of tasks.
+
+    One that a configuration chooses is built with ``parameters``, the task list and a random stream of its own.
+    """
+
+    def next(self) -> Task:
+        """Return the next task."""
+        ...
+
+    def state(self) -> Any:
+        """Return where it is, JSON-serializable."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Take up what ``state`` returned."""
+        ...
+
+
+@register("task_order", "shuffled")
+class ShuffledTasks(TaskOrder):
+    """Every task once an epoch, in an order shuffled by seed.
 
     Invariant: every epoch has each task exactly once.
     """
 
-    def __init__(self, tasks: Sequence[Task], rng: np.random.Generator) -> None:
+    Parameters: ClassVar[type[ComponentSection]] = ComponentSection
+
+    def __init__(self, parameters: ComponentSection, *, tasks: Sequence[Task], rng: np.random.Generator) -> None:
         if not tasks:
             raise ValueError("a task order needs at least one task, got none")
         self._tasks = tuple(tasks)
@@ -24,18 +48,19 @@ class TaskOrder:
         self._left: list[int] = []
         self.epoch = -1
 
+    @override
     def next(self) -> Task:
-        """Return the next task."""
         if not self._left:
             self._left = [int(i) for i in self._rng.permutation(len(self._tasks))]
             self.epoch += 1
         return self._tasks[self._left.pop()]
 
+    @override
     def state(self) -> dict[str, Any]:
-        """Return where it is, as JSON can say it."""
         left = [self._tasks[number].id for number in self._left]
         return {"left": left, "epoch": self.epoch, "rng": self._rng.bit_generator.state}
 
+    @override
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what ``state`` returned; tasks that are gone are left out, new ones come with the next epoch."""
         places = {task.id: number for number, task in enumerate(self._tasks)}

@@ -2,62 +2,59 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from pydantic import Field
+from typing_extensions import override
+
+from dartsim.core.registry import ComponentSection, register
+from dartsim.core.section import Positive
 from dartsim.core.types import Ending, Trajectory
 
 
-class TurnLimitRule(Protocol):
-    """Decides how long a task's next attempts may be and learns from finished ones."""
+class TurnLimitRule(ABC):
+    """Decides how long a task's next attempts may be and learns from finished ones.
 
-    @property
-    def most(self) -> int:
-        """Turns of an attempt at a task that nothing is known of."""
-        ...
+    Args:
+        parameters: The rule's own, if it has any.
+        max_turns: L_max, turns of an attempt at a task that nothing is known of.
+        success_reward: Reward from which an attempt is a success.
+    """
 
+    Parameters: ClassVar[type[ComponentSection]] = ComponentSection
+
+    def __init__(self, parameters: ComponentSection, *, max_turns: int, success_reward: float = 1.0) -> None:
+        self.max_turns = max_turns
+        self.success_reward = success_reward
+
+    @abstractmethod
     def limit(self, task_id: str) -> int:
         """Return the turn limit of the task's next attempt."""
-        ...
 
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
         """Take note of finished attempts, successes or not."""
-        ...
+        return
 
     def state(self) -> Any:
-        """Return what it has learned, as JSON can say it."""
-        ...
+        """Return what it has learned, JSON-serializable."""
+        return None
 
     def restore(self, state: Any) -> None:
         """Take up what ``state`` returned."""
-        ...
+        return
 
 
-class FixedTurnLimit:
+@register("turn_limit", "fixed")
+class FixedTurnLimit(TurnLimitRule):
     """The same limit for every task (DART's released code)."""
 
-    def __init__(self, turns: int) -> None:
-        self._turns = turns
-
-    @property
-    def most(self) -> int:
-        """The limit."""
-        return self._turns
-
+    @override
     def limit(self, task_id: str) -> int:
-        """Return the limit."""
-        return self._turns
-
-    def learn(self, trajectories: Sequence[Trajectory]) -> None:
-        """Nothing to learn."""
-
-    def state(self) -> None:
-        """There is none."""
-
-    def restore(self, state: None) -> None:
-        """Nothing to take up."""
+        return self.max_turns
 
 
 @dataclass(slots=True)
@@ -66,55 +63,48 @@ class _Successes:
     longest: int
 
 
-class TurnLimitBySuccess:
-    """cap(task) = longest success so far + slack, within [least, most]; ``most`` while there is none.
+@register("turn_limit", "by_success")
+class TurnLimitBySuccess(TurnLimitRule):
+    """The task's longest success so far, within [min_turns, max_turns]; max_turns while there is none (DART's paper).
 
     Invariant: a limit is never below the task's shortest known success and never shrinks once the task was
-    solved. A success that was longer than ``most`` when it was collected elsewhere can lift it.
-
-    Args:
-        most: L_max, turns of a task without a success.
-        least: Fewest turns.
-        slack: Turns allowed beyond the longest success.
-        success_reward: Reward from which an attempt is a success.
+    solved. A success that was longer than ``max_turns`` when it was collected elsewhere can lift it.
 
     Source: DART (arXiv 2509.23866), dynamic trajectory length, min(L_max, longest success of the task). It is in
-        no commit of the released code. Departures: ``least`` and ``slack``, which 1 and 0 switch off.
+    no commit of the released code. Departures: ``min_turns`` and ``slack``, which 1 and 0 switch off.
     """
 
-    def __init__(self, *, most: int, least: int = 1, slack: int = 0, success_reward: float = 1.0) -> None:
-        if not 1 <= least <= most:
-            raise ValueError(f"least must be in [1, most = {most}], got {least}")
-        if slack < 0:
-            raise ValueError(f"slack must be at least 0, got {slack}")
-        self._most = most
-        self._least = least
-        self._slack = slack
-        self._success_reward = success_reward
+    class Parameters(ComponentSection):
+        """What the limit is beside the longest success."""
+
+        min_turns: Positive = Field(1, description="Fewest turns.")
+        slack: int = Field(0, ge=0, description="Turns beyond the longest success.")
+
+    def __init__(self, parameters: Parameters, *, max_turns: int, success_reward: float = 1.0) -> None:
+        super().__init__(parameters, max_turns=max_turns, success_reward=success_reward)
+        if parameters.min_turns > max_turns:
+            raise ValueError(f"min_turns must be at most max_turns = {max_turns}, got {parameters.min_turns}")
+        self._parameters = parameters
         self._successes: dict[str, _Successes] = {}
         self.counts: Counter[str] = Counter()
         """``first_success`` and ``grown``: why limits changed; ``cut_short``: attempts that met a lowered one."""
 
-    @property
-    def most(self) -> int:
-        """Turns of a task without a success."""
-        return self._most
-
+    @override
     def limit(self, task_id: str) -> int:
-        """Return the turn limit of the task's next attempt."""
         known = self._successes.get(task_id)
         if known is None:
-            return self._most
-        within = min(self._most, max(self._least, known.longest + self._slack))
+            return self.max_turns
+        within = min(self.max_turns, max(self._parameters.min_turns, known.longest + self._parameters.slack))
         return max(within, known.shortest)
 
+    @override
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
         """Remember how long successes were; those without turns say nothing."""
         for trajectory in trajectories:
-            if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self._most:
+            if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self.max_turns:
                 self.counts["cut_short"] += 1
             reward, turns = trajectory.reward, len(trajectory.turns)
-            if reward is not None and reward >= self._success_reward and turns:
+            if reward is not None and reward >= self.success_reward and turns:
                 self._solved(trajectory.attempt.task.id, turns)
 
     def _solved(self, task_id: str, turns: int) -> None:
@@ -128,12 +118,12 @@ class TurnLimitBySuccess:
         known.shortest = min(known.shortest, turns)
         known.longest = max(known.longest, turns)
 
+    @override
     def state(self) -> dict[str, Any]:
-        """Return the lengths of successes by task, and what was counted."""
         lengths = {task: [known.shortest, known.longest] for task, known in self._successes.items()}
         return {"lengths": lengths, "counts": dict(self.counts)}
 
+    @override
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what ``state`` returned."""
         self._successes = {task: _Successes(*lengths) for task, lengths in state["lengths"].items()}
         self.counts = Counter(state["counts"])

@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.registry import ComponentSection
 from dartsim.core.types import Task
-from dartsim.curation import TaskOrder
+from dartsim.curation.rules.task_order import ShuffledTasks
 
 
 @given(st.integers(1, 12), st.integers(0, 2**32))
 def test_every_epoch_has_each_task_once(count, seed):
     tasks = [Task(str(number), "") for number in range(count)]
-    order = TaskOrder(tasks, np.random.default_rng(seed))
+    order = ShuffledTasks(ComponentSection(), tasks=tasks, rng=np.random.default_rng(seed))
     for epoch in range(3):
         drawn = [order.next().id for _ in range(count)]
         assert sorted(drawn) == sorted(task.id for task in tasks)
@@ -21,7 +22,9 @@ def test_every_epoch_has_each_task_once(count, seed):
 
 def test_the_seed_decides_the_order():
     tasks = [Task(str(number), "") for number in range(20)]
-    one, same, other = (TaskOrder(tasks, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    one, same, other = (
+        ShuffledTasks(ComponentSection(), tasks=tasks, rng=np.random.default_rng(seed)) for seed in (1, 1, 2)
+    )
     first = [one.next().id for _ in range(40)]
     assert first == [same.next().id for _ in range(40)]
     assert first != [other.next().id for _ in range(40)]
@@ -30,4 +33,4 @@ def test_the_seed_decides_the_order():
 
 def test_an_order_needs_a_task():
     with pytest.raises(ValueError, match="at least one task, got none"):
-        TaskOrder([], np.random.default_rng(0))
+        ShuffledTasks(ComponentSection(), tasks=[], rng=np.random.default_rng(0))

@@ -1,12 +1,11 @@
 """Which groups are worth training on."""
 
-from dataclasses import replace
-
 import pytest
 
+from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.types import Drop
 from dartsim.curation import GroupFilter
-from dartsim.curation.groups import OpenGroup
+from dartsim.curation.open_groups import OpenGroup
 
 RULE = GroupFilter()
 
@@ -39,13 +38,13 @@ def test_a_group_without_signal_is_dropped_for_a_reason(made, rewards, reason):
 def test_each_filter_can_be_switched_off(made, change, rewards):
     trajectories = [made.trajectory(n, reward) for n, reward in enumerate(rewards)]
     assert RULE.reason_to_drop(trajectories) is not None
-    assert replace(RULE, **change).reason_to_drop(trajectories) is None
+    assert GroupFilter(GroupsConfig(**change)).reason_to_drop(trajectories) is None
 
 
 def test_where_a_group_counts_as_solved_can_be_lowered(made):
     trajectories = [made.trajectory(n, reward) for n, reward in enumerate([1.0, 1.0, 1.0, 0.0])]
-    assert replace(RULE, max_mean_reward=0.75).reason_to_drop(trajectories) == Drop.ALL_SOLVED
-    assert replace(RULE, max_mean_reward=0.76).reason_to_drop(trajectories) is None
+    assert GroupFilter(GroupsConfig(max_mean_reward=0.75)).reason_to_drop(trajectories) == Drop.ALL_SOLVED
+    assert GroupFilter(GroupsConfig(max_mean_reward=0.76)).reason_to_drop(trajectories) is None
 
 
 def test_masked_trajectories_do_not_count(made):

@@ -13,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.curation.selection import AllTurns, HighEntropyTurns, num_turns_kept, turn_entropy
+from dartsim.curation.rules.selection import AllTurns, HighEntropyTurns, num_turns_kept, turn_entropy
 
 TASK = Task("t", "")
+
+
+def entropy(share: float, *, keep_stored: bool = False) -> HighEntropyTurns:
+    return HighEntropyTurns(HighEntropyTurns.Parameters(share=share, keep_stored=keep_stored))
 
 
 def reply(entropies: Any, tokens: int | None = None) -> Reply:
@@ -37,21 +41,21 @@ def group(*trajectories: list[Any], ids: list[int] | None = None) -> Group:
 
 @pytest.mark.parametrize(("turns", "kept"), [(1, 1), (2, 2), (4, 4), (5, 4), (6, 5), (10, 8), (11, 9), (100, 80)])
 def test_exactly_eighty_percent_rounded_up_are_kept(turns: int, kept: int):
-    found = HighEntropyTurns(0.8).select(group([[float(i)] for i in range(turns)]))
+    found = entropy(0.8).select(group([[float(i)] for i in range(turns)]))
     assert (found.num_kept, found.num_cut) == (kept, turns - kept)
     assert found.kept == ((False,) * (turns - kept) + (True,) * kept,)
     assert found.threshold == turns - kept
 
 
 def test_the_share_is_of_the_group_not_of_a_trajectory():
-    found = HighEntropyTurns(0.5).select(group([[1.0], [2.0]], [[3.0], [4.0]]))
+    found = entropy(0.5).select(group([[1.0], [2.0]], [[3.0], [4.0]]))
     assert found.kept == ((False, False), (True, True))
 
 
 def test_of_equal_entropies_the_lower_id_is_kept_whatever_the_order():
     turns = [[[1.0]] * 2, [[1.0]] * 3]
-    assert HighEntropyTurns(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
-    assert HighEntropyTurns(0.4).select(group(*turns, ids=[7, 4])).kept == ((False, False), (True, True, False))
+    assert entropy(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
+    assert entropy(0.4).select(group(*turns, ids=[7, 4])).kept == ((False, False), (True, True, False))
 
 
 def test_the_entropy_of_a_turn_is_the_mean_over_its_tokens_without_padding():
@@ -67,10 +71,10 @@ def test_an_entropy_that_cannot_be_used_is_unknown(entropies: Any, tokens: int):
 
 
 def test_turns_without_entropies_are_kept_and_reported():
-    found = HighEntropyTurns(0.5).select(group([None, [1.0], [2.0], None]))
+    found = entropy(0.5).select(group([None, [1.0], [2.0], None]))
     assert found.kept == ((True, False, True, True),)
     assert (found.num_kept, found.num_cut, found.num_unknown, found.threshold) == (3, 1, 2, 2.0)
-    blind = HighEntropyTurns(0.5).select(group([None, None]))
+    blind = entropy(0.5).select(group([None, None]))
     assert (blind.num_kept, blind.num_unknown, blind.threshold) == (2, 2, None)
 
 
@@ -78,9 +82,9 @@ def test_a_stored_success_is_ranked_or_kept_whole():
     mixed = group([[1.0], [2.0], [3.0], [4.0]], [[0.1], [0.2]])
     stored = replace(mixed.trajectories[1], attempt=replace(mixed.trajectories[1].attempt, id=-1, group=-1))
     rescued = replace(mixed, trajectories=(mixed.trajectories[0], stored))
-    ranked = HighEntropyTurns(0.5).select(rescued)
+    ranked = entropy(0.5).select(rescued)
     assert ranked.kept == ((False, True, True, True), (False, False))
-    whole = HighEntropyTurns(0.5, keep_stored=True).select(rescued)
+    whole = entropy(0.5, keep_stored=True).select(rescued)
     assert whole.kept == ((False, False, True, True), (True, True))
     assert (whole.num_kept, whole.num_cut, whole.num_unknown) == (4, 2, 0)
 
@@ -93,7 +97,7 @@ def test_switched_off_every_turn_is_kept():
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=6), min_size=1), st.integers(1, 100))
 def test_what_is_kept_is_exact_and_never_less_uncertain_than_what_is_cut(turns: list[list[Any]], percent: int):
     made = group(*[[None if e is None else [e] for e in row] for row in turns])
-    found = HighEntropyTurns(percent / 100).select(made)
+    found = entropy(percent / 100).select(made)
     flat = [(e, k) for row, flags in zip(turns, found.kept, strict=True) for e, k in zip(row, flags, strict=True)]
     known = [(e, k) for e, k in flat if e is not None]
     assert sum(k for _, k in known) == math.ceil(Fraction(percent, 100) * len(known))
@@ -109,5 +113,5 @@ def test_the_count_is_that_of_decimal_arithmetic(turns: int, percent: int):
 
 
 def test_a_share_out_of_range_is_refused():
-    with pytest.raises(ValueError, match=r"share must be in \(0, 1\], got 0"):
-        HighEntropyTurns(0.0)
+    with pytest.raises(ValueError, match="share"):
+        entropy(0.0)

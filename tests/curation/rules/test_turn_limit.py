@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.registry import parameters
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
-from dartsim.curation.turn_limit import FixedTurnLimit, TurnLimitBySuccess
+
+
+def by_success(**values):
+    return parameters("turn_limit", "by_success")(**values).build(max_turns=30)
+
 
 TURN = Turn(Observation(None, ""), Reply("click", 0, 0, 0, 10, 5))
 
@@ -27,7 +32,7 @@ def played(
 
 
 def test_the_cap_is_the_longest_success_and_l_max_while_there_is_none():
-    rule = TurnLimitBySuccess(most=30)
+    rule = by_success()
     seen = [rule.limit("t")]
     for turns, reward in [(25, 0.0), (7, 1.0), (5, 1.0), (12, 1.0), (29, 0.5), (40, 0.0)]:
         rule.learn([played(turns, reward)])
@@ -42,25 +47,25 @@ def test_the_cap_is_the_longest_success_and_l_max_while_there_is_none():
     [
         (10, {"slack": 3}, 13),
         (29, {"slack": 3}, 30),
-        (2, {"least": 5}, 5),
-        (2, {"least": 5, "slack": 4}, 6),
+        (2, {"min_turns": 5}, 5),
+        (2, {"min_turns": 5, "slack": 4}, 6),
         (40, {}, 40),  # a collected success: below it the task could not be solved
     ],
 )
 def test_slack_and_bounds(turns: int, options: dict[str, Any], expected: int):
-    rule = TurnLimitBySuccess(most=30, **options)
+    rule = by_success(**options)
     rule.learn([played(turns)])
     assert rule.limit("t") == expected
 
 
 def test_masked_attempts_and_those_without_turns_teach_nothing():
-    rule = TurnLimitBySuccess(most=30)
+    rule = by_success()
     rule.learn([played(5, None, ending=Ending.BROKEN), played(0, 1.0)])
     assert rule.limit("t") == 30
 
 
 def test_attempts_that_met_a_lowered_cap_are_counted():
-    rule = TurnLimitBySuccess(most=30)
+    rule = by_success()
     rule.learn(
         [
             played(10, 0.0, turn_limit=10, ending=Ending.TURN_LIMIT),
@@ -77,7 +82,7 @@ attempts = st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0
 def test_limits_stay_within_bounds_above_the_shortest_success_and_never_shrink_once_solved(
     history: list[tuple[int, float | None]], least: int, slack: int
 ):
-    rule = TurnLimitBySuccess(most=30, least=least, slack=slack)
+    rule = by_success(min_turns=least, slack=slack)
     solved: list[int] = []
     before = 0
     for turns, reward in history:
@@ -95,13 +100,13 @@ def test_limits_stay_within_bounds_above_the_shortest_success_and_never_shrink_o
 
 
 def test_a_fixed_limit_learns_nothing():
-    rule = FixedTurnLimit(30)
+    rule = parameters("turn_limit", "fixed")().build(max_turns=30)
     rule.learn([played(3)])
-    assert (rule.limit("t"), rule.most) == (30, 30)
+    assert rule.limit("t") == 30
 
 
 def test_bad_bounds_are_refused():
-    with pytest.raises(ValueError, match=r"least must be in \[1, most = 30\], got 31"):
-        TurnLimitBySuccess(most=30, least=31)
-    with pytest.raises(ValueError, match="slack must be at least 0"):
-        TurnLimitBySuccess(most=30, slack=-1)
+    with pytest.raises(ValueError, match="min_turns must be at most max_turns = 30, got 31"):
+        by_success(min_turns=31)
+    with pytest.raises(ValueError, match="slack"):
+        by_success(slack=-1)

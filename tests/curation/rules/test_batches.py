@@ -5,12 +5,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.registry import parameters
 from dartsim.core.types import Group
-from dartsim.curation import BatchRule, RunningGroup
+from dartsim.curation import RunningGroup
+
+
+def batch_rule(order="ready", **sizes):
+    return parameters("batch", order)(**sizes).build()
 
 
 def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready():
-    rule = BatchRule(min_groups=2, max_groups=3)
+    rule = batch_rule(min_groups=2, max_groups=3)
     assert list(rule.select([])) == []
     assert list(rule.select(["a"])) == []
     assert list(rule.select(["a", "b"])) == ["a", "b"]
@@ -34,18 +39,18 @@ def ready_in_order(made, *ids, versions=None):
 
 
 def test_what_began_first_comes_first(made):
-    rule = BatchRule(min_groups=1, max_groups=2, order="started")
+    rule = batch_rule("started", min_groups=1, max_groups=2)
     assert numbers(rule.select(ready_in_order(made, 3, 1, 2))) == [1, 2]
 
 
 def test_the_oldest_weights_come_first_then_what_was_begun_first(made):
-    rule = BatchRule(min_groups=1, max_groups=3, order="weights")
+    rule = batch_rule("weights", min_groups=1, max_groups=3)
     versions = {1: 5, 2: 4, 3: 5, 4: 6}
     assert numbers(rule.select(ready_in_order(made, 4, 3, 1, 2, versions=versions))) == [2, 1, 3]
 
 
 def test_in_order_waits_for_every_group_that_began_before(made):
-    rule = BatchRule(min_groups=2, max_groups=2, order="in_order")
+    rule = batch_rule("in_order", min_groups=2, max_groups=2)
     eligible = ready_in_order(made, 2, 0, 3)
     assert numbers(rule.select(eligible, [RunningGroup(1, 0)])) == []
     assert numbers(rule.select(eligible, [RunningGroup(3, 0)])) == [0, 2]
@@ -53,12 +58,12 @@ def test_in_order_waits_for_every_group_that_began_before(made):
 
 
 def test_a_batch_waits_for_running_groups_of_an_age(made):
-    rule = BatchRule(min_groups=1, max_groups=1, wait_age=3)
+    rule = batch_rule(min_groups=1, max_groups=1, wait_age=3)
     eligible = ready_in_order(made, 0)
     assert numbers(rule.select(eligible, [RunningGroup(1, 4)], version=6)) == [0]
     assert numbers(rule.select(eligible, [RunningGroup(1, 4)], version=7)) == []
     assert rule.looks_at_running
-    assert not BatchRule().looks_at_running
+    assert not batch_rule().looks_at_running
 
 
 @given(
@@ -68,7 +73,7 @@ def test_a_batch_waits_for_running_groups_of_an_age(made):
     st.sets(st.integers(0, 7)),
 )
 def test_a_batch_has_distinct_eligible_groups_and_its_size(ids, order, size, running):
-    rule = BatchRule(min_groups=size, max_groups=size + 1, order=order)
+    rule = batch_rule(order, min_groups=size, max_groups=size + 1)
     eligible = [Group(number, None, (), float(place)) for place, number in enumerate(ids) if number not in running]
     chosen = numbers(rule.select(eligible, [RunningGroup(number, 0) for number in running]))
     assert set(chosen) <= set(numbers(eligible))

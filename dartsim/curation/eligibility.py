@@ -1,0 +1,56 @@
+"""What may be trained on: which groups carry a learning signal, and how old a trajectory may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dartsim.config.sections.curation import GroupsConfig, StalenessConfig
+from dartsim.core.types import Drop, Trajectory, Version
+
+
+class GroupFilter:
+    """Which complete groups may be trained on."""
+
+    def __init__(self, parameters: GroupsConfig | None = None) -> None:
+        self.parameters = parameters or GroupsConfig()
+
+    def reason_to_drop(self, trajectories: Sequence[Trajectory]) -> Drop | None:
+        """Return why a group of unmasked trajectories is not worth training on, or None if it is."""
+        drop = self.parameters
+        rewards = [t.reward for t in trajectories if t.reward is not None]
+        if len(rewards) < drop.min_size:
+            return Drop.TOO_SMALL
+        mean = sum(rewards) / len(rewards)
+        if drop.drop_all_failed and mean <= 0.0:
+            return Drop.ALL_FAILED
+        if drop.drop_solved and mean >= drop.max_mean_reward:
+            return Drop.ALL_SOLVED
+        if drop.drop_equal and 0.0 < mean < 1.0 and len(rewards) > 1 and min(rewards) == max(rewards):
+            return Drop.NO_SIGNAL
+        return None
+
+
+class StalenessRule:
+    """A bound on (version trained on) - (version that generated the trajectory)."""
+
+    def __init__(self, parameters: StalenessConfig | None = None) -> None:
+        self.parameters = parameters or StalenessConfig()
+        self._max = self.parameters.max_staleness
+        self._measured_by = self.parameters.measured_by
+
+    def fresh(self, trajectory: Trajectory, version: Version) -> bool:
+        """Return whether the trajectory may be trained on with these weights."""
+        return self._max is None or version - self.made(trajectory) <= self._max
+
+    def made(self, trajectory: Trajectory) -> Version:
+        """Return the version of a trajectory that counts."""
+        if self._measured_by == "oldest":
+            return trajectory.oldest_version
+        return trajectory.newest_version if self._measured_by == "newest" else trajectory.attempt.version
+
+    def hopeless(self, begun: Version, version: Version) -> bool:
+        """Return whether what was begun under ``begun`` and still runs can no longer be fresh.
+
+        Only where its start is what counts, or bounds what counts: its oldest weights are at most as new.
+        """
+        return self._max is not None and self._measured_by == "start" and version - begun > self._max

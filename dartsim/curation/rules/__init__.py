@@ -1,0 +1,47 @@
+"""The rules that make a scheduler. Every module here may register components that a configuration can choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dartsim.curation.eligibility import GroupFilter, StalenessRule
+from dartsim.curation.rules.admission import AdmissionRule
+from dartsim.curation.rules.attempts import AttemptsRule
+from dartsim.curation.rules.batches import BatchRule
+from dartsim.curation.rules.task_order import TaskOrder
+from dartsim.curation.rules.turn_limit import TurnLimitRule
+from dartsim.curation.success_pool import SuccessPool
+from dartsim.curation.task_filter import TaskFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Everything that a data manager goes by. Some of the rules learn: these are one run's own.
+
+    Attributes:
+        order: Which task is next.
+        attempts: How many attempts a task gets.
+        turn_limits: How many turns the attempts of a group may take.
+        admission: Whether a group may begin; one that has begun is always completed.
+        group_filter: Which groups may be trained on.
+        batch_rule: When there is a batch, and what it takes.
+        staleness: How old a trajectory may be.
+        pool: Stored successes for groups in which all failed; None: such groups are dropped.
+        task_filter: Learns which tasks teach nothing; the order leaves them out.
+        max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
+        publish_wait: What ``before_publication`` waits for: nothing; the groups that run, with no new one begun
+            meanwhile; or the whole next batch.
+    """
+
+    order: TaskOrder
+    attempts: AttemptsRule
+    turn_limits: TurnLimitRule
+    admission: AdmissionRule
+    group_filter: GroupFilter
+    batch_rule: BatchRule
+    staleness: StalenessRule
+    pool: SuccessPool | None = None
+    task_filter: TaskFilter | None = None
+    max_ahead: int | None = None
+    publish_wait: Literal["nothing", "running", "batch"] = "nothing"

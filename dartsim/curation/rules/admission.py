@@ -1,0 +1,123 @@
+"""Admission: whether a new group may begin, from counts of groups and of attempts alone.
+
+Every asynchronous system bounds how far its rollouts may run ahead of its trainer, each by a count of its own. In
+groups they are four places to count at, and a system is a choice of bounds.
+
+    begin -> open (its attempts run) -> ready -> leased to an update -> trained, not yet published -> published
+             |------- max_open -------|
+                                      |- max_ready -|
+             |------------ max_waiting -------------|
+             |------------------------------- max_ahead ------------------------------------|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from dartsim.config.sections.curation import AdmissionConfig
+from dartsim.core.registry import register
+
+
+class GroupCounts(NamedTuple):
+    """Where the groups are that were begun and neither dropped nor published."""
+
+    open: int = 0
+    """Begun, and some attempt has not ended."""
+    ready: int = 0
+    """Complete, worth training on, and in no batch."""
+    leased: int = 0
+    """In the update that runs."""
+    unpublished: int = 0
+    """Trained, but into weights that are not published."""
+
+
+class CachePressure(NamedTuple):
+    """What the engines hold at one moment."""
+
+    share: float
+    """Of the fullest engine's cache that is reserved."""
+    waiting: int = 0
+    """Requests inside engines that have no room in the cache yet."""
+    running: int = 0
+    """Requests that have."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCaches:
+    """The engines' caches, as an admission rule sees them.
+
+    Attributes:
+        first: Attempts whose longest requests fill all caches.
+        read: Returns what the engines hold now.
+    """
+
+    first: int
+    read: Callable[[], CachePressure]
+
+
+class AdmissionRule:
+    """Bounds on groups, and perhaps a bound on attempts that run; the base of every admission rule.
+
+    Args:
+        parameters: Bounds in batches.
+        batch_groups: Groups of a batch.
+        group_size: Attempts of a group.
+        caches: Those of the engines; None where they cannot be read.
+
+    Attributes:
+        max_ahead: Groups begun that no published weights contain; None: no bound. AReaL's (eta + v + 1) B less the
+            v B that it has consumed; SkyRL's and ROLL's the same; verl's (1 + theta) T batches a publication, if a
+            dropped group gives its place back.
+        max_open: Groups whose attempts run (AReaL's C, slime's and verl's concurrency).
+        max_ready: Complete groups that wait for an update (slime's done queue, prime-rl's lead).
+        max_waiting: Groups begun that no update has taken (slime's one batch ahead, OpenRLHF's slot).
+        max_running: Attempts that may run; None: as many as there are slots. It may change over time.
+    """
+
+    Parameters: ClassVar[type[AdmissionConfig]] = AdmissionConfig
+
+    def __init__(
+        self, parameters: AdmissionConfig, *, batch_groups: int, group_size: int, caches: EngineCaches | None = None
+    ) -> None:
+        self.max_ahead = parameters.groups(parameters.ahead_batches, batch_groups)
+        self.max_open = parameters.groups(parameters.open_batches, batch_groups)
+        self.max_ready = parameters.groups(parameters.ready_batches, batch_groups)
+        self.max_waiting = parameters.groups(parameters.waiting_batches, batch_groups)
+        self.max_running: int | None = None
+
+    def blocked_by(self, counts: GroupCounts) -> str | None:
+        """Return which bound is reached, as a sentence; None if another group may begin."""
+        counted = (
+            ("ahead of published weights", sum(counts), self.max_ahead),
+            ("running", counts.open, self.max_open),
+            ("ready", counts.ready, self.max_ready),
+            ("waiting for an update", counts.open + counts.ready, self.max_waiting),
+        )
+        for what, count, most in counted:
+            if most is not None and count >= most:
+                return f"{count} groups are {what}, at most {most} may be"
+        return None
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether another group may always begin."""
+        return (self.max_ahead, self.max_open, self.max_ready, self.max_waiting) == (None,) * 4
+
+    def attempt_ended(self) -> None:
+        """Take note that an attempt has ended."""
+
+    def adjust(self, now: float, running: int) -> bool:
+        """Adjust ``max_running``, and return whether the youngest groups are to be given up until it holds.
+
+        Args:
+            now: Loop time, seconds.
+            running: Attempts that run.
+        """
+        return False
+
+
+@register("admission", "bounds")
+class GroupBounds(AdmissionRule):
+    """The four bounds on groups, and nothing else."""

@@ -1,0 +1,121 @@
+"""How many attempts may run at once, by how full the engines' caches are: prime-rl's controller.
+
+Raised by a factor while caches have room and the bound is what limits, lowered at once where they get full: additive
+rules forget too slowly, because an attempt that was let in stays for minutes.
+
+Source: prime-rl 559b447, ``concurrency.py`` and ``dispatcher.py``. Departures: it looks when attempts end, not once a
+second whatever happens; its metering of what is dispatched counts for the growth of the bound; nothing is ever
+preempted here (the engine's model reserves what a request may need), so its cuts after preemptions have no cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from pydantic import Field
+from typing_extensions import override
+
+from dartsim.config.sections.curation import AdmissionConfig
+from dartsim.core.registry import register
+from dartsim.core.section import Positive
+from dartsim.curation.rules.admission import AdmissionRule, EngineCaches
+
+GROWTH = 1.25
+"""Factor of a raise."""
+GROW_BELOW = 0.6
+"""Share of the fullest cache below which the bound may be raised."""
+BINDING = 0.9
+"""Share of the bound that has to run for it to be raised: below, something else limits."""
+SOFT_ABOVE, HARD_ABOVE = 0.8, 0.9
+"""Share above which the bound is lowered, and above which the youngest groups are given up as well."""
+TARGET = 0.7
+"""Share that a lowered bound aims at."""
+QUEUE_RATIO, QUEUE_CUT = 0.5, 0.9
+"""Waiting requests over running ones that are too many, if ``LOOKS`` looks in a row see it; the cut then."""
+LOOKS = 6
+"""Looks after a cut in which nothing is done."""
+LOOK_SECONDS = 1.0
+"""Shortest time between two looks."""
+GATE_SECONDS = 15.0
+"""Time after which the bound may be raised again, if so many attempts have not ended sooner as it allows to run."""
+BURST_SECONDS = 5.0
+"""Time in which it rises by a tenth, or by a group, at most."""
+
+
+@register("admission", "cache_use")
+class CacheUse(AdmissionRule):
+    """The bounds, and as many attempts as the engines' caches have room for (prime-rl).
+
+    States: *growing* towards a goal, *resting* after a cut, or *steady*.
+    Invariant: ``min_attempts`` <= ``max_running`` <= ``max_attempts``.
+    """
+
+    class Parameters(AdmissionConfig):
+        """How many attempts may run."""
+
+        min_attempts: Positive = Field(1, description="Fewest attempts that may run (prime-rl: 1).")
+        max_attempts: Positive = Field(1024, description="Most attempts that may run (prime-rl: 1,024).")
+
+        @override
+        def problems(self, place: str) -> Iterator[str]:
+            if self.min_attempts > self.max_attempts:
+                yield (
+                    f"{place}.min_attempts = {self.min_attempts} is more than {place}.max_attempts = "
+                    f"{self.max_attempts}. Lower the first."
+                )
+
+    max_running: int
+
+    def __init__(
+        self, parameters: Parameters, *, batch_groups: int, group_size: int, caches: EngineCaches | None = None
+    ) -> None:
+        super().__init__(parameters, batch_groups=batch_groups, group_size=group_size, caches=caches)
+        if caches is None:
+            raise ValueError("the caches of these engines cannot be read, and cache_use goes by them")
+        self._parameters = parameters
+        self._group_size = group_size
+        self._read = caches.read
+        self.max_running = self._goal = self._clamped(caches.first)
+        self._looked = self._rose = self._raised = float("-inf")
+        self._ended = 0
+        self._queued = 0
+        self._rest = 0
+
+    @override
+    def attempt_ended(self) -> None:
+        self._ended += 1
+
+    @override
+    def adjust(self, now: float, running: int) -> bool:
+        if now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked, pressure = now, self._read()
+        crowded = pressure.waiting > QUEUE_RATIO * max(1, pressure.running)
+        self._queued = self._queued + 1 if crowded else 0
+        if self._rest:
+            self._rest -= 1
+        elif pressure.share > SOFT_ABOVE:
+            self._cut(min(self.max_running, running) * TARGET / pressure.share)
+            return pressure.share > HARD_ABOVE
+        elif self._queued >= LOOKS:
+            self._cut(min(self.max_running, running) * QUEUE_CUT)
+        elif pressure.share < GROW_BELOW:
+            self._grow(now, running)
+        return False
+
+    def _cut(self, bound: float) -> None:
+        self.max_running = self._goal = self._clamped(bound)
+        self._rest, self._queued, self._ended = LOOKS, 0, 0
+
+    def _grow(self, now: float, running: int) -> None:
+        turned_over = self._ended >= self.max_running or now - self._raised >= GATE_SECONDS
+        if self.max_running >= self._goal and turned_over and running >= BINDING * self.max_running:
+            self._goal = self._clamped(ceil(GROWTH * self.max_running))
+            self._raised, self._ended = now, 0
+        if self.max_running < self._goal and now - self._rose >= BURST_SECONDS:
+            self.max_running = min(self._goal, self.max_running + max(self._group_size, self.max_running // 10))
+            self._rose = now
+
+    def _clamped(self, bound: float) -> int:
+        return int(min(max(bound, self._parameters.min_attempts), self._parameters.max_attempts))
