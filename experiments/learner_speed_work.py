@@ -16,13 +16,13 @@ import numpy as np
 import psutil
 import torch
 
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.real.learner import LearnerConfig, TorchLearner
 from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample
 from dartsim.trainer.objective import TurnBatch, objective
-from dartsim.trainer.objective_config import ObjectiveConfig
 from experiments.common import Figures, Options
 
 SIDE = 112

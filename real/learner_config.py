@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.real.vlm.lora import LoraSettings
-from dartsim.trainer.objective_config import ObjectiveConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

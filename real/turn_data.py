@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, Trajectory, Turn
 from dartsim.real.vlm.config import VlmConfig
 from dartsim.real.vlm.grammar import TokenGrammar
 from dartsim.real.vlm.packing import Example
 from dartsim.real.vlm.prompts import PromptBuilder
-from dartsim.trainer.advantages import AdvantageConfig, advantages_of
+from dartsim.trainer.advantages import advantages_of
 from dartsim.trainer.objective import TurnBatch
 
 Selector = Callable[[Batch], Sequence[bool]]

@@ -64,10 +64,10 @@ def broken_rules(config: Config) -> Iterator[str]:
             'worker. Set rollout.sync.workers_at_a_time = "all" or trainer.wait_for_sync = true.'
         )
     trainer = config.trainer
-    if trainer.retry_longest_seconds < trainer.retry_seconds:
+    if trainer.retry.max_seconds < trainer.retry.first_seconds:
         yield (
-            f"trainer.retry_longest_seconds = {trainer.retry_longest_seconds:g} is shorter than the first "
-            f"wait, trainer.retry_seconds = {trainer.retry_seconds:g}. Raise the first or lower the second."
+            f"trainer.retry.max_seconds = {trainer.retry.max_seconds:g} is shorter than the first "
+            f"wait, trainer.retry.first_seconds = {trainer.retry.first_seconds:g}. Raise the first or lower the second."
         )
     policy = config.policy
     if policy.images_after_cut is not None and policy.images_after_cut > policy.max_images:

@@ -336,16 +336,18 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             },
         },
         "curation": {
-            "attempts": {"group_size": settings["attempts"], "min_group_size": 1, "extra_attempts": settings["further"]},
+            "attempts": {
+                "group_size": settings["attempts"],
+                "min_group_size": 1,
+                "extra_attempts": settings["further"],
+            },
             "groups": {"min_size": 1},
             "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
             "store": "memory",
             "pool": {"file": None, "collected_per_task": 0},
         },
         "trainer": {
-            "retry_seconds": 5.0,
-            "retry_longest_seconds": 40.0,
-            "max_failures": None,
+            "retry": {"first_seconds": 5.0, "max_seconds": 40.0, "max_failures": None},
             "promotion": {"enabled": False},
         },
         "cluster": {

@@ -49,7 +49,7 @@ TRAINER: Mapping[int, Words] = {
     TrainerState.TRAINING: Words("its update to end", "the learner"),
     TrainerState.WAIT_SYNC: Words("all workers to have the new weights", "the last worker that loads them"),
     TrainerState.WAIT_PUBLISH: Words("running attempts to end, to publish", "the last group that new weights wait for"),
-    TrainerState.DOWN: Words("its next try after a failed update", "trainer.retry_seconds"),
+    TrainerState.DOWN: Words("its next try after a failed update", "trainer.retry.first_seconds"),
     TrainerState.OFF: Words("nothing", "nothing: it is off"),
 }
 WORDS: Mapping[str, Mapping[int, Words]] = {"desktops": DESKTOPS, "workers": WORKERS, "trainer": TRAINER}

@@ -3,7 +3,7 @@
 from dartsim.rollout.actors import Rollout
 from dartsim.rollout.cluster import EnvCluster, StartRule
 from dartsim.rollout.lockstep import LockstepService
-from dartsim.rollout.play import Limits, play
+from dartsim.rollout.play import play
 from dartsim.rollout.routers import Router
 from dartsim.rollout.service import RolloutService, Service, Session
 from dartsim.rollout.sync import SyncPlan
@@ -11,7 +11,6 @@ from dartsim.rollout.warm import WarmProvider
 
 __all__ = [
     "EnvCluster",
-    "Limits",
     "LockstepService",
     "Rollout",
     "RolloutService",

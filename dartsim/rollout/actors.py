@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvStartFailed
 from dartsim.core.ports import AttemptSource
 from dartsim.core.types import Attempt, Ending, Trajectory
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
-from dartsim.rollout.play import Limits, masked, play
+from dartsim.rollout.play import masked, play
 from dartsim.rollout.service import Service
 
 WITHDRAWN = "withdrawn"
@@ -29,7 +30,7 @@ class Rollout:
         service: Service,
         source: AttemptSource,
         *,
-        limits: Limits,
+        limits: LimitsConfig,
         recorder: Recorder,
     ) -> None:
         self._cluster = cluster

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
+from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvFault, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.ports import AsyncEnv
 from dartsim.core.types import Attempt, Ending, Request, Trajectory, Turn
@@ -18,27 +18,8 @@ GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING
 FAIL_ACTION = "FAIL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Longest time that each kind of call may take, seconds.
-
-    Attributes:
-        setup_seconds: Setting a task up.
-        request_seconds: One reply of the pool, waiting for a stopped pool included.
-        step_seconds: One action.
-        evaluate_seconds: The score.
-        lease_seconds: The whole attempt on its desktop; then the lease expires and the desktop is reaped.
-    """
-
-    setup_seconds: float = 600.0
-    request_seconds: float = 1800.0
-    step_seconds: float = 180.0
-    evaluate_seconds: float = 600.0
-    lease_seconds: float = 4 * 3600.0
-
-
 async def play(
-    attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: Limits, *, started: float
+    attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: LimitsConfig, *, started: float
 ) -> Trajectory:
     """Play an attempt and return what it left behind.
 
@@ -86,7 +67,7 @@ async def _turns(
     env: AsyncEnv,
     session: Session,
     track: Track,
-    limits: Limits,
+    limits: LimitsConfig,
     deadlines: Deadlines,
     turns: list[Turn],
 ) -> Ending:

@@ -28,7 +28,6 @@ from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.recorder import HELD_OUT, UpdateRecord
 from dartsim.rollout import (
     EnvCluster,
-    Limits,
     LockstepService,
     Rollout,
     RolloutService,
@@ -39,7 +38,7 @@ from dartsim.rollout import (
 )
 from dartsim.run.origin import Origin
 from dartsim.run.words import SystemWords
-from dartsim.trainer import RetryRule, Trainer
+from dartsim.trainer import Trainer
 
 
 class System:
@@ -107,7 +106,7 @@ class System:
             spares = recorder.desktops.tracks[rollout.num_envs :]
             self.warm = WarmProvider(provider, num_envs=rollout.num_envs, tracks=spares, rule=rule, recorder=recorder)
         self.cluster = EnvCluster(self.warm or provider, num_envs=rollout.num_envs, rule=rule, recorder=recorder)
-        self.rollout = Rollout(self.cluster, service, self.data, limits=_limits(config), recorder=recorder)
+        self.rollout = Rollout(self.cluster, service, self.data, limits=rollout.limits, recorder=recorder)
         self.data.withdraw = self.rollout.withdraw
         self.trainer = Trainer(
             learner,
@@ -119,11 +118,7 @@ class System:
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
             # A batch that weights wait for is the one that the trainer needs next, published or not.
             held=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
-            retry=RetryRule(
-                first_seconds=config.trainer.retry_seconds,
-                longest_seconds=config.trainer.retry_longest_seconds,
-                max_failures=config.trainer.max_failures,
-            ),
+            retry=config.trainer.retry,
         )
         SystemWords(recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store)
         if origin is not None:
@@ -260,14 +255,3 @@ def _sync_plan(config: Config) -> SyncPlan:
     size = None if sync.workers_at_a_time == "all" else sync.workers_at_a_time
     load_seconds = config.rollout.limits.load_seconds
     return SyncPlan(mode=SyncMode(sync.mode), workers_at_a_time=size, load_seconds=load_seconds)
-
-
-def _limits(config: Config) -> Limits:
-    limits = config.rollout.limits
-    return Limits(
-        setup_seconds=limits.setup_seconds,
-        request_seconds=limits.request_seconds,
-        step_seconds=limits.step_seconds,
-        evaluate_seconds=limits.evaluate_seconds,
-        lease_seconds=limits.lease_seconds,
-    )

@@ -1,5 +1,5 @@
 """Trainer: takes batches, updates the weights, publishes them, and survives failures."""
 
-from dartsim.trainer.loop import RetryRule, Trainer
+from dartsim.trainer.loop import Trainer
 
-__all__ = ["RetryRule", "Trainer"]
+__all__ = ["Trainer"]

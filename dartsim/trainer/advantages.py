@@ -9,36 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.types import Group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvantageConfig:
-    """Group statistics.
-
-    Attributes:
-        level: What is one sample of the group's statistics. DART: a turn.
-        spread: What a difference from the mean is divided by: the standard deviation with n (``biased``, the
-            paper) or n - 1 (``unbiased``, the released code) in its denominator, or nothing.
-        epsilon: Added to the standard deviation, >= 0 (released: 1e-6).
-        lone_sample: Advantage of a group's only sample: ``zero``, or its ``reward`` (released).
-        leave_one_out: Whether an attempt is compared with the mean of the group's other attempts.
-    """
-
-    level: Literal["turn", "trajectory"] = "turn"
-    spread: Literal["biased", "unbiased", "none"] = "biased"
-    epsilon: float = 0.0
-    lone_sample: Literal["zero", "reward"] = "zero"
-    leave_one_out: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.epsilon >= 0.0:
-            raise ValueError(f"epsilon must be at least 0, got {self.epsilon}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

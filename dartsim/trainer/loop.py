@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
+from dartsim.config.sections.trainer import RetryConfig
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
@@ -22,21 +22,6 @@ from dartsim.trainer.health import MISMATCH_ALARM
 from dartsim.trainer.promoted import COUNTED
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryRule:
-    """What is done about failed updates.
-
-    Attributes:
-        first_seconds: Wait after a first failure; doubled with each further one in a row.
-        longest_seconds: Longest wait.
-        max_failures: Failures in a row after which the run ends with the fault; None never gives up.
-    """
-
-    first_seconds: float = 10.0
-    longest_seconds: float = 600.0
-    max_failures: int | None = None
 
 
 class Trainer:
@@ -67,7 +52,7 @@ class Trainer:
         publisher: Publisher,
         recorder: Recorder,
         wait_for_sync: bool = False,
-        retry: RetryRule | None = None,
+        retry: RetryConfig | None = None,
         publish_every: int = 1,
         before_publication: Callable[[], Awaitable[None]] | None = None,
         held: TrainerState = TrainerState.WAIT_PUBLISH,
@@ -77,7 +62,7 @@ class Trainer:
         self._publisher = publisher
         self._recorder = recorder
         self._wait_for_sync = wait_for_sync
-        self._retry = retry or RetryRule()
+        self._retry = retry or RetryConfig()
         self._publish_every = publish_every
         self._before_publication = before_publication
         self._held = held
@@ -144,7 +129,7 @@ class Trainer:
         self._recorder.counts["fault/update"] += 1
         if rule.max_failures is not None and failures >= rule.max_failures:
             raise fault
-        wait_seconds = backoff_seconds(failures, first_seconds=rule.first_seconds, max_seconds=rule.longest_seconds)
+        wait_seconds = backoff_seconds(failures, first_seconds=rule.first_seconds, max_seconds=rule.max_seconds)
         logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
         self._track.enter(TrainerState.DOWN)
         await asyncio.sleep(wait_seconds)

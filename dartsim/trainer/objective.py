@@ -5,7 +5,7 @@ update (old), and the one that the rollout worker sampled with (worker; mu in th
 
 Shapes, as suffixes: B turns (one row each), T response tokens of the longest turn, padded. torch is
 imported when a function needs it, so that the package stands without it. Settings are in
-``dartsim.trainer.objective_config``.
+``dartsim.config.sections.trainer``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.health import Health
-from dartsim.trainer.objective_config import ObjectiveConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dartsim.core.section import Section
 from dartsim.real.fsdp.spread import FsdpSettings
 from dartsim.real.learner_config import LearnerConfig
 from dartsim.real.vlm.config import VlmConfig
@@ -39,7 +40,9 @@ class Setup:
 
     def write(self, folder: Path) -> None:
         """Write it for ``read``."""
-        (folder / SETUP).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        (folder / SETUP).write_text(
+            json.dumps(asdict(self), indent=1, default=Section.model_dump) + "\n", encoding="utf-8"
+        )
 
     @staticmethod
     def read(folder: Path) -> Setup:
@@ -57,6 +60,8 @@ def _made(hint: Any, value: Any) -> Any:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         return None if value is None else _made(inner[0], value)
+    if isinstance(hint, type) and issubclass(hint, Section):
+        return hint(**value)
     if is_dataclass(hint) and isinstance(hint, type):
         return made(hint, value)
     return tuple(value) if isinstance(value, list) else value

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from dartsim.config import Config
 from dartsim.real.torch_missing import torch_missing
-from dartsim.trainer.advantages import AdvantageConfig
-from dartsim.trainer.objective_config import ObjectiveConfig
 
 try:
     from dartsim.real.learner import LearnerConfig
@@ -60,10 +58,8 @@ def _writer(config: Config) -> VlmConfig:
 def learner_config(config: Config) -> LearnerConfig:
     """Return how the configuration wants weights to be updated."""
     optimizer, lora = config.trainer.optimizer, config.trainer.lora
-    values = config.trainer.objective.model_dump()
-    objective = ObjectiveConfig(**values | {"advantage": AdvantageConfig(**values["advantage"])})
     return LearnerConfig(
-        objective=objective,
+        objective=config.trainer.objective,
         learning_rate=optimizer.learning_rate,
         warmup_updates=optimizer.warmup_updates,
         weight_decay=optimizer.weight_decay,

@@ -88,9 +88,9 @@ BROKEN = [
         ['workers_at_a_time = "all"', "trainer.wait_for_sync = true"],
     ),
     (
-        ["trainer.retry_seconds=601.0"],
-        "trainer.retry_longest_seconds = 600 is shorter than the first wait",
-        ["trainer.retry_seconds = 601"],
+        ["trainer.retry.first_seconds=601.0"],
+        "trainer.retry.max_seconds = 600 is shorter than the first wait",
+        ["trainer.retry.first_seconds = 601"],
     ),
     (
         ["policy.max_images=4", "policy.images_after_cut=5"],
@@ -137,7 +137,7 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
         ["curation.max_ahead=100000", "curation.staleness.max_staleness=none"],
         ["rollout.lockstep=true", "trainer.wait_for_sync=true"],
         ["rollout.lockstep=true", "rollout.sync.workers_at_a_time=all"],
-        ["trainer.retry_seconds=600.0"],
+        ["trainer.retry.first_seconds=600.0"],
         ["tasks.source=osworld", "tasks.folder=x"],
     ],
     ids=" ".join,

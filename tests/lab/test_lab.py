@@ -189,7 +189,9 @@ def test_rungs_change_nothing_of_a_run_that_goes_on():
 
 
 def test_a_job_that_fails_says_so():
-    config = changed(as_virtual(small()), {"cluster.faults.kinds.update_failed.share": 1.0, "trainer.max_failures": 1})
+    config = changed(
+        as_virtual(small()), {"cluster.faults.kinds.update_failed.share": 1.0, "trainer.retry.max_failures": 1}
+    )
     assert "LearnerFault" in (run_job(Job(name="bad", config=config)).error or "")
     with pytest.raises(DartsimError, match="bad: LearnerFault"):
         outcomes(InProcess(), [Job(name="bad", config=config)])

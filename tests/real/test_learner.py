@@ -9,15 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.config.sections.trainer import AdvantageConfig, ObjectiveConfig  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
 from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
 from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
-from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
 from dartsim.trainer.objective import objective  # noqa: E402
-from dartsim.trainer.objective_config import ObjectiveConfig  # noqa: E402
 
 FREE = {"grammar": "free", "max_new_tokens": 6}
 OBJECTIVE = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02)
@@ -181,7 +180,7 @@ def test_a_low_rank_learner_publishes_merged_weights(make_vlm: Any, batch: Batch
 
 
 def test_a_failed_update_changes_nothing(make_vlm: Any, batch: Batch) -> None:
-    raw = replace(OBJECTIVE, advantage=AdvantageConfig(spread="none"))
+    raw = OBJECTIVE.replace(advantage=AdvantageConfig(spread="none"))
     learner = TorchLearner(make_vlm(), LearnerConfig(minibatches=4, objective=raw))
     learner.train(batch)
     before, state = weights(learner), learner._state()
@@ -265,12 +264,12 @@ def test_a_reference_holds_the_policy_back(make_vlm: Any, play_batch: Any) -> No
     moved = []
     for coefficient in (0.0, 5.0):
         vlm = make_vlm()
-        objective = replace(OBJECTIVE, kl_coefficient=coefficient, entropy_coefficient=0.0)
-        learner = TorchLearner(vlm, LearnerConfig(objective=replace(objective, importance="off")))
+        objective = OBJECTIVE.replace(kl_coefficient=coefficient, entropy_coefficient=0.0)
+        learner = TorchLearner(vlm, LearnerConfig(objective=objective.replace(importance="off")))
         batch = scored(play_batch(VlmPolicy(make_vlm())))
         for update in range(1, 12):
             metrics = learner.train(replace(batch, update=update)).metrics
-        again = TorchLearner(vlm.twin(), LearnerConfig(objective=replace(objective, importance="token")))
+        again = TorchLearner(vlm.twin(), LearnerConfig(objective=objective.replace(importance="token")))
         moved.append(again.train(batch).metrics["importance/mismatch_mean"])
         assert ("objective/kl_reference" in metrics) == (coefficient > 0)
     assert moved[1] < moved[0]

@@ -11,13 +11,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.gradient_steps import GradientSteps, deal  # noqa: E402
 from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
 from dartsim.real.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.packing import PackedRow  # noqa: E402
-from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
 
 
 def blind(batch: Batch, indices: set[int]) -> Batch:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvBroken, EnvStartFailed
 from dartsim.core.types import Ending
-from dartsim.rollout import EnvCluster, Limits, Rollout, StartRule
+from dartsim.rollout import EnvCluster, Rollout, StartRule
 from dartsim.sim import simulate
 
 
@@ -18,7 +19,7 @@ def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, **ru
     recorder = fakes.recorder(num_envs)
     cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), recorder=recorder)
     service = service or fakes.Sessions(actions=["click", "DONE"])
-    return Rollout(cluster, service, source, limits=limits or Limits(), recorder=recorder), cluster, recorder
+    return Rollout(cluster, service, source, limits=limits or LimitsConfig(), recorder=recorder), cluster, recorder
 
 
 # One attempt: start 2, set-up 4, two turns of 3 + 1, score 2, tear-down 1.

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, WorkerFault, WorkerRestarted
 from dartsim.core.types import Ending
-from dartsim.rollout import Limits, play
+from dartsim.rollout import play
 from dartsim.sim import simulate
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
-LIMITS = Limits(
+LIMITS = LimitsConfig(
     setup_seconds=60.0, request_seconds=50.0, step_seconds=40.0, evaluate_seconds=30.0, lease_seconds=1000.0
 )
 
@@ -120,7 +121,7 @@ async def test_a_call_that_takes_too_long_masks_the_attempt_when_it_is_due(fakes
 
 
 async def test_a_lease_expires_whatever_the_attempt_is_doing(fakes):
-    limits = Limits(lease_seconds=100.0)
+    limits = LimitsConfig(lease_seconds=100.0)
     trajectory, _ = await run(fakes, fakes.Desktop(), fakes.Session([]), turn_limit=10**6, limits=limits)
     assert (trajectory.ending, trajectory.cause) == (Ending.TIMED_OUT, "lease timed out")
     assert (trajectory.finished, len(trajectory.turns)) == (100.0, 24)
@@ -187,7 +188,7 @@ def test_an_attempt_has_a_reward_exactly_if_nothing_failed(fakes, faults, action
         reset, step, evaluate, request = seconds
         desktop = fakes.Desktop(reset=reset, step=step, evaluate=evaluate, faults=faults, score=0.25)
         session = fakes.Session(actions, seconds=request)
-        limits = Limits(
+        limits = LimitsConfig(
             setup_seconds=60.0, request_seconds=50.0, step_seconds=40.0, evaluate_seconds=30.0, lease_seconds=lease
         )
         trajectory, _ = await run(fakes, desktop, session, limits=limits)

@@ -340,7 +340,7 @@ def test_updates_that_always_fail_train_nothing_and_lose_nothing():
 
 
 def test_updates_that_fail_too_often_end_the_run_with_the_fault():
-    config = small(cluster={"faults": always("update_failed")}, trainer={"max_failures": 2})
+    config = small(cluster={"faults": always("update_failed")}, trainer={"retry": {"max_failures": 2}})
     with pytest.raises(LearnerFault, match="update 1: an update fails"):
         run(config)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.trainer.objective_config import ObjectiveConfig
+from dartsim.config.sections.trainer import ObjectiveConfig
 
 
 @dataclass(frozen=True, kw_only=True)

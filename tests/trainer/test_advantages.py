@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.trainer.advantages import AdvantageConfig, advantages_of, group_advantages
+from dartsim.trainer.advantages import advantages_of, group_advantages
 
 PAPER = AdvantageConfig()
 RELEASED = AdvantageConfig(spread="unbiased", epsilon=1e-6, lone_sample="reward")
@@ -109,7 +110,7 @@ def test_bad_input_is_refused():
         group_advantages([1.0], [1, 2], PAPER)
     with pytest.raises(ValueError, match="finite rewards"):
         group_advantages([math.nan, 1.0], [1, 2], PAPER)
-    with pytest.raises(ValueError, match="epsilon must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="greater than or equal to 0"):
         AdvantageConfig(epsilon=-1.0)
 
 

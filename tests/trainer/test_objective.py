@@ -17,9 +17,9 @@ pytest.importorskip("torch")
 
 import torch
 
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import TurnBatch, k3, objective, token_shares, truncated_ratio
-from dartsim.trainer.objective_config import ObjectiveConfig
 
 PLAIN = ObjectiveConfig(kl_coefficient=0.0)
 
@@ -50,7 +50,7 @@ def test_a_weight_has_no_gradient():
 
 @pytest.mark.parametrize("importance", ["token", "sequence"])
 def test_a_weight_is_exactly_one_where_worker_and_learner_agree(importance: Any):
-    health = objective(small([[-1.0, -2.0], [-0.1, -3.0]]), replace(PLAIN, importance=importance)).health
+    health = objective(small([[-1.0, -2.0], [-0.1, -3.0]]), PLAIN.replace(importance=importance)).health
     assert health.mean_weight == 1.0
     assert health.capped_share == 0.0
     assert health.effective_sample_share == 1.0
@@ -59,7 +59,7 @@ def test_a_weight_is_exactly_one_where_worker_and_learner_agree(importance: Any)
 
 def test_a_weight_by_sequence_is_the_product_of_its_tokens():
     batch = small([[-1.0, -1.0]], worker_BT=[[-1.0 - math.log(2), -1.0 + math.log(8)]])
-    assert objective(batch, replace(PLAIN, importance="sequence")).health.mean_weight == pytest.approx(0.25)
+    assert objective(batch, PLAIN.replace(importance="sequence")).health.mean_weight == pytest.approx(0.25)
     assert objective(batch, PLAIN).health.mean_weight == pytest.approx((1 + 1 / 8) / 2)
 
 
@@ -102,7 +102,7 @@ def test_a_missing_logprob_masks_its_turn_and_is_reported():
 
 def test_a_missing_logprob_can_count_with_weight_one_and_is_still_reported():
     batch = small([[-1.0, -1.0], [-1.0, -1.0]], advantage_B=[5.0, 1.0], worker_BT=[[0.0, math.nan], [-1.0, -1.0]])
-    found = objective(batch, replace(PLAIN, missing="one"))
+    found = objective(batch, PLAIN.replace(missing="one"))
     assert found.loss.item() == -3.0
     assert (found.health.missing_share, found.health.masked_share) == (0.5, 0.0)
     assert found.health.weights == 2  # weights set to 1 do not pretend to be sampled ones
@@ -110,7 +110,7 @@ def test_a_missing_logprob_can_count_with_weight_one_and_is_still_reported():
 
 def test_without_importance_sampling_missing_logprobs_cost_nothing():
     batch = replace(small([[-1.0], [-1.0]], advantage_B=[5.0, 1.0]), worker_BT=None)
-    found = objective(batch, replace(PLAIN, importance="off"))
+    found = objective(batch, PLAIN.replace(importance="off"))
     assert found.loss.item() == -3.0
     assert found.health.missing_share == 1.0
 
@@ -187,13 +187,13 @@ def test_each_aggregation_by_hand(aggregation: Any, expected: float):
         trajectory_B=torch.tensor([7, 7, 2, 9]),
         group_B=torch.tensor([1, 1, 1, 0]),
     )
-    assert objective(batch, replace(PLAIN, aggregation=aggregation)).loss.item() == pytest.approx(-expected)
+    assert objective(batch, PLAIN.replace(aggregation=aggregation)).loss.item() == pytest.approx(-expected)
 
 
 @pytest.mark.parametrize(("count_unselected", "expected"), [(True, 1.5), (False, 3.0)])
 def test_unselected_turns_count_in_the_papers_mean(count_unselected: bool, expected: float):
     batch = small([[-1.0], [-1.0]], advantage_B=[3.0, 100.0], selected_B=[True, False])
-    found = objective(batch, replace(PLAIN, count_unselected=count_unselected))
+    found = objective(batch, PLAIN.replace(count_unselected=count_unselected))
     assert found.loss.item() == -expected
     assert found.health.masked_share == 0.5
 
@@ -202,7 +202,7 @@ def test_selection_takes_the_divergence_away_only_if_told():
     batch = small([[-1.0], [-1.0]], advantage_B=[0.0, 0.0], selected_B=[True, False], reference_BT=[[-1.0], [0.0]])
     config = ObjectiveConfig(kl_coefficient=1.0)
     assert objective(batch, config).loss.item() == 0.0
-    assert objective(batch, replace(config, mask_covers_kl=False)).loss.item() == pytest.approx((math.e - 2) / 2)
+    assert objective(batch, config.replace(mask_covers_kl=False)).loss.item() == pytest.approx((math.e - 2) / 2)
 
 
 # -- health --------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_the_health_of_a_batch_by_hand():
 def test_health_stays_finite_where_policies_have_nothing_in_common():
     batch = small([[-1.0, -2.0]], worker_BT=[[-5000.0, -2000.0]])
     for importance in ("token", "sequence"):
-        metrics = objective(batch, replace(PLAIN, importance=importance)).health.metrics()
+        metrics = objective(batch, PLAIN.replace(importance=importance)).health.metrics()
         assert all(math.isfinite(value) for value in metrics.values())
 
 
@@ -262,9 +262,9 @@ def test_the_reference_divergence_is_reported_even_where_it_is_not_penalised():
     ("config", "message"),
     [
         (ObjectiveConfig(), "kl_coefficient 0.1 needs reference_BT"),
-        (replace(PLAIN, entropy_coefficient=0.1), "needs entropy_BT"),
-        (replace(PLAIN, aggregation="trajectory"), "needs trajectory_B"),
-        (replace(PLAIN, aggregation="group"), "needs group_B"),
+        (PLAIN.replace(entropy_coefficient=0.1), "needs entropy_BT"),
+        (PLAIN.replace(aggregation="trajectory"), "needs trajectory_B"),
+        (PLAIN.replace(aggregation="group"), "needs group_B"),
     ],
 )
 def test_an_absent_input_is_refused(config: ObjectiveConfig, message: str):

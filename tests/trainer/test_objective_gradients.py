@@ -12,11 +12,16 @@ pytest.importorskip("torch")
 
 import torch
 
+from dartsim.config import load
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.objective import TurnBatch, objective
-from dartsim.trainer.objective_config import DART_PAPER, DART_RELEASED, DART_RELEASED_PPO, ObjectiveConfig
 
 CONTEXTS, ACTIONS = 3, 4
 STEP = 1e-6
+
+DART_PAPER = ObjectiveConfig()
+DART_RELEASED = load(preset_name="dart-released").trainer.objective
+DART_RELEASED_PPO = DART_RELEASED.replace(ratio="token", dual_clip=10.0)
 
 
 class ToyPolicy:

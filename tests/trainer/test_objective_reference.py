@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.objective import objective
-from dartsim.trainer.objective_config import ObjectiveConfig
 
 
 def token_terms(turn: Any, config: ObjectiveConfig) -> tuple[list[float], list[float]]:

@@ -23,8 +23,8 @@ pytest.importorskip("trl", reason="TRL is not installed; it is only needed to co
 
 import torch
 
+from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.objective import objective
-from dartsim.trainer.objective_config import ObjectiveConfig
 
 AGGREGATION = {"turn": "grpo", "token": "bnpo"}
 
@@ -140,7 +140,8 @@ def test_trls_dapo_is_our_mean_over_tokens(
 
 def test_group_statistics_agree_with_trls_formula():
     # TRL: rewards grouped, std with n - 1, 1e-4 added (its epsilon), one sample a completion
-    from dartsim.trainer.advantages import AdvantageConfig, group_advantages
+    from dartsim.config.sections.trainer import AdvantageConfig
+    from dartsim.trainer.advantages import group_advantages
 
     rewards = torch.tensor([1.0, 0.0, 0.0, 0.25], dtype=torch.float64)
     theirs = (rewards - rewards.mean()) / (rewards.std() + 1e-4)

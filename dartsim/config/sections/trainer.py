@@ -12,9 +12,13 @@ from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 class AdvantageConfig(Section):
     """Group statistics of the advantage."""
 
-    level: Literal["turn", "trajectory"] = Field("turn", description="What is one sample (DART: a turn).")
+    level: Literal["turn", "trajectory"] = Field(
+        "turn", description="What is one sample of the group's statistics (DART: a turn)."
+    )
     spread: Literal["biased", "unbiased", "none"] = Field(
-        "biased", description="Standard deviation (DART released: unbiased)."
+        "biased",
+        description="What a difference from the mean is divided by: the standard deviation with n (biased) or n - 1 "
+        "(unbiased, DART released) in its denominator, or nothing.",
     )
     epsilon: float = Field(0.0, ge=0.0, description="Added to it (DART released: 1e-6).")
     lone_sample: Literal["zero", "reward"] = Field(
@@ -24,17 +28,26 @@ class AdvantageConfig(Section):
 
 
 class ObjectiveConfig(Section):
-    """What is maximized; defaults are those of DART's paper."""
+    """What is maximized over a batch of turns; defaults are those of DART's paper.
 
-    ratio: Literal["token", "sequence"] = Field("token", description="sequence: GSPO (DART released).")
+    What the paper does not say is chosen here: turns without log-probabilities are masked.
+    """
+
+    ratio: Literal["token", "sequence"] = Field(
+        "token", description="Of new to old probabilities: each token's, or one a turn (sequence: GSPO, DART released)."
+    )
     clip_low: Share = Field(0.2, description="Lower clip (DART released: .1).")
     clip_high: float = Field(0.28, ge=0.0, description="Upper clip.")
     dual_clip: float | None = Field(None, gt=1.0, description="Bound for negative advantages (DART released PPO: 10).")
     kl_coefficient: float = Field(0.1, ge=0.0, description="Weight of the divergence from the first weights.")
-    importance: Literal["off", "token", "sequence"] = Field("token", description="Truncated importance sampling.")
+    importance: Literal["off", "token", "sequence"] = Field(
+        "token", description="Truncated importance sampling: off, a weight a token, or one a turn (sequence)."
+    )
     importance_cap: float = Field(1.0, gt=0.0, description="Largest importance weight.")
     missing: Literal["mask", "one"] = Field("mask", description="Turns without log-probabilities (DART released: one).")
-    aggregation: Literal["token", "turn", "trajectory", "group"] = Field("turn", description="What is averaged.")
+    aggregation: Literal["token", "turn", "trajectory", "group"] = Field(
+        "turn", description="What is averaged: all tokens; a turn's, then turns (DART); by trajectory; by group."
+    )
     count_unselected: bool = Field(True, description="Whether unselected turns count in the average.")
     mask_covers_kl: bool = Field(True, description="Whether selection takes the divergence away too.")
     entropy_coefficient: float = Field(0.0, description="Weight of the entropy bonus (DART: 0).")
@@ -108,6 +121,14 @@ class FsdpConfig(Section):
     update_seconds: Deadline = Field(7200.0, description="Longest time of an update.")
 
 
+class RetryConfig(Section):
+    """What is done about failed updates."""
+
+    first_seconds: Seconds = Field(10.0, description="Wait after a first failure, doubled with each one in a row.")
+    max_seconds: Seconds = Field(600.0, description="Longest such wait.")
+    max_failures: Positive | None = Field(None, description="Failures in a row that end the run; none: never.")
+
+
 class TrainerConfig(Section):
     """The training loop."""
 
@@ -130,6 +151,4 @@ class TrainerConfig(Section):
         description="What new weights wait for: nothing; the groups that run, while none begins (verl without partial "
         "rollout); or the whole next batch (slime's one-step-off, OpenRLHF).",
     )
-    retry_seconds: Seconds = Field(10.0, description="Wait after a failed update, doubled each time.")
-    retry_longest_seconds: Seconds = Field(600.0, description="Longest such wait.")
-    max_failures: Positive | None = Field(None, description="Failures in a row that end the run; none: never.")
+    retry: RetryConfig = Field(default_factory=RetryConfig, description="Failed updates.")

@@ -30,9 +30,8 @@ def started() -> Iterator[dict[int, Any]]:
 def config() -> Any:
     """Micro-batches of one prompt, a step that shows; and advantages that can be made infinite."""
     pytest.importorskip("torch")
+    from dartsim.config.sections.trainer import AdvantageConfig, ObjectiveConfig
     from dartsim.real.learner import LearnerConfig
-    from dartsim.trainer.advantages import AdvantageConfig
-    from dartsim.trainer.objective_config import ObjectiveConfig
 
     objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02, advantage=AdvantageConfig(spread="none"))
     return LearnerConfig(objective=objective, max_tokens=40, mismatch_bound=1e-3)

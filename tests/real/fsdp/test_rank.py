@@ -17,6 +17,7 @@ from safetensors.torch import load_file  # noqa: E402
 from torch._C._distributed_c10d import HashStore  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
+from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.fsdp.rank import Rank  # noqa: E402
@@ -27,7 +28,6 @@ from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
 from dartsim.real.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm.export import export, stored_name  # noqa: E402
 from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
-from dartsim.trainer.objective_config import ObjectiveConfig  # noqa: E402
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.fsdp.settings import Setup, made  # noqa: E402
 from dartsim.real.fsdp.spread import FsdpSettings  # noqa: E402
@@ -22,7 +23,6 @@ from dartsim.real.turn_data import chosen, read_turns  # noqa: E402
 from dartsim.real.vlm.config import tiny  # noqa: E402
 from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
 from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402
-from dartsim.trainer.advantages import AdvantageConfig  # noqa: E402
 
 
 @pytest.mark.parametrize("selects", [False, True])
