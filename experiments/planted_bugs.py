@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from dartsim.curation.groups import OpenGroup
-from dartsim.curation.staleness import StalenessRule
-
 from dartsim.core.errors import StoreFault
 from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
 from dartsim.curation.admission_queue import SlotGroup
 from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
+from dartsim.curation.open_groups import OpenGroup
 from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster

@@ -213,9 +213,8 @@ def configs(draw):
         },
         curation={
             "attempts": {
-                "rule": draw(st.sampled_from(["fixed", "by_success"])),
+                **draw(st.sampled_from([{"rule": "fixed"}, {"rule": "by_success", "min_group_size": 1}])),
                 "group_size": most,
-                "min_group_size": 1,
                 "max_replacements": draw(st.integers(0, 2)),
             },
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), draw(st.booleans())),

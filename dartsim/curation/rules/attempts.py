@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from math import floor
 from typing import Any, ClassVar
 
-from pydantic import Field
 from typing_extensions import override
 
 from dartsim.config.sections.curation import AttemptsConfig
 from dartsim.core.registry import register
-from dartsim.core.section import Positive, Share
 
 
 class AttemptsRule(ABC):
@@ -80,10 +78,7 @@ class AttemptsBySuccess(AttemptsRule):
     """
 
     class Parameters(AttemptsConfig):
-        """How few, and from where on."""
-
-        min_group_size: Positive = Field(2, description="Fewest attempts.")
-        threshold: Share = Field(0.6, description="Success rate from which attempts are lowered.")
+        """Attempts are lowered from ``threshold`` on, down to ``min_group_size``."""
 
         @property
         @override
