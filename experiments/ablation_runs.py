@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from typing_extensions import override
 
 from dartsim.config import Config
 from dartsim.core.types import Batch, Task, UpdateResult, Weights
 from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
-from dartsim.observe import Recorder, TrainerState
-from dartsim.observe.recorder import HELD_OUT, UpdateRecord
+from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
 from dartsim.real.evaluate import PolicyEvaluation, evaluate
 from dartsim.real.learner import TorchLearner
 from dartsim.real.vlm import build
@@ -96,18 +96,18 @@ def _beside(action: str) -> str:
 
 
 @dataclass
-class Curve:
+class Curve(Instrument):
     """Success on held-out tasks by update, hour and turn, written while a run goes on."""
 
     recorder: Recorder | None = None
     points: list[dict[str, float]] = field(default_factory=list)
 
-    def start(self, recorder: Recorder) -> None:
-        """Watch a run."""
+    @override
+    def run_started(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        recorder.sinks.append(self._take)
 
-    def _take(self, record: UpdateRecord) -> None:
+    @override
+    def update_finished(self, record: UpdateRecord) -> None:
         if HELD_OUT in record.metrics:
             self.note(record.update, record.time, record.metrics[HELD_OUT])
 
@@ -175,7 +175,7 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     learner = trained.learner
     cuts = Cuts(learner, found.config)
     trained.learner = cast("EvaluatedLearner", cuts)
-    result = run_simulation(found, learning=trained, on_start=curve.start)
+    result = run_simulation(found, learning=trained, instruments=[curve])
     newest = learner.newest
     last = _evaluate(trained, found, newest)
     recorder, figures = result.recorder, result.figures

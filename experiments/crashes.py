@@ -29,7 +29,7 @@ from sqlalchemy import create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
 from dartsim.core.ports import Store
-from dartsim.observe import Recorder
+from dartsim.observe import Recorder, ticker
 from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
 from dartsim.run.models import models
@@ -165,7 +165,7 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
                 raise Crashed
 
         try:
-            result = run_simulation(found, store=store, origin=origin, on_advance=strike, every_seconds=0.001)
+            result = run_simulation(found, store=store, origin=origin, instruments=[ticker(strike, 0.001)])
         except Crashed:
             ledger.look(folder / "run.db")
             continue

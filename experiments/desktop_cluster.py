@@ -15,7 +15,7 @@ from dartsim.config import Config, load
 from dartsim.core.ports import Store, SyncMode
 from dartsim.core.rng import Streams
 from dartsim.core.types import Attempt, Reply, Request, Weights
-from dartsim.observe import DesktopState, Recorder
+from dartsim.observe import DesktopState, Listener, Recorder
 from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
@@ -154,7 +154,7 @@ class Cluster:
         self.recorder = Recorder(
             asyncio.get_running_loop().time,
             num_envs=config.rollout.num_desktops,
-            num_workers=config.rollout.num_workers,
+            num_engines=config.rollout.num_workers,
             max_segments=200_000,
             first_spacing_seconds=1.0,
         )
@@ -180,7 +180,7 @@ class Cluster:
     async def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
         """Run for some seconds, or until an attempt ends and ``until`` says so."""
         enough = asyncio.Event()
-        self.recorder.watchers.append(lambda _: enough.set() if until() else None)
+        self.recorder.instruments.append(Listener(attempt_ended=lambda _: enough.set() if until() else None))
         running = asyncio.create_task(self.system.run(seconds))
         waiting = asyncio.create_task(enough.wait())
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)

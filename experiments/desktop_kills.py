@@ -20,7 +20,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from dartsim.core.types import Trajectory
 from dartsim.curation.scheduler_state import SCHEDULER
+from dartsim.observe import Listener
 from dartsim.real.containers import Container, DesktopFleet, DockerHost, HostSettings
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
@@ -75,14 +77,16 @@ async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
         await host.reap()
         _tell(owner=str(host.owner))
         cluster = Cluster(shape, host, folder=folder / "downloads", store=store)
-        cluster.recorder.watchers.append(
-            lambda t: _tell(attempt=t.attempt.id, reward=t.reward, cause=t.cause, worth=worth(t.attempt))
-        )
+        cluster.recorder.instruments.append(Listener(attempt_ended=_tell_attempt))
         killing = asyncio.create_task(_kill_at_random(cluster, random.Random(seed), kills))
         await cluster.run(LIFE_SECONDS, until=killing.done)
         if not killing.cancel():
             killing.result()
     store.close()
+
+
+def _tell_attempt(ended: Trajectory) -> None:
+    _tell(attempt=ended.attempt.id, reward=ended.reward, cause=ended.cause, worth=worth(ended.attempt))
 
 
 async def _kill_at_random(cluster: Cluster, rng: random.Random, kills: int) -> None:

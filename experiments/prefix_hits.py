@@ -6,7 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from typing_extensions import override
+
 from dartsim.core.types import Reply, Trajectory
+from dartsim.observe import Instrument
 from dartsim.sim.prompts import PromptModel
 
 CAUSES = ("moved", "new_weights", "forgotten")
@@ -19,9 +22,9 @@ FIGURES = (BOUND, *(f"prefix_lost_{cause}_share" for cause in CAUSES))
 """Shares of all prompt tokens: the most that could be found, and what was not found of that, by cause."""
 
 
-@dataclass(slots=True)
-class PrefixHits:
-    """Adds up the prompt tokens of ended attempts; its method ``see`` is a watcher of a run's recorder.
+@dataclass
+class PrefixHits(Instrument):
+    """Adds up the prompt tokens of ended attempts.
 
     Attributes:
         prompts: What a warm cache has of each turn's prompt.
@@ -35,8 +38,8 @@ class PrefixHits:
     most_tokens: int = 0
     lost_tokens: Counter[str] = field(default_factory=Counter)
 
-    def see(self, trajectory: Trajectory) -> None:
-        """Add an attempt's turns."""
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
         replies = [turn.reply for turn in trajectory.turns]
         self.prompt_tokens += sum(reply.prompt_tokens for reply in replies)
         for number, (last, reply) in enumerate(pairwise(replies), 1):

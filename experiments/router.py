@@ -147,7 +147,7 @@ async def ours(url: str, turns: Turns) -> Any:
     from dartsim.real.inference.worker import VllmWorker
 
     settings = WorkerSettings(warm_up=False)  # the server has one answer, for one prompt
-    recorder = Recorder(asyncio.get_running_loop().time, num_envs=max(LIVE), num_workers=WORKERS)
+    recorder = Recorder(asyncio.get_running_loop().time, num_envs=max(LIVE), num_engines=WORKERS)
     async with AsyncExitStack() as stack:
         workers = []
         for index in range(WORKERS):

@@ -145,7 +145,7 @@ def run_trial(trial: Trial) -> Figures:
     """Run one trial and return what schedulers are compared by, with the bound on what its groups allow."""
     found = models(trial.config)
     hits = prefix_hits.PrefixHits(found.prompts)
-    result = run_simulation(found, on_start=lambda recorder: recorder.watchers.append(hits.see))
+    result = run_simulation(found, instruments=[hits])
     closed = bounds(found, result.figures, result.recorder.snapshots)
     summary = {
         **result.figures,

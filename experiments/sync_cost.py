@@ -33,7 +33,7 @@ from rich.table import Table
 from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
-from dartsim.observe import DesktopState, Recorder, WorkerState
+from dartsim.observe import DesktopState, EngineState, Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
@@ -113,7 +113,7 @@ async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int
         async with asyncio.TaskGroup() as group:  # starts take their time, so both at once
             for worker in workers:
                 group.create_task(stack.enter_async_context(worker))
-        recorder = Recorder(loop.time, num_envs=DESKTOPS, num_workers=ENGINES)
+        recorder = Recorder(loop.time, num_envs=DESKTOPS, num_engines=ENGINES)
         pool = RolloutService(workers, weights=model.weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
         serving = asyncio.create_task(pool.run())
         stop = asyncio.Event()
@@ -155,12 +155,12 @@ def figures_of(recorder: Recorder, turns: Sequence[Sequence[float | None]], sett
     """Return a mode's figures."""
     answered = [seconds for one in turns for seconds in one if seconds is not None]
     loads = recorder.counts["loads"] or ENGINES * len(settled)
-    workers, desktops = recorder.workers.seconds(), recorder.desktops.seconds()
+    workers, desktops = recorder.engines.seconds(), recorder.desktops.seconds()
     return {
         "publications": len(settled),
         "settled_seconds_mean": round(mean(settled), 3),
         "away_seconds_per_change": round(
-            (workers[WorkerState.LOADING] + workers[WorkerState.DRAINING]) / (ENGINES * len(settled)), 3
+            (workers[EngineState.LOADING] + workers[EngineState.DRAINING]) / (ENGINES * len(settled)), 3
         ),
         "stopped_seconds_per_publication": round(desktops[DesktopState.SYNC_WAIT] / DESKTOPS / len(settled), 3),
         "changes": loads,

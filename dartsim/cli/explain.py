@@ -71,7 +71,7 @@ def explain(
 
 def at_work(idle: Mapping[str, Any]) -> dict[str, float]:
     """Return the share of each population's time that is at work: acting, busy, training."""
-    from dartsim.observe.idle import AT_WORK
+    from dartsim.observe.states import AT_WORK
 
     length = idle["end_seconds"] - idle["start_seconds"]
     return {
@@ -116,18 +116,18 @@ def _config(folder: RunDir) -> Config:
 
 
 def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
-    from dartsim.observe.idle import CAUSES, WORK
-    from dartsim.observe.styles import POPULATIONS
+    from dartsim.observe.states import CAUSES, POPULATIONS
 
     out.print(f"{folder.name}, hours {found['from_hours']:.1f} to {found['to_hours']:.1f} (what the run kept in full)")
     for name, share in found["at_work"].items():
+        population = POPULATIONS[name]
         rows = [row for row in found["causes"] if row["population"] == name]
         table = Table(show_edge=False, pad_edge=False, header_style="bold")
-        table.add_column(f"{POPULATIONS[name]}: {WORK[name]} {share:.1%}", min_width=24, no_wrap=True)
+        table.add_column(f"{population.title}: {population.at_work.info.label} {share:.1%}", min_width=24, no_wrap=True)
         table.add_column("idle", justify="right")
         table.add_column("because", overflow="fold")
         for row in rows:
-            table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]])
+            table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
         out.print()
         out.print(table)
     if made is None:

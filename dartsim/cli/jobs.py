@@ -64,12 +64,12 @@ def make_runs(runs: Sequence[ComparedRun], ray: str | None = None) -> None:
 def make_run(run: ComparedRun, report: Report) -> None:
     """Make one run; its warnings say which it is."""
     from dartsim.lab.bounds import bounds
+    from dartsim.observe import ticker
     from dartsim.run.execute import execute
 
     logging.getLogger().handlers = [named_handler(run.name)]
-    execute(
-        run.config, run.path, on_advance=lambda now: report(now / 3600.0 / run.config.run.hours), more_figures=bounds
-    )
+    shown = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
+    execute(run.config, run.path, [shown], more_figures=bounds)
 
 
 def make_archive(run: ComparedRun, report: Report) -> bytes:

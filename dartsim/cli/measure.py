@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, file_target, new_folder
-from dartsim.cli.progress import Live, bars
+from dartsim.cli.progress import RunBar, bars
 
 if TYPE_CHECKING:
     from dartsim.lab.measure import Measured
@@ -79,16 +79,8 @@ def measure(
     if check:
         folder = new_folder("twin", run)
         with bars() as progress:
-            live = Live(progress, "twin", twin.run.hours)
-            done, result = execute(
-                twin,
-                folder,
-                on_start=live.watch,
-                on_advance=live,
-                on_step=live.step,
-                every_seconds=1.0,
-                more_figures=bounds,
-            )
+            live = RunBar(progress, "twin", twin.run.hours)
+            done, result = execute(twin, folder, [live], more_figures=bounds)
         checks = compare(summary, done.summary)
         written |= {**as_json(checks), "run_dir": str(folder)}
         if not quiet:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
+from typing_extensions import override
 
 from dartsim.cli.console import errors
-from dartsim.observe import Recorder
+from dartsim.observe import HELD_OUT, Instrument, Recorder
 from dartsim.observe.figures import figures
-from dartsim.observe.recorder import HELD_OUT
 
 
 class TimeColumn(ProgressColumn):
@@ -56,8 +56,8 @@ def bars(console: Console = errors) -> Iterator[Progress]:
         yield progress
 
 
-class Live:
-    """Feeds a bar from a run: a callable for ``on_advance``.
+class RunBar(Instrument):
+    """Shows how far a run is in a progress bar.
 
     Args:
         progress: Shows it.
@@ -66,28 +66,30 @@ class Live:
         simulated: Whether its time is virtual.
     """
 
+    period_seconds = 10.0
+
     def __init__(self, progress: Progress, name: str, hours: float, *, simulated: bool = True) -> None:
         self._progress = progress
         self._task = progress.add_task(name, total=hours, live="starting its parts", simulated=simulated)
         self._recorder: Recorder | None = None
         self._shown = 0.0
 
-    def watch(self, recorder: Recorder) -> None:
-        """Show this recorder's figures."""
+    @override
+    def run_started(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def __call__(self, now: float) -> None:
-        """Move the bar, at most five times a second."""
+    @override
+    def time_advanced(self, now: float) -> None:
         real = time.monotonic()
-        if real - self._shown < 0.2:
+        if real - self._shown < 0.2:  # at most five times a second
             return
         self._shown = real
         begun = 0.0 if self._recorder is None else self._recorder.started  # engines may have taken minutes to start
         self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
 
-    def step(self, name: str, done: int, total: int) -> None:
-        """Show what comes before the run."""
-        self._progress.update(self._task, live=f"{name}: {done} of {total}")
+    @override
+    def preparing(self, what: str, done: int, total: int) -> None:
+        self._progress.update(self._task, live=f"{what}: {done} of {total}")
 
     def done(self) -> None:
         """Fill the bar."""

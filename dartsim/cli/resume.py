@@ -10,7 +10,7 @@ import typer
 
 from dartsim.cli.console import errors
 from dartsim.cli.options import Json
-from dartsim.cli.progress import Live, bars
+from dartsim.cli.progress import RunBar, bars
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -45,16 +45,13 @@ def resume(
     config = resumable(folder, hours=hours, updates=updates)
     cpu, wall = time.process_time(), time.perf_counter()
     with resumable_after_ctrl_c(folder), bars() as progress:
-        live = Live(progress, config.preset, config.run.hours, simulated=config.backend.virtual)
+        live = RunBar(progress, config.preset, config.run.hours, simulated=config.backend.virtual)
         run_dir, result = go_on(
             folder,
             hours=hours,
             updates=updates,
             on_origin=_tell,
-            on_start=live.watch,
-            on_advance=live,
-            on_step=live.step,
-            every_seconds=10.0,
+            instruments=[live],
             more_figures=bounds,
         )
         if not result.interrupted:

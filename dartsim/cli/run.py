@@ -28,12 +28,11 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
-from dartsim.cli.progress import Live, bars
+from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.status import shown
 from dartsim.cli.tables import figure_table
 
 if TYPE_CHECKING:
-    from dartsim.observe import Recorder
     from dartsim.observe.rundir import RunDir
     from dartsim.run.finished import Finished
 
@@ -88,6 +87,7 @@ def run(
     """
     from dartsim.cli.profiles import load_with_profile
     from dartsim.lab.bounds import bounds
+    from dartsim.observe import Listener
     from dartsim.run.execute import execute
 
     given = [*backend_settings(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
@@ -117,21 +117,11 @@ def run(
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     cpu, wall = time.process_time(), time.perf_counter()
     with resumable_after_ctrl_c(path), bars() as progress:
-        live = Live(progress, resolved.preset, resolved.run.hours, simulated=resolved.backend.virtual)
+        live = RunBar(progress, resolved.preset, resolved.run.hours, simulated=resolved.backend.virtual)
 
-        def begin(recorder: Recorder) -> None:
-            live.watch(recorder)
-            errors.print(f"run: {path} (while it runs: dartsim status {path})", soft_wrap=True, highlight=False)
-
-        run_dir, result = execute(
-            resolved,
-            path,
-            on_start=begin,
-            on_advance=live,
-            on_step=live.step,
-            every_seconds=10.0,
-            more_figures=bounds,
-        )
+        where = f"run: {path} (while it runs: dartsim status {path})"
+        announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))
+        run_dir, result = execute(resolved, path, [live, announced], more_figures=bounds)
         if not result.interrupted:
             live.done()
     seconds = (time.process_time() - cpu, time.perf_counter() - wall)

@@ -1,4 +1,4 @@
-"""``dartsim status``: what each part of a run waits for, since when, and what would wake it."""
+"""``dartsim status``: what each component of a run waits for, since when, and what would wake it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "dartsim status runs/dart-seed0\n\n"
     "dartsim status runs/dart-seed0 --watch\n\n"
-    "dartsim status runs/dart-seed0 --json - \\\n  | jq '.parts[] | select(.part == \"trainer\")'"
+    "dartsim status runs/dart-seed0 --json - \\\n  | jq '.components[] | select(.component == \"trainer\")'"
 )
 BETWEEN_SECONDS = 1.0
 SILENT_SECONDS = 60.0
@@ -38,7 +38,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the run ends.")] = False,
     each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
 ) -> None:
-    """Say of every part of a run what it waits for, since when, and what would wake it; and the run's alarms.
+    """Show what every component of a run waits for, since when, and what would wake it; and the run's alarms.
 
     It reads what the run writes down now and then, and asks nothing of the run itself.
     """
@@ -82,7 +82,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
-    if not isinstance(found, dict) or not isinstance(found.get("parts"), list):
+    if not isinstance(found, dict) or not isinstance(found.get("components"), list):
         raise ConfigError(f"{path} is no status of a run; the file is the run's own")
     if found["state"] not in ENDED and not running:
         found["state"] = "crashed"
@@ -118,7 +118,7 @@ def _begun(folder: Path) -> dict[str, Any]:
         "alarms": [],
         "counts": {},
         "as_of_seconds": 0.0,
-        "parts": [],
+        "components": [],
     }
 
 
@@ -151,7 +151,7 @@ def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
     now, whole = found["run_seconds"], found["of_seconds"]
     lines = [
         f"{found['preset']}, seed {found['seed']}: {found['state']} at {hours(now)} of {hours(whole)} "
-        f"({found['clock']} time); parts as of {hours(found['as_of_seconds'])}"
+        f"({found['clock']} time); components as of {hours(found['as_of_seconds'])}"
     ]
     if found.get("error"):
         lines.append(str(found["error"]))
@@ -169,9 +169,9 @@ def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
 
 def _table(found: Mapping[str, Any], *, each: bool) -> Table:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column in ("part", "state", "for", "waits for; woken by"):
+    for column in ("component", "state", "for", "waits for; woken by"):
         table.add_column(column, overflow="fold")
-    for same in _grouped(found["parts"], each=each):
+    for same in _grouped(found["components"], each=each):
         oldest = min(same, key=lambda part: float(part["since_seconds"]))
         lasted = hours(max(0.0, found["as_of_seconds"] - oldest["since_seconds"]))
         detail = f" ({oldest['detail']})" if oldest["detail"] else ""
@@ -180,18 +180,18 @@ def _table(found: Mapping[str, Any], *, each: bool) -> Table:
     return table
 
 
-def _grouped(parts: Sequence[Mapping[str, Any]], *, each: bool) -> list[list[Mapping[str, Any]]]:
-    """Return the parts, slots of the same state together unless each is wanted."""
+def _grouped(components: Sequence[Mapping[str, Any]], *, each: bool) -> list[list[Mapping[str, Any]]]:
+    """Return the components, slots of the same state together unless each is wanted."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for part in parts:
-        alone = each or not part["part"].startswith("slot ")
-        groups.setdefault((part["part"] if alone else "slots", part["state"]), []).append(part)
+    for part in components:
+        alone = each or not part["component"].startswith("slot ")
+        groups.setdefault((part["component"] if alone else "slots", part["state"]), []).append(part)
     return list(groups.values())
 
 
-def _names(parts: Sequence[Mapping[str, Any]]) -> str:
-    if len(parts) == 1:
-        return str(parts[0]["part"])
-    numbers = [part["part"].removeprefix("slot ") for part in parts]
+def _names(components: Sequence[Mapping[str, Any]]) -> str:
+    if len(components) == 1:
+        return str(components[0]["component"])
+    numbers = [part["component"].removeprefix("slot ") for part in components]
     shown = ", ".join(numbers[:SLOTS_SHOWN]) + (", …" if len(numbers) > SLOTS_SHOWN else "")
     return f"{len(numbers)} slots: {shown}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from dartsim.observe.styles import FIGURES, figure_text
+from dartsim.observe.figures import FIGURES, figure_text
 
 SHOWN = (
     "trained_turns_per_minute",

@@ -56,6 +56,7 @@ from dartsim.curation.scheduler_state import (
 )
 from dartsim.curation.status import CurationStatus
 from dartsim.observe import Recorder
+from dartsim.observe.recorder_state import save_state
 
 logger = logging.getLogger(__name__)
 
@@ -399,7 +400,7 @@ class DataManager:
             "leased": [save_group(group) for group in self._ready.leased],
             **self._grader.state(),
         }
-        return {SCHEDULER: scheduler, RECORDER: self._recorder.state()}
+        return {SCHEDULER: scheduler, RECORDER: save_state(self._recorder)}
 
     def successes(self) -> Sequence[StoredSuccess]:
         """Return the stored successes."""

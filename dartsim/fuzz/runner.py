@@ -242,7 +242,7 @@ class _CaseRun:
         self.recorder = recorder = Recorder(
             loop.time,
             num_envs=rollout.num_desktops,
-            num_workers=rollout.num_workers,
+            num_engines=rollout.num_workers,
             max_segments=60_000 if self.keep else 0,
             max_snapshots=config.recorder.max_snapshots,
             first_spacing_seconds=60.0,

@@ -11,7 +11,7 @@ from math import inf
 from dartsim.core.types import TrajectoryState, Version
 from dartsim.fuzz.checked_ports import SLACK_SECONDS, CheckedWorker, PortMonitor
 from dartsim.fuzz.checked_store import CheckedStore
-from dartsim.observe import DesktopState, TrainerState, WorkerState
+from dartsim.observe import DesktopState, EngineState, TrainerState
 from dartsim.run.system import System
 from dartsim.sim.host import SimHost
 from dartsim.sim.tasks import pending_tasks
@@ -22,7 +22,7 @@ NEVER = inf
 FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
 """States of a slot that serves nobody."""
 
-GONE = (WorkerState.DRAINING, WorkerState.LOADING)
+GONE = (EngineState.DRAINING, EngineState.LOADING)
 """States of a worker that a weight change has taken out."""
 
 

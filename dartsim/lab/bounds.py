@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from dartsim.lab.throughput_bound import supply_bound
-from dartsim.observe.recorder import Snapshot
+from dartsim.observe.records import Snapshot
 from dartsim.run.models import Models, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.gpu import GpuProfile

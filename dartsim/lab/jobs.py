@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from typing_extensions import override
+
 from dartsim.config import Config
 from dartsim.core.errors import DartsimError
 from dartsim.lab.bounds import bounds
 from dartsim.lab.costs import GPU_HOURS, Prices
 from dartsim.lab.sweep import Executor, Report
 from dartsim.lab.virtual import changed
-from dartsim.observe import Recorder
+from dartsim.observe import Instrument, Recorder
 from dartsim.observe.figures import after_warmup, figures
-from dartsim.observe.recorder import UpdateRecord
+from dartsim.observe.records import UpdateRecord
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 
@@ -97,7 +99,7 @@ class _GivenUp(Exception):
 def run_job(job: Job, report: Report | None = None) -> Outcome:
     """Simulate a job; ``report`` is called with the share of its seeds that are done."""
     by_seed: list[Figures] = []
-    look = _Look(job)
+    look = _RungLook(job)
     try:
         for number, seed in enumerate(job.seeds):
             by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, look if not number else None))
@@ -110,8 +112,10 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
     return Outcome(figures=means(by_seed), by_seed=tuple(by_seed), seen=tuple(look.seen))
 
 
-class _Look:
+class _RungLook(Instrument):
     """Looks at a run at every rung, and ends it where its figure is too small."""
+
+    period_seconds = 30.0
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -119,12 +123,12 @@ class _Look:
         self._recorder: Recorder | None = None
         self.seen: list[tuple[float, float]] = []
 
-    def watch(self, recorder: Recorder) -> None:
-        """Look at this recorder."""
+    @override
+    def run_started(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def __call__(self, now: float) -> None:
-        """Look, if a rung is due."""
+    @override
+    def time_advanced(self, now: float) -> None:
         while self._left and now >= self._left[0].hours * 3600.0:
             rung = self._left.pop(0)
             value = self._value()
@@ -136,7 +140,7 @@ class _Look:
 
     def _value(self) -> float | None:
         recorder, job = self._recorder, self._job
-        assert recorder is not None, "watch comes before the first look"
+        assert recorder is not None, "a run starts before its time advances"
         snapshots = [*recorder.snapshots, recorder.measure()]
         first = after_warmup(snapshots, job.config.run.warmup_share)
         so_far = figures(first, snapshots[-1])
@@ -144,15 +148,10 @@ class _Look:
         return None if value is None else job.sign * float(value)
 
 
-def simulated(config: Config, prices: Prices, look: _Look | None = None) -> Figures:
+def simulated(config: Config, prices: Prices, look: _RungLook | None = None) -> Figures:
     """Simulate one configuration and return its figures, with bounds and cost."""
     found = models(config)
-    result = run_simulation(
-        found,
-        on_start=look.watch if look else None,
-        on_advance=look,
-        every_seconds=30.0,
-    )
+    result = run_simulation(found, instruments=[look] if look else ())
     plain = result.figures
     return {
         **plain,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dartsim.core.types import Drop
 from dartsim.observe.figures import after_warmup
-from dartsim.observe.recorder import Snapshot
+from dartsim.observe.records import Snapshot
 
 Floats = NDArray[np.float64]
 

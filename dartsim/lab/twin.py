@@ -97,7 +97,7 @@ def compare(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[C
 
 
 def _figure(summary: Mapping[str, Any], name: str) -> float | None:
-    value = summary["worker_shares"]["loading"] if name == "sync_share" else summary.get(name)
+    value = summary["engine_shares"]["loading"] if name == "sync_share" else summary.get(name)
     return None if value is None else float(value)
 
 

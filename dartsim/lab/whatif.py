@@ -12,58 +12,58 @@ from dartsim.lab.jobs import Job, outcomes
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed
 
-NO_BOOTS = {"cluster.env.latency.start": 0.0, "cluster.env.latency.boot": 0.0}
-NO_WAY = {"cluster.engine.overhead_seconds": 0.0, "cluster.engine.control_seconds": 0.0}
+NO_STARTS = {"cluster.env.latency.start": 0.0, "cluster.env.latency.boot": 0.0}
+NO_NETWORK = {"cluster.engine.overhead_seconds": 0.0, "cluster.engine.control_seconds": 0.0}
 MANY = 1_000_000
 
 REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "model": (
-        "engines that answer at once, and no way to them",
+    "generating": (
+        "engines that answer at once, and no network to them",
         {
-            **NO_WAY,
+            **NO_NETWORK,
             "cluster.engine.model": "batch",
             "cluster.engine.batch_seconds": 0.0,
             "cluster.engine.request_seconds": 1e-6,
             "cluster.engine.max_batch": MANY,
         },
     ),
-    "way": ("no time between desktops and workers", NO_WAY),
+    "network": ("no time between desktops and engines", NO_NETWORK),
     "acting": ("actions that take no time", {"cluster.env.latency.step": 0.0}),
-    "boots": ("boots that take no time", NO_BOOTS),
-    "teardown": ("tear-downs that take no time", {"cluster.env.latency.teardown": 0.0}),
-    "set-up": (
+    "starting": ("boots that take no time", NO_STARTS),
+    "closing": ("tear-downs that take no time", {"cluster.env.latency.teardown": 0.0}),
+    "setting up": (
         "set-ups that take no time",
         {"cluster.env.latency.setup": 0.0, "cluster.env.latency.settle_seconds": 0.0},
     ),
-    "scoring": (
+    "evaluating": (
         "scores that take no time",
         {"cluster.env.latency.evaluate": 0.0, "cluster.env.latency.evaluate_settle_seconds": 0.0},
     ),
-    "lock step": ("turns not in lock step", {"rollout.lockstep": False}),
-    "sampling unit": ("slots that wait for no other attempt", {"rollout.unit": "rollout"}),
-    "admission limit": (
+    "lockstep": ("turns not in lockstep", {"rollout.lockstep": False}),
+    "unit unfinished": ("slots that wait for no other attempt", {"rollout.unit": "rollout"}),
+    "not admitted": (
         "no limit to what is admitted",
         {
             "curation.max_ahead": None,
             **{f"curation.admission.{name}_batches": None for name in ("ahead", "open", "ready", "waiting")},
         },
     ),
-    "update": (
+    "training": (
         "updates that take no time",
         {"cluster.learner.fixed_seconds": 0.0, "cluster.learner.turn_seconds": 0.0},
     ),
     "weight sync": (
-        "weight changes that take no time",
+        "weight syncs that take no time",
         {
             "cluster.engine.reload_seconds": 0.0,
             "cluster.engine.transfer_seconds": 0.0,
             "rollout.sync.resume_seconds": 0.0,
         },
     ),
-    "publication": ("weights published at once", {"trainer.publish_wait": "nothing"}),
-    "failed starts": ("no failed start of a desktop", {"cluster.faults.kinds.start_failed.share": 0.0}),
-    "fault": (
-        "no faults of workers and trainer, nor any of the named profile",
+    "waiting to publish": ("weights published at once", {"trainer.publish_wait": "nothing"}),
+    "start failed": ("no failed start of a desktop", {"cluster.faults.kinds.start_failed.share": 0.0}),
+    "down": (
+        "no faults of engines and trainer, nor any of the named profile",
         {
             "cluster.faults.kinds.load_failed.share": 0.0,
             "cluster.faults.kinds.update_failed.share": 0.0,
@@ -76,9 +76,9 @@ REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"cluster.hosts.cores": float(MANY), "cluster.hosts.concurrent_starts": MANY, "cluster.hosts.slow_count": 0},
     ),
 }
-"""What stands for each cause being gone: in words, and as settings. Host contention hides in boots and actions."""
+"""What stands for each cause being gone: in words, and as settings. Host contention hides in starts and actions."""
 
-HIDDEN = ("update", "host contention")
+HIDDEN = ("training", "host contention")
 """Simulated away in any case: a part that is never idle may be the limit, and contention is nobody's state."""
 
 FIGURES = ("trained_turns_per_minute", "generated_turns_per_minute", "env_utilization", "gpu_utilization")
@@ -135,7 +135,7 @@ def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], executo
         if cause not in REMOVED:
             continue
         words, settings = REMOVED[cause]
-        if cause == "admission limit" and config.trainer.publish_wait == "batch":
+        if cause == "not admitted" and config.trainer.publish_wait == "batch":
             settings = {**settings, "trainer.publish_wait": "nothing"}  # without a bound no batch is whole by itself
         try:
             jobs.append(Job(name=f"without {cause}", config=changed(config, settings), seeds=seeds))

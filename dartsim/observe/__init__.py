@@ -1,23 +1,28 @@
-"""Measurements: states and their times, counts, figures by definition, report and traces."""
+"""Measurements: what a run records, the states of its components, figures, alarms, report and Perfetto trace."""
 
 from dartsim.observe.alarm import Alarm
-from dartsim.observe.part import Part
-from dartsim.observe.recorder import Recorder, Snapshot
-from dartsim.observe.states import DesktopState, PhaseState, TrainerState, WorkerState
+from dartsim.observe.recorder import Instrument, Listener, Recorder, ticker
+from dartsim.observe.records import HELD_OUT, Snapshot, UpdateRecord
+from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
+from dartsim.observe.status import ComponentStatus, StatusSource
 from dartsim.observe.tracks import Population, Segment, Track
-from dartsim.observe.waits import parts
 
 __all__ = [
+    "HELD_OUT",
     "Alarm",
+    "ComponentStatus",
     "DesktopState",
-    "Part",
+    "EngineState",
+    "Instrument",
+    "Listener",
     "PhaseState",
     "Population",
     "Recorder",
     "Segment",
     "Snapshot",
+    "StatusSource",
     "Track",
     "TrainerState",
-    "WorkerState",
-    "parts",
+    "UpdateRecord",
+    "ticker",
 ]

@@ -34,10 +34,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "no_trajectory": Kind(
         11,
-        "desktops hang, no worker serves, or the bound on attempts ahead is reached while the trainer stands still",
+        "desktops hang, no engine serves, or the bound on attempts ahead is reached while the trainer stands still",
         "`dartsim status RUN` says what each slot waits for; lower rollout.limits.* if calls hang",
     ),
-    "worker_down": Kind(
+    "engine_down": Kind(
         12,
         "its engine ended, or refuses the newest weights",
         "read the engine's log; start it again, or lower rollout.num_workers",
@@ -54,8 +54,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "mismatch": Kind(
         15,
-        "workers compute other probabilities than the learner: another precision, sampler or version of the weights",
-        "compare dtype, temperature and the loaded version of workers and learner",
+        "engines compute other probabilities than the learner: another precision, sampler or version of the weights",
+        "compare dtype, temperature and the loaded version of engines and learner",
     ),
     "disk_near_full": Kind(
         16,
@@ -107,7 +107,7 @@ class Alarm:
             f"Do: {self.kind.todo}. ({self.page})"
         )
 
-    def plain(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return it as plain values, as it is written to ``summary.json`` and ``status.json``."""
         return {
             "name": self.name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dartsim.observe.charts import Chart, Named, axis, chart, floats, run_colors
-from dartsim.observe.styles import FIGURES
+from dartsim.observe.figures import FIGURES
 
 Mean = Mapping[str, float | None]
 """``mean`` over seeds and ``half_width`` of its 95 % confidence interval."""

@@ -1,4 +1,4 @@
-"""The charts of the report, as plain data for plotly.js; the page adds the theme's colours.
+"""The charts of the report, as plain data for plotly.js; the page adds the theme's colors.
 
 Functions return ``{"data": [...], "layout": {...}}``; nothing here imports plotly.
 """
@@ -9,42 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dartsim.observe.bias import ByClass, ordered, usable
-from dartsim.observe.idle import AT_WORK, WORK
 from dartsim.observe.series import rolling
-from dartsim.observe.styles import POPULATIONS, RUN_COLORS, STATES
+from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState, EngineState, TrainerState, state_infos
 
 Chart = dict[str, Any]
 Named = Sequence[tuple[str, Mapping[str, Any]]]
 """Runs by what they are called: their summary or their series."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Of lines, where there are more runs than colours."""
-SHARES = {"desktops": "desktop_shares", "workers": "worker_shares", "trainer": "trainer_shares"}
+"""Of lines, where there are more runs than colors."""
 BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
 HOURS = "hours"
 """Title of every axis of the run's time."""
-CAUSE_COLORS: Mapping[str, str] = {
-    "model": "#0072b2",
-    "way": "#56b4e9",
-    "acting": "#009e73",
-    "boots": "#aa4499",
-    "teardown": "#6e4b8b",
-    "set-up": "#cc79a7",
-    "scoring": "#8fbf4d",
-    "lock step": "#88ccee",
-    "sampling unit": "#f2d94e",
-    "admission limit": "#e69f00",
-    "update": "#7a5cc9",
-    "weight sync": "#d55e00",
-    "publication": "#f0a5a0",
-    "failed starts": "#a05a2c",
-    "spare": "#44aa99",
-    "fault": "#882255",
-    "not provisioned": "#9aa5b1",
-}
-"""Colour of every cause of ``dartsim.observe.idle``, in drawing order; states of the same meaning look the same."""
 ENDING_COLOR, DROP_COLOR, STALE_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9"
+
+RUN_COLORS = ("#8c97a8", "#4f5bd5", "#0f8b8d", "#c2416b", "#b7791f", "#5b8c2a")
+"""Colors of runs that are compared; none of them is a state's."""
 
 
 def _chart(data: list[dict[str, Any]], height: int, **layout: Any) -> Chart:
@@ -68,7 +49,7 @@ def in_minutes(chart: Chart) -> Chart:
     axis = chart["layout"].get("xaxis", {})
     if axis.get("title", {}).get("text") != HOURS:
         return chart
-    data = [{**trace, "x": _floats(60.0 * hour for hour in trace["x"])} for trace in chart["data"]]
+    data = [{**curve, "x": _floats(60.0 * hour for hour in curve["x"])} for curve in chart["data"]]
     return {"data": data, "layout": {**chart["layout"], "xaxis": {**axis, **_axis("minutes", ticksuffix=" min")}}}
 
 
@@ -77,11 +58,11 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
     several = len(summaries) > 1
     data = []
     for population in populations:
-        for state, style in STATES[population].items():
-            shares = [summary[SHARES[population]].get(state, 0.0) * 100.0 for _, summary in summaries]
+        for state, style in state_infos(population).items():
+            shares = [summary[POPULATIONS[population].shares].get(state, 0.0) * 100.0 for _, summary in summaries]
             if max(shares, default=0.0) <= 0.0:
                 continue
-            bars = [name if several else POPULATIONS[population] for name, _ in summaries]
+            bars = [name if several else POPULATIONS[population].title for name, _ in summaries]
             data.append(
                 {
                     "type": "bar",
@@ -153,12 +134,12 @@ def throughput(series: Mapping[str, Any], window_hours: float) -> Chart:
 
 
 def utilization(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Utilization of environments, workers and the trainer over the run's time."""
+    """Utilization of environments, engines and the trainer over the run's time."""
     values = series["utilization"]
     lines = (
-        ("environments", values["env_utilization"], STATES["desktops"]["acting"].color),
-        ("GPUs of the workers", values["gpu_utilization"], STATES["workers"]["busy"].color),
-        ("trainer", series["shares"]["trainer"].get("training", []), STATES["trainer"]["training"].color),
+        ("environments", values["env_utilization"], DesktopState.ACTING.info.color),
+        ("GPUs of the engines", values["gpu_utilization"], EngineState.BUSY.info.color),
+        ("trainer", series["shares"]["trainer"].get("training", []), TrainerState.TRAINING.info.color),
     )
     data = []
     for name, column, color in lines:
@@ -170,7 +151,7 @@ def utilization(series: Mapping[str, Any], window_hours: float) -> Chart:
 def desktops_over_time(series: Mapping[str, Any], window_hours: float) -> Chart:
     """Shares of the desktops' time by state over the run's time, stacked."""
     data = []
-    for state, style in STATES["desktops"].items():
+    for state, style in state_infos("desktops").items():
         column = series["shares"]["desktops"].get(state, [])
         if not any(column):
             continue
@@ -200,15 +181,15 @@ def idle_over_time(found: Mapping[str, Any], population: str) -> Chart:
     """
     edges, shares = found["hours"], found["populations"][population]["shares"]
     data = []
-    work = STATES[population][WORK[population]]
-    for cause, color in {AT_WORK: work.color, **CAUSE_COLORS}.items():
+    work = POPULATIONS[population].at_work.info
+    for cause, color in {AT_WORK: work.color, **{cause: info.color for cause, info in CAUSES.items()}}.items():
         if cause not in shares:
             continue
         steps = [100.0 * share for share in shares[cause]]
         name = work.label if cause == AT_WORK else cause
         line = _line(name, color, edges, [*steps, steps[-1]], "%{y:.1f} %", width=0, shape="hv")
         data.append({**line, "stackgroup": "one", "fillcolor": color})
-    # A chart of one colour needs its name too.
+    # A chart of one color needs its name too.
     return _over_time(data, "", showlegend=True, yaxis=_axis(range=[0, 100], ticksuffix=" %"))
 
 
@@ -309,7 +290,7 @@ def reward(series: Mapping[str, Any]) -> Chart:
 
 
 def run_colors(num_runs: int) -> list[str]:
-    """Return a colour for each run, the first one grey."""
+    """Return a color for each run, the first one grey."""
     return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(num_runs)]
 
 

@@ -1,4 +1,4 @@
-"""The figures of a run, by their one definition, from two snapshots.
+"""The figures of a run: what each is called and means, and how it is computed from two snapshots.
 
 Every figure is measured between a first snapshot (after the warm-up) and the last one.
 """
@@ -6,10 +6,114 @@ Every figure is measured between a first snapshot (after the warm-up) and the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from dartsim.observe.recorder import Recorder, Snapshot
-from dartsim.observe.states import INTERACTING, SERVING, DesktopState, PhaseState, TrainerState, WorkerState
+from dartsim.observe.recorder import Recorder
+from dartsim.observe.records import Snapshot
+from dartsim.observe.states import POPULATIONS, PhaseState
+
+
+class FigureStyle(NamedTuple):
+    """How one figure is shown."""
+
+    label: str
+    unit: str
+    decimals: int
+    definition: str
+
+
+FIGURES: Mapping[str, FigureStyle] = {
+    "trained_turns_per_minute": FigureStyle(
+        "Trained turns", "/min", 1, "Training throughput: distinct turns in finished updates, per minute."
+    ),
+    "signal_turns_per_minute": FigureStyle(
+        "Trained with signal",
+        "/min",
+        1,
+        "Trained turns of groups whose rewards differ: of others every advantage is 0.",
+    ),
+    "admitted_turns_per_minute": FigureStyle(
+        "Admitted turns",
+        "/min",
+        1,
+        "Turns in batches given to the trainer, less those that came back untrained.",
+    ),
+    "generated_turns_per_minute": FigureStyle(
+        "Generated turns",
+        "/min",
+        1,
+        "Turns the engines answered, whatever became of them, per minute.",
+    ),
+    "trajectories_per_minute": FigureStyle(
+        "Trajectories", "/min", 2, "Attempts that ended, one way or another, per minute."
+    ),
+    "env_utilization": FigureStyle(
+        "Environment utilization",
+        "%",
+        1,
+        "Time between the first request and the last observation of attempts, less time waiting for an"
+        " inference pool that is stopped for a weight sync, over provisioned environment time.",
+    ),
+    "gpu_utilization": FigureStyle(
+        "GPU utilization (rollout)",
+        "%",
+        1,
+        "Share of time with at least one live request (what nvidia-smi shows), mean over the engines.",
+    ),
+    "gpu_utilization_rollout_phase": FigureStyle(
+        "GPU utilization while rolling out",
+        "%",
+        1,
+        "The same, over the time in which at least one attempt is running.",
+    ),
+    "gpu_peak_share": FigureStyle(
+        "Share of peak token rate", "%", 1, "Response tokens per second over the engines' largest rate."
+    ),
+    "prefix_hit_share": FigureStyle(
+        "Prefix hits",
+        "%",
+        1,
+        "Share of the prompt tokens that an engine found in its prefix cache, of those engines that say so.",
+    ),
+    "minutes_per_version": FigureStyle("Minutes per version", "min", 1, "Time per finished update."),
+    "rollout_share": FigureStyle(
+        "Time with rollout", "%", 1, "Share of time in which at least one attempt is running."
+    ),
+    "staleness_mean": FigureStyle(
+        "Staleness, mean",
+        "versions",
+        2,
+        "Weights trained on, less the oldest weights that generated the turn; mean over trained turns.",
+    ),
+    "staleness_max": FigureStyle(
+        "Staleness, maximum",
+        "versions",
+        0,
+        "Largest (weights trained on, less oldest weights that generated any part) of a trained trajectory.",
+    ),
+    "wasted_share": FigureStyle(
+        "Generated, not trained", "%", 1, "Share of the generated turns that no finished update has trained."
+    ),
+    "turns_per_trajectory": FigureStyle("Turns per trajectory", "", 1, "Mean number of turns of an attempt."),
+    "mean_reward": FigureStyle("Mean reward", "", 3, "Mean score of the attempts that have one, in [0, 1]."),
+}
+"""The style of every figure, by its name in ``summary.json``."""
+
+
+def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:
+    """Return a figure as it is read: shares as per cent, an unknown one as a dash."""
+    number, measured_in = figure_parts(name, value)
+    return f"{number}\u202f{measured_in}" if unit and measured_in else number
+
+
+def figure_parts(name: str, value: float | int | None) -> tuple[str, str]:
+    """Return a figure's number as it is read, and its unit; minutes below one in seconds, a dash for an unknown one."""
+    style = FIGURES[name]
+    if value is None:
+        return "–", ""
+    if style.unit == "min" and 0.0 < value < 1.0:  # with a small model, by the machine's clock
+        return f"{60.0 * value:.3g}", "s"
+    return f"{value * 100.0 if style.unit == '%' else value:,.{style.decimals}f}", style.unit
 
 
 def after_warmup(snapshots: Sequence[Snapshot], warmup_share: float) -> Snapshot:
@@ -33,7 +137,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     Args:
         first: The beginning of what is measured.
         last: Its end, later than ``first``.
-        peak_tokens_per_second: Largest response-token rate of all workers together, if known.
+        peak_tokens_per_second: Largest response-token rate of all engines together, if known.
 
     Source: ``docs/measurements.md`` has the definitions.
     """
@@ -45,11 +149,12 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     def per_minute(name: str) -> float:
         return count(name) / minutes if minutes > 0 else 0.0
 
-    desktops = shares(first.desktops, last.desktops)
-    workers = shares(first.workers, last.workers)
-    trainer = shares(first.trainer, last.trainer)
+    spent = {name: shares(getattr(first, name), getattr(last, name)) for name in POPULATIONS}
+    used = {
+        name: sum(spent[name][state] for state in info.states if state.info.useful)
+        for name, info in POPULATIONS.items()
+    }
     phase = shares(first.phase, last.phase)
-    gpu = sum(workers[state] for state in SERVING)
     rollout_share = phase[PhaseState.ROLLOUT]
     trajectories, updates, generated = count("trajectories"), count("updates"), count("generated_turns")
     tokens, looked_up = per_minute("response_tokens") / 60.0, count("looked_up_tokens")
@@ -62,18 +167,16 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         "trajectories_per_minute": per_minute("trajectories"),
         "minutes_per_version": minutes / updates if updates else None,
         "num_updates": int(updates),
-        "env_utilization": sum(desktops[state] for state in INTERACTING),
-        "gpu_utilization": gpu,
-        "gpu_utilization_rollout_phase": gpu / rollout_share if rollout_share > 0 else 0.0,
+        "env_utilization": used["desktops"],
+        "gpu_utilization": used["engines"],
+        "gpu_utilization_rollout_phase": used["engines"] / rollout_share if rollout_share > 0 else 0.0,
         "gpu_peak_share": tokens / peak_tokens_per_second if peak_tokens_per_second else None,
         "prefix_hit_share": count("cached_tokens") / looked_up if looked_up else None,
         "rollout_share": rollout_share,
         "turns_per_trajectory": count("trajectory_turns") / trajectories if trajectories else None,
         "mean_reward": mean_reward(first, last),
         "wasted_share": 1.0 - count("trained_turns") / generated if generated else None,
-        "desktop_shares": {state.name.lower(): desktops[state] for state in DesktopState},
-        "worker_shares": {state.name.lower(): workers[state] for state in WorkerState},
-        "trainer_shares": {state.name.lower(): trainer[state] for state in TrainerState},
+        **{info.shares: {state.key: spent[name][state] for state in info.states} for name, info in POPULATIONS.items()},
     }
 
 
@@ -160,5 +263,5 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "faults": counted(last, "fault"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),
-        "alarms": [alarm.plain() for alarm in recorder.alarms],
+        "alarms": [alarm.as_json() for alarm in recorder.alarms],
     }

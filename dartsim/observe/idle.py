@@ -1,19 +1,20 @@
-"""Why idle: every second of every desktop, worker and of the trainer, at work or with one cause.
+"""Why idle: every second of every desktop, engine and of the trainer, at work or with one cause.
 
-At work are a desktop that acts, a worker with a request, a trainer in an update. This is stricter than environment
-utilization, which counts the wait for a reply as use of the desktop: here that is idle, for the cause ``model``.
+At work are a desktop that acts, an engine with a request, a trainer in an update. This is stricter than environment
+utilization, which counts the wait for a reply as use of the desktop: here that is idle, for the cause ``generating``.
 
-Most states name their cause. Three do not, and take it from what the rest of the system does at that moment:
+Most states are their own cause (``dartsim.observe.states``). Three take it from what the other components do at that
+moment:
 
-- a desktop that is *not admitted* waits for the trainer while that runs an update, for the publication or the sync
-  while the trainer waits for it, and for the admission limit else;
-- an *idle worker* waits for what most desktops do that do not ask for a reply; if all of them ask, the request is
-  on its way;
-- a trainer that *waits for data* waits for what most desktops do that have an attempt; if none has, for what most of
-  the others wait for.
+- a desktop that is *not admitted* waits for the trainer while that runs an update, for the publication or the weight
+  sync while the trainer waits for it, and for the admission rule otherwise;
+- an *idle engine* waits for what most desktops do that do not ask for a reply; if all of them ask, the request is
+  on the network;
+- a trainer that is *waiting for data* waits for what most desktops do that have an attempt; if none has, for what most
+  of the others wait for.
 
-A tie goes to the state that comes first in ``DesktopState``. Causes of a population, with its work, add up to its
-parts times the window.
+A tie goes to the state that comes first in ``DesktopState``. Causes of a population and its work add up to the number
+of its components times the window.
 """
 
 from __future__ import annotations
@@ -25,62 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.observe.recorder import Recorder
-from dartsim.observe.states import DesktopState, TrainerState, WorkerState
+from dartsim.observe.states import AT_WORK, CAUSES, NETWORK, POPULATIONS, DesktopState, EngineState, TrainerState
 from dartsim.observe.timeline import Window, recorded_window
 
 Floats = NDArray[np.float64]
 
-AT_WORK = "at work"
-WORK: Mapping[str, str] = {"desktops": "acting", "workers": "busy", "trainer": "training"}
-"""What work is, by population: the state that it is called and drawn as."""
-
-CAUSES: Mapping[str, str] = {
-    "model": "a reply is awaited: queue, prefill and decoding of the workers, and the way there and back",
-    "way": "no worker has a request, although all desktops ask: hops, encoding, preprocessing",
-    "acting": "actions are carried out on desktops, until the next observation",
-    "boots": "desktops boot",
-    "teardown": "desktops are torn down",
-    "set-up": "tasks are being set up",
-    "scoring": "attempts are scored",
-    "lock step": "turns wait for the slowest desktop of a lock-step turn",
-    "sampling unit": "slots wait for the other attempts of their task or batch",
-    "admission limit": "the admission rule lets no further attempt start, while the trainer waits for data",
-    "update": "an update runs, and nothing more may be admitted before it ends",
-    "weight sync": "weights are being changed",
-    "publication": "new weights are held back until the attempts that run have ended, and none begins",
-    "failed starts": "a desktop failed to start, and the next try is due later",
-    "spare": "a spare desktop is booted and not needed",
-    "fault": "a worker or the trainer is down",
-    "not provisioned": "before its start or after the run's end",
-}
-"""Every cause with its meaning, in the order in which they are drawn."""
-
 D = DesktopState
-DESKTOP_CAUSE: Mapping[DesktopState, str] = {
-    D.STARTING: "boots",
-    D.SETUP: "set-up",
-    D.GENERATING: "model",
-    D.SYNC_WAIT: "weight sync",
-    D.TURN_WAIT: "lock step",
-    D.ACTING: "acting",
-    D.EVALUATING: "scoring",
-    D.CLOSING: "teardown",
-    D.WAIT_UNIT: "sampling unit",
-    D.WAIT_START: "failed starts",
-    D.OFF: "not provisioned",
-    D.READY: "spare",
-}
-"""What a desktop's state stands for; ``WAIT_ADMISSION`` depends on the trainer."""
-
-TRAINER_CAUSE: Mapping[TrainerState, str] = {
-    TrainerState.WAIT_DATA: "admission limit",
-    TrainerState.TRAINING: "update",
-    TrainerState.WAIT_SYNC: "weight sync",
-    TrainerState.WAIT_PUBLISH: "publication",
-    TrainerState.DOWN: "fault",
-    TrainerState.OFF: "admission limit",
-}
-"""Why a desktop is not admitted, by what the trainer does."""
 
 WITH_ATTEMPT = (
     D.STARTING,
@@ -95,9 +46,9 @@ WITH_ATTEMPT = (
 WITHOUT = (D.WAIT_ADMISSION, D.WAIT_UNIT, D.WAIT_START, D.OFF, D.READY)
 NOT_ASKING = tuple(state for state in D if state not in (D.GENERATING, D.OFF))
 
-COLUMNS: Mapping[str, int] = {"desktops": 0, "workers": len(D), "trainer": len(D) + len(WorkerState)}
-"""First column of each population's states in the table of how many parts are in which state."""
-NUM_COLUMNS = len(D) + len(WorkerState) + len(TrainerState)
+FIRST_COLUMN: Mapping[str, int] = {"desktops": 0, "engines": len(D), "trainer": len(D) + len(EngineState)}
+"""First column of each population's states in the table of how many components are in which state."""
+NUM_COLUMNS = len(D) + len(EngineState) + len(TrainerState)
 
 
 def idle(recorder: Recorder, *, num_bins: int = 120) -> dict[str, Any] | None:
@@ -118,7 +69,7 @@ def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
     lengths = np.diff(times)
     weights = {
         "desktops": _desktops(counts),
-        "workers": _workers(counts),
+        "engines": _engines(counts),
         "trainer": _trainer(counts),
     }
     first = np.searchsorted(times[:-1], edges[:-1], side="left")
@@ -162,7 +113,7 @@ def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
 def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
     found: list[tuple[float, float, int]] = [
         (stay.start, stay.end, first + stay.state)
-        for name, first in COLUMNS.items()
+        for name, first in FIRST_COLUMN.items()
         for part in window.stays[name]
         for stay in part
     ]
@@ -170,60 +121,51 @@ def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
     return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
 
 
+def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
+    """Return how many components are at work and how many idle, by those causes that their own states name."""
+    found = {cause: np.zeros(len(counts)) for cause in (AT_WORK, *CAUSES)}
+    for state in POPULATIONS[population].states:
+        if state.info.cause is not None:
+            found[state.info.cause] += counts[:, FIRST_COLUMN[population] + state]
+    return found
+
+
 def _desktops(counts: NDArray[np.int32]) -> dict[str, Floats]:
     """Return how many desktops are at work and how many idle for each cause, from each moment to the next."""
-    found = _zeros(len(counts))
-    for state, cause in DESKTOP_CAUSE.items():
-        found[AT_WORK if state is D.ACTING else cause] += counts[:, state]
+    found = _by_state(counts, "desktops")
     _not_admitted(counts, counts[:, D.WAIT_ADMISSION].astype(np.float64), found)
     return found
 
 
-def _not_admitted(counts: NDArray[np.int32], parts: Floats, found: dict[str, Floats]) -> None:
-    """Add parts that wait for admission to the cause that the trainer gives."""
-    for state, cause in TRAINER_CAUSE.items():
-        found[cause] += parts * counts[:, COLUMNS["trainer"] + state]
+def _not_admitted(counts: NDArray[np.int32], desktops: Floats, found: dict[str, Floats]) -> None:
+    """Add desktops that are not admitted to the cause that the trainer's state gives."""
+    for state in TrainerState:
+        limited = state in (TrainerState.WAIT_DATA, TrainerState.OFF)
+        cause = D.WAIT_ADMISSION.info.label if limited else state.info.label
+        found[cause] += desktops * counts[:, FIRST_COLUMN["trainer"] + state]
 
 
-def _workers(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    found = _zeros(len(counts))
-    first = COLUMNS["workers"]
-    for state, cause in {
-        WorkerState.BUSY: AT_WORK,
-        WorkerState.DRAINING: AT_WORK,
-        WorkerState.LOADING: "weight sync",
-        WorkerState.DOWN: "fault",
-        WorkerState.OFF: "not provisioned",
-    }.items():
-        found[cause] += counts[:, first + state]
-    idle_parts = counts[:, first + WorkerState.IDLE].astype(np.float64)
-    _most(counts, idle_parts, (NOT_ASKING,), found, else_="way")
+def _engines(counts: NDArray[np.int32]) -> dict[str, Floats]:
+    found = _by_state(counts, "engines")
+    idle_engines = counts[:, FIRST_COLUMN["engines"] + EngineState.IDLE].astype(np.float64)
+    _most_common(counts, idle_engines, (NOT_ASKING,), found, otherwise=NETWORK)
     return found
 
 
 def _trainer(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    found = _zeros(len(counts))
-    first = COLUMNS["trainer"]
-    for state, cause in {
-        TrainerState.TRAINING: AT_WORK,
-        TrainerState.WAIT_SYNC: "weight sync",
-        TrainerState.WAIT_PUBLISH: "publication",
-        TrainerState.DOWN: "fault",
-        TrainerState.OFF: "not provisioned",
-    }.items():
-        found[cause] += counts[:, first + state]
-    waits = counts[:, first + TrainerState.WAIT_DATA].astype(np.float64)
-    _most(counts, waits, (WITH_ATTEMPT, WITHOUT), found, else_="not provisioned")
+    found = _by_state(counts, "trainer")
+    waits = counts[:, FIRST_COLUMN["trainer"] + TrainerState.WAIT_DATA].astype(np.float64)
+    _most_common(counts, waits, (WITH_ATTEMPT, WITHOUT), found, otherwise=D.OFF.info.label)
     return found
 
 
-def _most(
+def _most_common(
     counts: NDArray[np.int32],
     parts: Floats,
     ranks: Sequence[Sequence[DesktopState]],
     found: dict[str, Floats],
     *,
-    else_: str,
+    otherwise: str,
 ) -> None:
     """Add ``parts`` to the cause of the state that most desktops are in, among those of the first rank with any."""
     left = parts.copy()
@@ -236,13 +178,9 @@ def _most(
             if state is D.WAIT_ADMISSION:
                 _not_admitted(counts, here, found)
             else:
-                found[DESKTOP_CAUSE[state]] += here
+                found[state.info.label] += here
         left = np.where(known, 0.0, left)
-    found[else_] += left
-
-
-def _zeros(number: int) -> dict[str, Floats]:
-    return {cause: np.zeros(number) for cause in (AT_WORK, *CAUSES)}
+    found[otherwise] += left
 
 
 def ranking(found: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
-"""Where finished updates are written while a run goes on: JSON lines and TensorBoard.
+"""Instruments that write updates and snapshots while a run goes on: JSON lines and TensorBoard.
 
-Both are callables for ``Recorder.sinks``, write at once, and are closed by their owner. Times are simulated
-(loop) seconds, so the same run writes the same bytes.
+Times are simulated (loop) seconds, so the same run writes the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
+from typing_extensions import override
+
+from dartsim.observe.recorder import Instrument, Recorder
+from dartsim.observe.records import Snapshot, UpdateRecord
 
 SCALARS = {
     "train/turns": "num_turns",
@@ -27,12 +29,8 @@ SCALARS = {
 """TensorBoard's tag of each field of an update."""
 
 
-class Sink:
-    """Something that is told of every finished update and closed at the end; a context manager."""
-
-    def __call__(self, record: UpdateRecord) -> None:
-        """Write one update."""
-        raise NotImplementedError
+class UpdateWriter(Instrument):
+    """Writes every finished update at once; a context manager that closes its file."""
 
     def close(self) -> None:
         """Finish the file; nothing can be written afterwards."""
@@ -47,7 +45,7 @@ class Sink:
         self.close()
 
 
-class JsonlSink(Sink):
+class JsonlWriter(UpdateWriter):
     """One line of JSON for each update, in a new file ``path``.
 
     Args:
@@ -58,24 +56,22 @@ class JsonlSink(Sink):
     def __init__(self, path: Path, *, after: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [] if after is None else read_updates(path, last=after)
-        part = path.with_name(path.name + ".part")
-        part.write_text("".join(json.dumps(asdict(record)) + "\n" for record in kept), encoding="utf-8")
-        part.replace(path)
+        _replace_lines(path, kept)
         self._file = path.open("a", encoding="utf-8")
 
-    def __call__(self, record: UpdateRecord) -> None:
-        """Write the update's fields; its metrics stand in the field of that name."""
+    @override
+    def update_finished(self, record: UpdateRecord) -> None:
         # A learner may report NaN; a line that says so is worth more than a run that ends here.
         self._file.write(json.dumps(asdict(record)) + "\n")
         self._file.flush()
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 def read_updates(path: Path, *, last: int) -> list[UpdateRecord]:
-    """Return what ``JsonlSink`` wrote of the updates up to ``last``; a line that a crash cut off is left out."""
+    """Return what ``JsonlWriter`` wrote of the updates up to ``last``; a line that a crash cut off is left out."""
     records: dict[int, UpdateRecord] = {}
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in lines:
@@ -85,29 +81,33 @@ def read_updates(path: Path, *, last: int) -> list[UpdateRecord]:
     return [record for number, record in sorted(records.items()) if number <= last]
 
 
-class SnapshotLog:
-    """Snapshots as JSON lines, so that figures over time go on after a crash; a callable for ``Recorder.on_snapshot``.
+class SnapshotLog(Instrument):
+    """Writes snapshots as JSON lines, so that a resumed run has figures over its whole time.
 
     Args:
-        path: The file.
-        recorder: Whose.
+        path: The file; it is written anew, with the snapshots that the recorder has when the run starts.
     """
 
-    def __init__(self, path: Path, recorder: Recorder) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._recorder = recorder
-        write_lines(path, recorder.snapshots)
+        self._recorder: Recorder | None = None
 
-    def __call__(self) -> None:
-        """Write the newest snapshot."""
+    @override
+    def run_started(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        _replace_lines(self._path, recorder.snapshots)
+
+    @override
+    def snapshot_taken(self) -> None:
+        assert self._recorder is not None, "a run starts before it takes snapshots"
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(self._recorder.snapshots[-1])) + "\n")
 
 
-def write_lines(path: Path, snapshots: Sequence[Snapshot]) -> None:
-    """Write snapshots in place of what is in a file."""
+def _replace_lines(path: Path, records: Sequence[Snapshot | UpdateRecord]) -> None:
+    """Write records in place of what is in a file."""
     part = path.with_name(path.name + ".part")
-    part.write_text("".join(json.dumps(asdict(snapshot)) + "\n" for snapshot in snapshots), encoding="utf-8")
+    part.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records), encoding="utf-8")
     part.replace(path)
 
 
@@ -123,7 +123,7 @@ def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
     return found
 
 
-class TensorBoardSink(Sink):
+class TensorBoardWriter(UpdateWriter):
     """Scalars for TensorBoard in a new folder: step = update, wall time = simulated seconds.
 
     tensorboardX's ``SummaryWriter`` names files by host and clock and writes from a thread; its record writer
@@ -146,8 +146,9 @@ class TensorBoardSink(Sink):
         if life > 1:  # TensorBoard forgets later steps of earlier files
             self._write(Event(step=after + 1, session_log=SessionLog(status=SessionLog.START)))
 
-    def __call__(self, record: UpdateRecord) -> None:
-        """Write each field and metric under its tag; a metric without a ``/`` gets ``metrics/`` before it."""
+    @override
+    def update_finished(self, record: UpdateRecord) -> None:
+        # A metric without a group of its own gets one.
         values = [(tag, getattr(record, name)) for tag, name in SCALARS.items()]
         values += [(name if "/" in name else f"metrics/{name}", value) for name, value in record.metrics.items()]
         event = self._event(wall_time=record.time, step=record.update)
@@ -155,8 +156,8 @@ class TensorBoardSink(Sink):
             event.summary.value.add(tag=tag, simple_value=float(value))
         self._write(event)
 
+    @override
     def close(self) -> None:
-        """Close the file."""
         self._writer.close()
 
     def _write(self, event: Any) -> None:

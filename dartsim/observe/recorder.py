@@ -1,111 +1,96 @@
-"""``Recorder``: everything a run measures, streaming.
+"""``Recorder`` collects everything that a run measures; an ``Instrument`` listens to it.
 
-The control plane tells it what happens (state changes, counts); figures are computed from two of its
-snapshots by ``dartsim.observe.figures``. Nothing here reads a wall clock or wakes the loop: snapshots are
-taken when an attempt or an update ends and one is due.
+The control plane reports what happens (state changes, counts); ``dartsim.observe.figures`` computes figures from two
+snapshots. A recorder never reads a wall clock and never wakes the loop: snapshots are taken when an attempt or an
+update ends and one is due.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from math import inf
 from operator import attrgetter
-from typing import Any
 
-from dartsim.core.types import Batch, Drop, Trajectory, Version
+from dartsim.core.types import Batch, Drop, Trajectory
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.domain_hash import DomainHash
-from dartsim.observe.part import Part
-from dartsim.observe.states import DesktopState, PhaseState, TrainerState, WorkerState
-from dartsim.observe.tracks import Clock, Population, Segment
+from dartsim.observe.records import BatchSpan, HotCounts, RequestSpan, Snapshot, UpdateRecord
+from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
+from dartsim.observe.status import ComponentStatus, StatusSource, component_statuses
+from dartsim.observe.tracks import Clock, Population
 
-_VERSIONS = attrgetter("reply.oldest_version", "reply.version")
+VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
 MAX_BATCHES = 256
 """Newest batches kept for the flows of the Perfetto trace."""
 
-HELD_OUT = "held_out/success_rate"
-"""Name of the update metric that evaluations on held-out tasks write."""
 
+class Instrument:
+    """Listens to a run; what a subclass does not override does nothing.
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything counted from the start up to one moment.
-
-    Attributes:
-        time: Loop time, seconds since the start of the run.
-        desktops: Desktop-seconds by ``DesktopState``.
-        workers: Worker-seconds by ``WorkerState``.
-        trainer: Seconds by ``TrainerState``.
-        phase: Seconds by ``PhaseState``.
-        counts: Totals by name.
-    """
-
-    time: float
-    desktops: tuple[float, ...]
-    workers: tuple[float, ...]
-    trainer: tuple[float, ...]
-    phase: tuple[float, ...]
-    counts: Mapping[str, float]
-
-
-@dataclass(slots=True)
-class UpdateRecord:
-    """One finished update, as one line of ``metrics.jsonl``."""
-
-    update: int
-    time: float
-    num_turns: int
-    num_trajectories: int
-    mean_reward: float
-    mean_turns: float
-    staleness_mean: float
-    staleness_max: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-Asked = tuple[int, int, int, int, float, float]
-"""One answered request: (desktop, worker, attempt, turn, asked, answered), times in seconds of loop time.
-
-A plain tuple, for the reason of ``dartsim.observe.tracks.Segment``.
-"""
-
-
-@dataclass(slots=True)
-class Gathered:
-    """One batch, for the flows of the Perfetto trace.
+    Instruments are called in the order in which the run was given them. They must leave the run alone: it does the
+    same without them.
 
     Attributes:
-        update: Its update.
-        leased: Loop time at which the trainer took it, seconds.
-        attempts: When each of its attempts ended, loop time in seconds, by the attempt's number.
-        trained: Loop time at which its update was finished; None as long as it is not.
+        period_seconds: Longest time between two calls of ``time_advanced``, seconds of the run's time; a run takes the
+            shortest of its instruments. Infinite by default.
     """
 
-    update: int
-    leased: float
-    attempts: Mapping[int, float]
-    trained: float | None = None
+    period_seconds: float = inf
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Something that comes before the run (engines that start, a warm start) has come this far."""
+
+    def run_started(self, recorder: Recorder) -> None:
+        """The run is built, and nothing has happened in it yet."""
+
+    def time_advanced(self, now: float) -> None:
+        """Nothing else happens until this loop time, seconds."""
+
+    def attempt_ended(self, trajectory: Trajectory) -> None:
+        """An attempt ended, one way or another."""
+
+    def update_finished(self, record: UpdateRecord) -> None:
+        """An update was finished."""
+
+    def snapshot_taken(self) -> None:
+        """The recorder has a new snapshot; the last one of a run is not reported."""
+
+    def state_saved(self) -> None:
+        """The recorder's state is about to be stored."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """Totals counted on the hot path; plain attributes, because a dictionary costs twice as much.
+class Listener(Instrument):
+    """Calls the function that is given for a method's name: ``Listener(update_finished=records.append)``."""
 
-    Attributes:
-        generated_turns: Turns that were answered.
-        prompt_tokens: Of their prompts.
-        response_tokens: Of the answers.
-        cached_tokens: Of the prompts, found in a worker's prefix cache.
-        looked_up_tokens: Of the prompts of workers that say how much they found.
-    """
+    def __init__(self, period_seconds: float = inf, **calls: Callable[..., object]) -> None:
+        unknown = [name for name in calls if not hasattr(Instrument, name)]
+        if unknown:
+            raise TypeError(f"an instrument has no {', '.join(unknown)}")
+        self.period_seconds = period_seconds
+        vars(self).update(calls)
 
-    generated_turns: int = 0
-    prompt_tokens: int = 0
-    response_tokens: int = 0
-    cached_tokens: int = 0
-    looked_up_tokens: int = 0
+
+def ticker(call: Callable[[float], object], period_seconds: float = 60.0) -> Instrument:
+    """Return an instrument that calls a function with the loop time, seconds, whenever time has advanced."""
+    return Listener(period_seconds, time_advanced=call)
+
+
+def shortest_period(instruments: Iterable[Instrument]) -> float:
+    """Return the shortest time between two calls of ``time_advanced`` that any instrument asks for, seconds."""
+    return min((instrument.period_seconds for instrument in instruments), default=inf)
+
+
+def report_preparing(instruments: Iterable[Instrument]) -> Callable[[str, int, int], None]:
+    """Return a function that reports progress before the run to all instruments."""
+
+    def report(what: str, done: int, total: int) -> None:
+        for instrument in instruments:
+            instrument.preparing(what, done, total)
+
+    return report
 
 
 class Recorder:
@@ -114,7 +99,7 @@ class Recorder:
     Args:
         clock: Returns the loop's time, seconds.
         num_envs: Desktop slots.
-        num_workers: Inference workers.
+        num_engines: Inference engines.
         max_segments: Newest state segments to keep for each population; 0 keeps none.
         max_snapshots: Snapshots to keep; when full, every other one is dropped and their spacing doubled.
         first_spacing_seconds: Smallest spacing of snapshots.
@@ -126,7 +111,7 @@ class Recorder:
         clock: Clock,
         *,
         num_envs: int,
-        num_workers: int,
+        num_engines: int,
         max_segments: int = 0,
         max_snapshots: int = 400,
         first_spacing_seconds: float = 60.0,
@@ -137,10 +122,10 @@ class Recorder:
         self.clock = clock
         self.started = clock()
         self.desktops = Population("desktops", DesktopState, num_envs, clock, max_segments)
-        self.workers = Population("workers", WorkerState, num_workers, clock, max_segments)
+        self.engines = Population("engines", EngineState, num_engines, clock, max_segments)
         self.trainer = Population("trainer", TrainerState, 1, clock, max_segments)
         self.phase = Population("phase", PhaseState, 1, clock, max_segments)
-        self.hot = Counts()
+        self.hot = HotCounts()
         self.domain_hash = DomainHash()
         self.counts: Counter[str] = Counter()
         self.staleness: Counter[tuple[int, int]] = Counter()
@@ -156,38 +141,38 @@ class Recorder:
         self.staleness_max = 0
         """Largest (version trained on, less oldest that generated any part) of a trained trajectory."""
         self.updates: deque[UpdateRecord] = deque(maxlen=4096)
-        self.sinks: list[Callable[[UpdateRecord], None]] = []
-        """Called with every finished update, in order."""
-        self.watchers: list[Callable[[Trajectory], None]] = []
-        """Called with every ended attempt, in order."""
-        self.on_snapshot: list[Callable[[], None]] = []
-        """Called after every snapshot."""
-        self.on_state: list[Callable[[], None]] = []
-        """Called before ``state`` is kept, for what is kept beside it."""
-        self.details: dict[str, Callable[[int], str]] = {}
-        """By population: the particulars of what one of its parts waits for; see ``dartsim.observe.waits``."""
-        self.tellers: list[Callable[[], Part]] = []
-        """Tell of parts without a track what they wait for."""
+        self.instruments: list[Instrument] = []
+        self.status_source = StatusSource()
         self.alarms: list[Alarm] = []
         """Raised so far, in order."""
-        self.end: Callable[[], None] = _go_on
-        """Ends the run before its time; the system sets it."""
-        self.requests: deque[Asked] | None = deque(maxlen=max_requests) if max_requests else None
-        self.batches: deque[Gathered] = deque(maxlen=MAX_BATCHES if max_requests else 0)
+        self.requests: deque[RequestSpan] | None = deque(maxlen=max_requests) if max_requests else None
+        self.batches: deque[BatchSpan] = deque(maxlen=MAX_BATCHES if max_requests else 0)
         self.snapshots: list[Snapshot] = []
         self._max_snapshots = max_snapshots
         self._spacing = first_spacing_seconds
         self._next = self.started
-        self._running = 0
+        self.running = 0
+        """Attempts that run now."""
         self.tick()
+
+    def start(self, instruments: Sequence[Instrument]) -> None:
+        """Report to these instruments from now on, and tell them that the run starts."""
+        self.instruments += instruments
+        for instrument in instruments:
+            instrument.run_started(self)
+
+    def time_advanced(self, now: float) -> None:
+        """Nothing else happens until this loop time, seconds."""
+        for instrument in self.instruments:
+            instrument.time_advanced(now)
 
     # -- what the control plane reports ---------------------------------------------------------
 
     def attempt_started(self) -> None:
         """An attempt was given to a slot."""
         self.counts["attempts"] += 1
-        self._running += 1
-        if self._running == 1:
+        self.running += 1
+        if self.running == 1:
             self.phase.tracks[0].enter(PhaseState.ROLLOUT)
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
@@ -203,11 +188,11 @@ class Recorder:
             counts["reward"] += trajectory.reward  # type: ignore[assignment]
         else:
             counts[f"cause/{trajectory.cause}"] += 1
-        self._running -= 1
-        if self._running == 0:
+        self.running -= 1
+        if self.running == 0:
             self.phase.tracks[0].enter(PhaseState.QUIET)
-        for watch in self.watchers:
-            watch(trajectory)
+        for instrument in self.instruments:
+            instrument.attempt_ended(trajectory)
         self.tick()
 
     def group_judged(self, trajectories: tuple[Trajectory, ...], reason: Drop | None) -> None:
@@ -230,7 +215,7 @@ class Recorder:
         self.counts["admitted_turns"] += batch.num_turns
         if self.requests is not None:
             ended = {trajectory.attempt.id: trajectory.finished for trajectory in batch.trajectories}
-            self.batches.append(Gathered(batch.update, self.clock(), ended))
+            self.batches.append(BatchSpan(batch.update, self.clock(), ended))
 
     def batch_released(self, batch: Batch) -> None:
         """A batch came back untrained."""
@@ -254,7 +239,7 @@ class Recorder:
             self.trained[trajectory.attempt.task.id] += 1
             behind = batch.version - trajectory.oldest_version
             worst = max(worst, behind)
-            for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
+            for (oldest, newest), times in Counter(map(VERSIONS, trajectory.turns)).items():
                 total += (batch.version - oldest) * times
                 self.staleness[batch.version - oldest, batch.version - newest] += times
             self.staleness_trajectories[behind, batch.version - trajectory.newest_version] += 1
@@ -267,7 +252,7 @@ class Recorder:
         self.counts["signal_turns"] += sum(
             own.num_turns
             for own, group in zip(batch.groups, (rescued or batch).groups, strict=True)
-            if _has_signal(group.trajectories)
+            if has_signal(group.trajectories)
         )
         self.counts["trained_trajectories"] += len(trajectories)
         self.staleness_max = max(self.staleness_max, worst)
@@ -283,8 +268,8 @@ class Recorder:
             metrics=dict(metrics),
         )
         self.updates.append(record)
-        for sink in self.sinks:
-            sink(record)
+        for instrument in self.instruments:
+            instrument.update_finished(record)
         self.tick()
 
     # -- snapshots --------------------------------------------------------------------------------
@@ -301,15 +286,29 @@ class Recorder:
 
     def snapshot(self) -> Snapshot:
         """Take a snapshot now and keep it."""
+        snapshot = self._keep_snapshot()
+        for instrument in self.instruments:
+            instrument.snapshot_taken()
+        return snapshot
+
+    def continue_snapshots(self, earlier: Sequence[Snapshot]) -> None:
+        """Put the snapshots of a resumed run before its own, and take one."""
+        self.snapshots = list(earlier) or self.snapshots[:1]
+        while len(self.snapshots) >= self._max_snapshots:
+            self._thin()
+        self.snapshot()
+
+    def _keep_snapshot(self) -> Snapshot:
         snapshot = self.measure()
         self.snapshots.append(snapshot)
         if len(self.snapshots) > self._max_snapshots:
-            del self.snapshots[1:-1:2]  # never the first or the last
-            self._spacing *= 2
+            self._thin()
         self._next = self.clock() + self._spacing
-        for told in self.on_snapshot:
-            told()
         return snapshot
+
+    def _thin(self) -> None:
+        del self.snapshots[1:-1:2]  # never the first or the last
+        self._spacing *= 2
 
     def measure(self) -> Snapshot:
         """Return everything counted up to now."""
@@ -317,133 +316,27 @@ class Recorder:
         return Snapshot(
             time=self.now,
             desktops=self.desktops.seconds(),
-            workers=self.workers.seconds(),
+            engines=self.engines.seconds(),
             trainer=self.trainer.seconds(),
             phase=self.phase.seconds(),
             counts=counts,
         )
 
-    # -- going on after a crash -------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """Return everything counted up to now, as JSON can say it; series and single segments are kept apart."""
-        for keep in self.on_state:
-            keep()
-        now = self.measure()
-        return {
-            "time": now.time,
-            "domain_hash": self.domain_hash.digest,
-            "desktops": now.desktops,
-            "workers": now.workers,
-            "trainer": now.trainer,
-            "phase": now.phase,
-            "counts": dict(self.counts),
-            "hot": astuple(self.hot),
-            "staleness": [[*versions, number] for versions, number in self.staleness.items()],
-            "staleness_trajectories": [[*versions, number] for versions, number in self.staleness_trajectories.items()],
-            "staleness_max": self.staleness_max,
-            "offered": dict(self.offered),
-            "judged": dict(self.judged),
-            "kept": dict(self.kept),
-            "trained": dict(self.trained),
-            "trained_groups": dict(self.trained_groups),
-            "running": self._running,
-            "alarms": [asdict(alarm) for alarm in self.alarms],
-            "states": [[track.state for track in population.tracks] for population in self.populations()],
-        }
-
-    def restore(
-        self,
-        state: Mapping[str, Any],
-        *,
-        snapshots: Sequence[Snapshot] = (),
-        updates: Sequence[UpdateRecord] = (),
-        segments: Sequence[Sequence[Segment]] = (),
-    ) -> None:
-        """Go on counting from what ``state`` returned, before anything happened here.
-
-        Args:
-            state: What was counted; the time of the run goes on from its time.
-            snapshots: Those of then, oldest first.
-            updates: Likewise.
-            segments: Of each population, in order of their ends, seconds of the run's time.
-        """
-        self.started = self.clock() - state["time"]
-        self.domain_hash = DomainHash(state["domain_hash"])
-        for population in (*self.populations(), self.phase):
-            before = state[population.name]
-            population.totals = [a + b for a, b in zip(population.totals, before, strict=True)]
-        self.counts = Counter(state["counts"])
-        self.hot = Counts(*state["hot"])
-        self.staleness = Counter({(oldest, newest): number for oldest, newest, number in state["staleness"]})
-        whole = state["staleness_trajectories"]
-        self.staleness_trajectories = Counter({(oldest, newest): number for oldest, newest, number in whole})
-        self.staleness_max = state["staleness_max"]
-        self.offered, self.trained = Counter(state["offered"]), Counter(state["trained"])
-        self.judged, self.kept = Counter(state["judged"]), Counter(state["kept"])
-        self.trained_groups = Counter(state["trained_groups"])
-        self.updates.extend(updates)
-        self._running = state["running"]
-        self.alarms = [Alarm(**alarm) for alarm in state["alarms"]]
-        for population, past in zip(self.populations(), segments, strict=False):
-            if population.segments is not None:
-                population.segments.extend(
-                    (part, what, start + self.started, end + self.started) for part, what, start, end in past
-                )
-        if self._running:
-            self.phase.tracks[0].enter(PhaseState.ROLLOUT)
-        self.snapshots = list(snapshots) or self.snapshots[:1]
-        while len(self.snapshots) >= self._max_snapshots:
-            del self.snapshots[1:-1:2]
-            self._spacing *= 2
-        self.snapshot()
-
-    def untrain(self, trajectories: Sequence[Trajectory], version: Version) -> None:
-        """Take back what was counted of a finished update, whose weights are lost.
-
-        Signals are those of groups without stored successes, which are not given back and tell nothing here.
-
-        Args:
-            trajectories: Those that were in it and may be trained again.
-            version: The weights that it was trained with.
-        """
-        num_turns = 0
-        groups: dict[int, list[Trajectory]] = {}
-        for trajectory in trajectories:
-            groups.setdefault(trajectory.attempt.group, []).append(trajectory)
-        self.trained_groups.subtract(members[0].attempt.task.id for members in groups.values())
-        again = (members for members in groups.values() if _has_signal(members))
-        self.counts["signal_turns"] -= sum(len(trajectory.turns) for members in again for trajectory in members)
-        for trajectory in trajectories:
-            self.trained[trajectory.attempt.task.id] -= 1
-            for (oldest, newest), times in Counter(map(_VERSIONS, trajectory.turns)).items():
-                self.staleness[version - oldest, version - newest] -= times
-            self.staleness_trajectories[version - trajectory.oldest_version, version - trajectory.newest_version] -= 1
-            num_turns += len(trajectory.turns)
-        self.staleness, self.staleness_trajectories = +self.staleness, +self.staleness_trajectories  # without zeros
-        self.staleness_max = max((behind for behind, _ in self.staleness_trajectories), default=0)
-        self.counts["updates"] -= 1
-        self.counts["undone_updates"] += 1
-        for name in ("trained_turns", "admitted_turns"):
-            self.counts[name] -= num_turns
-        self.counts["trained_trajectories"] -= len(trajectories)
-
     def populations(self) -> tuple[Population, ...]:
         """The populations that have a timeline, in drawing order."""
-        return (self.desktops, self.workers, self.trainer)
+        return (self.desktops, self.engines, self.trainer)
+
+    def component_statuses(self) -> list[ComponentStatus]:
+        """Return what every component of the run is doing."""
+        return component_statuses(self.populations(), self.status_source, self.started)
 
     def close(self) -> None:
         """Take the last snapshot and close the timelines."""
-        self.on_snapshot.clear()  # whoever looks on is to see what was going on, not its end
         for population in (*self.populations(), self.phase):
             population.flush()
-        self.snapshot()
+        self._keep_snapshot()  # instruments saw the run while it went on; this is its end
 
 
-def _has_signal(group: Sequence[Trajectory]) -> bool:
+def has_signal(group: Sequence[Trajectory]) -> bool:
     """Return whether rewards of a group differ: where they are equal, every advantage is 0."""
     return len({trajectory.reward for trajectory in group}) > 1
-
-
-def _go_on() -> None:
-    """Nothing to end: the recorder belongs to no system."""

@@ -19,8 +19,9 @@ from markupsafe import Markup
 from dartsim.observe import bars, charts
 from dartsim.observe.alarm import hours
 from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged, least, usable
+from dartsim.observe.figures import FIGURES, figure_parts, figure_text
 from dartsim.observe.rundir import RunDir, write_text
-from dartsim.observe.styles import FIGURES, POPULATIONS, STATES, USEFUL, StateStyle, figure_parts, figure_text
+from dartsim.observe.states import POPULATIONS, StateInfo, state_info, state_infos
 
 CARDS: Mapping[str, tuple[str, str]] = {
     "trained_turns_per_minute": ("admitted_turns_per_minute", "{} admitted"),
@@ -31,6 +32,9 @@ CARDS: Mapping[str, tuple[str, str]] = {
     "staleness_max": ("staleness_mean", "mean {}"),
 }
 """Headline figures, each with the one that is shown small beneath it."""
+
+TITLES = {name: info.title for name, info in POPULATIONS.items()}
+"""What each population is called."""
 
 EFFICIENCY = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
 """The three bars of the paper."""
@@ -74,7 +78,7 @@ def render_report(run: RunDir) -> Path:
                 for index, (name, table) in enumerate(tables.items())
             ],
             idle=run.idle,
-            populations=POPULATIONS,
+            populations=TITLES,
             curve=curve,
             promotion=summary.get("promotion"),
             samples=_samples(run),
@@ -141,7 +145,7 @@ def render_comparison(
             bias=_bias_rows(bias or [run.summary.get("bias", {}) for run in runs]),
             band=BAND,
             differences=differences([run.summary.get("config", {}) for run in runs]),
-            populations=POPULATIONS,
+            populations=TITLES,
             legends=_states_shown([run.summary for run in runs]),
             window_minutes=window * 60.0,
         )
@@ -290,18 +294,16 @@ def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]
         for track in population["tracks"]
         for state in set(track["states"])
     }
-    styles = {
-        population: {state: style._asdict() for state, style in states.items()} for population, states in STATES.items()
-    }
+    styles = {name: {key: info._asdict() for key, info in state_infos(name).items()} for name in POPULATIONS}
     if all(float(run.summary["simulated_hours"]) < 1.0 for _, run in runs):
         plots = {name: charts.in_minutes(plot) for name, plot in plots.items()}
     return {
         "plotlyjs": Markup(get_plotlyjs()),
         "plots": _json(plots),
-        "timelines": _json({"runs": timelines, "styles": styles, "names": POPULATIONS}),
+        "timelines": _json({"runs": timelines, "styles": styles, "names": TITLES}),
         "timeline_legend": {
-            title: [(state, style) for state, style in STATES[name].items() if (name, state) in used]
-            for name, title in POPULATIONS.items()
+            title: [(key, info) for key, info in state_infos(name).items() if (name, key) in used]
+            for name, title in TITLES.items()
         },
         "has_timeline": bool(timelines),
     }
@@ -339,36 +341,35 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 def _legends(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return, for each population, its states that took any time: the largest share first."""
     legends = []
-    for population, title in POPULATIONS.items():
-        shares = summary[charts.SHARES[population]]
+    for population, (title, _, _, figure, _) in POPULATIONS.items():
+        shares = summary[figure]
         states = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
-        rows = [{"style": STATES[population][name], "percent": shares[name] * 100.0} for name in states]
+        rows = [{"style": state_info(population, name), "percent": shares[name] * 100.0} for name in states]
         legends.append({"title": title, "rows": rows})
     return legends
 
 
-def _states_shown(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[StateStyle]]:
+def _states_shown(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[StateInfo]]:
     """Return, for each population, the states that took any time of any run, in drawing order."""
     return {
-        population: [
-            style
-            for name, style in states.items()
-            if any(summary[charts.SHARES[population]].get(name, 0.0) > 0.0 for summary in summaries)
+        name: [
+            info
+            for key, info in state_infos(name).items()
+            if any(summary[POPULATIONS[name].shares].get(key, 0.0) > 0.0 for summary in summaries)
         ]
-        for population, states in STATES.items()
+        for name in POPULATIONS
     }
 
 
 def _sentences(summary: Mapping[str, Any]) -> list[str]:
     """Say for each population how much of its time was useful and what took most of the rest."""
     sentences = []
-    for population, title in POPULATIONS.items():
-        shares = summary[charts.SHARES[population]]
-        useful = sum(share for name, share in shares.items() if name in USEFUL[population])
-        rest = sorted(((share, name) for name, share in shares.items() if name not in USEFUL[population]), reverse=True)
-        causes = [
-            f"{STATES[population][name].label} {share * 100.0:.1f} %" for share, name in rest[:2] if share > 0.0005
-        ]
+    for population, (title, _, _, figure, _) in POPULATIONS.items():
+        shares = summary[figure]
+        infos = {key: state_info(population, key) for key in shares}
+        useful = sum(share for key, share in shares.items() if infos[key].useful)
+        rest = sorted(((share, key) for key, share in shares.items() if not infos[key].useful), reverse=True)
+        causes = [f"{infos[key].label} {share * 100.0:.1f} %" for share, key in rest[:2] if share > 0.0005]
         tail = f"; most of the rest: {', '.join(causes)}" if causes else ""
         sentences.append(f"{title}: {useful * 100.0:.1f} % in use{tail}.")
     return sentences

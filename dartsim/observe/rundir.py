@@ -3,8 +3,8 @@
     config.toml     the resolved configuration
     summary.json    figures of the whole run, seed, event hash and configuration
     series.json     figures by interval of simulated time
-    timeline.json   states of desktops, workers and trainer, in the newest stretch; null if not kept
-    idle.json       why desktops, workers and trainer were idle, in that stretch; null if not kept
+    timeline.json   states of desktops, engines and trainer, in the newest stretch; null if not kept
+    idle.json       why desktops, engines and trainer were idle, in that stretch; null if not kept
     trace.json.gz   the same for ui.perfetto.dev, in full
     report.html     all of it on one page
 
@@ -36,7 +36,7 @@ IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
 
-FIGURES = ("simulated_hours", "desktop_shares", "worker_shares", "trainer_shares")
+FIGURES = ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares")
 """Without these a file is not the summary of a run."""
 
 

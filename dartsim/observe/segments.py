@@ -2,7 +2,7 @@
 
     <population u8> <part u32> <state u8> <start f64> <end f64>      little-endian, seconds of the run's time
 
-It is written with every transaction of the store (``Recorder.on_state``), before it: so all that ended until the
+It is written with every transaction of the store (``Instrument.state_saved``), before it: so all that ended until the
 transaction is there, and what comes behind it belongs to time that is played again. A row that a crash cut off is left
 out. Only the newest rows are kept, as in memory.
 """
@@ -15,34 +15,38 @@ from itertools import islice
 from pathlib import Path
 from struct import Struct
 
-from dartsim.observe.recorder import Recorder
+from typing_extensions import override
+
+from dartsim.observe.recorder import Instrument, Recorder
 from dartsim.observe.tracks import Segment
 
 ROW = Struct("<BIBdd")
 
 
-class SegmentLog:
-    """Appends what the parts of a run did since the last call; a callable for ``Recorder.on_state``.
+class SegmentLog(Instrument):
+    """Appends what the components of a run did, whenever the recorder's state is stored.
 
     Args:
-        path: The file; it is written anew, with what the recorder was given of the lives before.
-        recorder: Whose; its populations keep segments.
+        path: The file; it is written anew, with the segments that the recorder has when the run starts.
     """
 
-    def __init__(self, path: Path, recorder: Recorder) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._recorder = recorder
+        self._rows = self._max_rows = 0
+
+    @override
+    def run_started(self, recorder: Recorder) -> None:
+        self._started = recorder.started
         self._populations = [population.segments for population in recorder.populations()]
         self._last: list[Segment | None] = [None] * len(self._populations)
         """The newest segment of each population that is written."""
-        self._rows = 0
-        self._most = 2 * sum(segments.maxlen or 0 for segments in self._populations if segments is not None)
+        self._max_rows = 2 * sum(segments.maxlen or 0 for segments in self._populations if segments is not None)
         self._rewrite()
 
-    def __call__(self) -> None:
-        """Write what is new."""
+    @override
+    def state_saved(self) -> None:
         data, rows = self._take()
-        if self._rows + rows > self._most:
+        if self._rows + rows > self._max_rows:
             self._rewrite()
         elif rows:
             with self._path.open("ab") as file:
@@ -59,7 +63,7 @@ class SegmentLog:
     def _take(self) -> tuple[bytes, int]:
         """Return the rows that are not written yet, and how many they are."""
         rows: list[bytes] = []
-        started = self._recorder.started
+        started = self._started
         for number, segments in enumerate(self._populations):
             new = _since(segments or (), self._last[number])
             rows.extend(

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.observe.figures import figures
-from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
+from dartsim.observe.recorder import Recorder
+from dartsim.observe.records import Snapshot, UpdateRecord
+from dartsim.observe.states import POPULATIONS
 
 RATES = (
     "generated_turns_per_minute",
@@ -19,7 +21,6 @@ RATES = (
     "trajectories_per_minute",
 )
 UTILIZATIONS = ("env_utilization", "gpu_utilization")
-SHARES = {"desktops": "desktop_shares", "workers": "worker_shares", "trainer": "trainer_shares"}
 MAX_UPDATES = 1000
 
 
@@ -45,7 +46,7 @@ def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
         "to_hours": [round(last.time / 3600.0, 6) for _, last in pairs],
         "rates": {name: column(name) for name in RATES},
         "utilization": {name: column(name) for name in UTILIZATIONS},
-        "shares": {population: states(key) for population, key in SHARES.items()},
+        "shares": {name: states(info.shares) for name, info in POPULATIONS.items()},
     }
 
 

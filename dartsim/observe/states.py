@@ -1,91 +1,312 @@
-"""The states that every second of a desktop, a worker and the trainer is counted in.
+"""The states of every state machine: name, color, meaning, idle cause and what it waits for, each in one table.
 
-Each part is in exactly one state at a time, so that its states' times add up to 100 % of the run.
+Every second of a desktop, an engine and the trainer is counted in one of its states, so that the times in its states
+add up to 100 % of the run. Pages, the Perfetto trace, idle causes and status messages all read the tables below.
+
+Colors can be told apart by color-blind readers (most are from the palettes of Okabe and Ito, and of Tol). States that
+belong together have the same color in every table: blue generates, green acts, purple trains, orange waits for work,
+vermilion waits for weights, and gray is not provisioned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple, Self
+
+AT_WORK = "at work"
+"""In place of an idle cause: a state in which the component works."""
+
+NETWORK = "network"
+"""Cause of an engine that is idle although all desktops ask: transport, encoding, preprocessing."""
+NETWORK_COLOR, NETWORK_MEANING = "#56b4e9", "no engine has a request, although all desktops ask: transport, encoding"
+
+OFF_MEANING, OFF_COLOR = "not provisioned: before its start or after the run's end", "#9aa5b1"
 
 
-class DesktopState(IntEnum):
+class StateInfo(NamedTuple):
+    """What there is to say of a state.
+
+    Attributes:
+        label: Its name everywhere: pages, status messages, idle causes.
+        color: Its color on pages.
+        meaning: One phrase that explains it.
+        cause: Idle cause that its time counts for, or ``AT_WORK``; None if that depends on the other components.
+        useful: Whether its time counts as utilization.
+        waits_for: What a component in this state waits for.
+        woken_by: What ends the wait.
+    """
+
+    label: str
+    color: str
+    meaning: str
+    cause: str | None
+    useful: bool
+    waits_for: str
+    woken_by: str
+
+
+class ComponentState(IntEnum):
+    """A state of a component; its values index the columns of recorded times and are part of recorded files."""
+
+    info: StateInfo
+
+    def __new__(
+        cls,
+        value: int,
+        label: str = "",
+        color: str = "",
+        meaning: str = "",
+        waits: tuple[str, str] = ("nothing", "nothing: it is off"),
+        cause: str | None = "",
+        useful: bool = False,
+    ) -> Self:
+        """Make one; an empty ``cause`` is the state's own label."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.info = StateInfo(label, color, meaning, label if cause == "" else cause, useful, *waits)
+        return member
+
+    @property
+    def key(self) -> str:
+        """Its name in recorded files."""
+        return self.name.lower()
+
+
+class DesktopState(ComponentState):
     """What a desktop slot does."""
 
-    STARTING = 0
-    """A desktop boots."""
-    SETUP = 1
-    """The task is being set up on it."""
-    GENERATING = 2
-    """Waits for a reply while the inference pool serves."""
-    SYNC_WAIT = 3
-    """Waits for a reply while the whole inference pool is stopped for a weight change."""
-    TURN_WAIT = 4
-    """Waits for the other desktops of a lock-step turn."""
-    ACTING = 5
-    """Carries out an action, until the next observation."""
-    EVALUATING = 6
-    """Scores the attempt."""
-    CLOSING = 7
-    """Is torn down."""
-    WAIT_ADMISSION = 8
-    """Free, but the admission rule lets no further attempt start."""
-    WAIT_UNIT = 9
-    """Free, but the other attempts of its sampling unit (task or batch) still run."""
-    WAIT_START = 10
-    """Waits before another try to start a desktop, after a failed one."""
-    OFF = 11
-    """Not provisioned: before the slot's start or after the run's end."""
-    READY = 12
-    """A spare that was booted ahead, waiting for a slot."""
+    STARTING = (
+        0,
+        "starting",
+        "#aa4499",
+        "the desktop boots",
+        ("its desktop to be ready", "the provider, or rollout.limits.start_seconds"),
+    )
+    SETUP = (
+        1,
+        "setting up",
+        "#cc79a7",
+        "the task is being set up on it",
+        ("the task's set-up steps", "the desktop, or rollout.limits.setup_seconds"),
+    )
+    GENERATING = (
+        2,
+        "generating",
+        "#0072b2",
+        "waits for a reply while the engines serve: queue, prefill, decoding and transport",
+        ("a reply", "an engine, or rollout.limits.request_seconds"),
+        "",
+        True,
+    )
+    SYNC_WAIT = (
+        3,
+        "weight sync",
+        "#d55e00",
+        "idle: waits for a reply while all engines are stopped for a weight sync",
+        ("an engine that serves", "an engine that has loaded its weights"),
+    )
+    TURN_WAIT = (
+        4,
+        "lockstep",
+        "#88ccee",
+        "waits for the other desktops of a lockstep turn, between two of its own",
+        ("the other attempts of its lockstep turn", "the last one of them"),
+        "",
+        True,
+    )
+    ACTING = (
+        5,
+        "acting",
+        "#009e73",
+        "carries out an action, until the next observation",
+        ("the next observation", "the desktop, or rollout.limits.step_seconds"),
+        AT_WORK,
+        True,
+    )
+    EVALUATING = (
+        6,
+        "evaluating",
+        "#8fbf4d",
+        "scores the attempt",
+        ("its score", "the evaluator, or rollout.limits.evaluate_seconds"),
+    )
+    CLOSING = (
+        7,
+        "closing",
+        "#6e4b8b",
+        "is torn down",
+        ("its desktop to be gone", "the provider, or rollout.limits.close_seconds"),
+    )
+    WAIT_ADMISSION = (
+        8,
+        "not admitted",
+        "#e69f00",
+        "idle: free, but the admission rule lets no further attempt start",
+        ("admission of another attempt", "published weights, or a drop"),
+        None,
+    )
+    WAIT_UNIT = (
+        9,
+        "unit unfinished",
+        "#f2d94e",
+        "idle: free, but other attempts of its task or batch still run",
+        ("the other attempts of its sampling unit", "the last one of them"),
+    )
+    WAIT_START = (
+        10,
+        "start failed",
+        "#a05a2c",
+        "idle: waits before it tries to start again",
+        ("its next try to start a desktop", "rollout.start_backoff_seconds"),
+    )
+    OFF = 11, "off", OFF_COLOR, OFF_MEANING
+    READY = (
+        12,
+        "spare",
+        "#44aa99",
+        "idle: booted ahead, waits for a slot",
+        ("a slot that takes it", "the next attempt of any slot"),
+    )
 
 
-INTERACTING = (DesktopState.GENERATING, DesktopState.TURN_WAIT, DesktopState.ACTING)
-"""States between the first request and the last observation of an attempt, less waiting for a stopped
-pool: the numerator of environment utilization."""
+class EngineState(ComponentState):
+    """What an inference engine does."""
+
+    IDLE = (
+        0,
+        "idle",
+        "#e69f00",
+        "up, without a request",
+        ("a request", "a desktop's next turn, or new weights"),
+        None,
+    )
+    BUSY = (
+        1,
+        "busy",
+        "#0072b2",
+        "up, with at least one live request (what nvidia-smi shows as utilized)",
+        ("its engine's replies", "the engine"),
+        AT_WORK,
+        True,
+    )
+    DRAINING = (
+        2,
+        "draining",
+        "#88ccee",
+        "takes no new request and still has live ones",
+        ("its live requests to end", "the last reply"),
+        AT_WORK,
+        True,
+    )
+    LOADING = (
+        3,
+        "weight sync",
+        "#d55e00",
+        "idle: loads new weights",
+        ("new weights to be loaded", "the engine"),
+    )
+    DOWN = (
+        4,
+        "down",
+        "#882255",
+        "idle: failed, waits for another try",
+        ("its engine to be back", "the engine's start, or the next try to load"),
+    )
+    OFF = 5, "off", OFF_COLOR, OFF_MEANING
 
 
-class WorkerState(IntEnum):
-    """What an inference worker does."""
-
-    IDLE = 0
-    """Up, without a request."""
-    BUSY = 1
-    """Up, with at least one live request (what nvidia-smi shows as utilized)."""
-    DRAINING = 2
-    """Takes no new request and still has live ones."""
-    LOADING = 3
-    """Weights are being changed."""
-    DOWN = 4
-    """Failed, waiting for another try."""
-    OFF = 5
-    """Before its start or after the run's end."""
-
-
-SERVING = (WorkerState.BUSY, WorkerState.DRAINING)
-"""States with at least one live request: the numerator of GPU utilization."""
-
-
-class TrainerState(IntEnum):
+class TrainerState(ComponentState):
     """What the trainer does."""
 
-    WAIT_DATA = 0
-    """Waits for a batch."""
-    TRAINING = 1
-    """Runs an update."""
-    WAIT_SYNC = 2
-    """Waits until the workers have the new weights."""
-    DOWN = 3
-    """Failed, waiting for another try."""
-    OFF = 4
-    """Before its start or after the run's end."""
-    WAIT_PUBLISH = 5
-    """Has new weights that may not be published before the attempts that run have ended."""
+    WAIT_DATA = (
+        0,
+        "waiting for data",
+        "#e69f00",
+        "idle: waits for a batch",
+        ("a batch", "a group that becomes eligible"),
+        None,
+    )
+    TRAINING = 1, "training", "#7a5cc9", "runs an update", ("its update to end", "the learner"), AT_WORK, True
+    WAIT_SYNC = (
+        2,
+        "weight sync",
+        "#d55e00",
+        "idle: waits until the engines have the new weights",
+        ("all engines to have the new weights", "the last engine that loads them"),
+    )
+    DOWN = (
+        3,
+        "down",
+        "#882255",
+        "idle: failed, waits for another try",
+        ("its next try after a failed update", "trainer.retry_seconds"),
+    )
+    OFF = 4, "off", OFF_COLOR, OFF_MEANING
+    WAIT_PUBLISH = (
+        5,
+        "waiting to publish",
+        "#f0a5a0",
+        "idle: holds new weights back until the attempts that run have ended",
+        ("running attempts to end, to publish", "the last group that new weights wait for"),
+    )
 
 
-class PhaseState(IntEnum):
-    """Whether rollout goes on anywhere in the cluster."""
+class PhaseState(ComponentState):
+    """Whether any attempt is running in the cluster."""
 
-    QUIET = 0
-    """No attempt is running."""
-    ROLLOUT = 1
-    """At least one attempt is running."""
+    QUIET = 0, "quiet", OFF_COLOR, "no attempt is running"
+    ROLLOUT = 1, "rollout", "#0072b2", "at least one attempt is running"
+
+
+class PopulationInfo(NamedTuple):
+    """What there is to say of a kind of component.
+
+    Attributes:
+        title: Its name on pages.
+        one: What one of its components is called.
+        states: Its state machine.
+        shares: Name of the figure that has its shares of time by state.
+        at_work: The state that its work is called and drawn as.
+    """
+
+    title: str
+    one: str
+    states: type[ComponentState]
+    shares: str
+    at_work: ComponentState
+
+
+POPULATIONS: Mapping[str, PopulationInfo] = {
+    "desktops": PopulationInfo("Desktops", "slot", DesktopState, "desktop_shares", DesktopState.ACTING),
+    "engines": PopulationInfo("Engines", "engine", EngineState, "engine_shares", EngineState.BUSY),
+    "trainer": PopulationInfo("Trainer", "trainer", TrainerState, "trainer_shares", TrainerState.TRAINING),
+}
+"""Every population that has a timeline."""
+
+
+def state_info(population: str, key: str) -> StateInfo:
+    """Return what there is to say of a state, by its name in recorded files."""
+    return POPULATIONS[population].states[key.upper()].info
+
+
+def state_infos(population: str) -> dict[str, StateInfo]:
+    """Return the same of all states of a population, in drawing order."""
+    return {state.key: state.info for state in POPULATIONS[population].states}
+
+
+def _causes() -> dict[str, StateInfo]:
+    """Return every idle cause; one that several tables have is described by the first."""
+    network = StateInfo(NETWORK, NETWORK_COLOR, NETWORK_MEANING, NETWORK, False, "", "")
+    found = {DesktopState.GENERATING.info.label: DesktopState.GENERATING.info, NETWORK: network}
+    awaited = {state.info for state in (DesktopState.ACTING, DesktopState.WAIT_ADMISSION, TrainerState.TRAINING)}
+    for population in POPULATIONS.values():
+        for info in (state.info for state in population.states):
+            if info.cause == info.label or info in awaited:
+                found.setdefault(info.label, info)
+    found["off"] = found.pop("off")  # drawn last
+    return found
+
+
+CAUSES: Mapping[str, StateInfo] = _causes()
+"""Why a component may be idle: its own state, or what the others do at that moment; in drawing order."""

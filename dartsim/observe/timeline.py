@@ -119,7 +119,7 @@ def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_parts: int =
             {
                 "name": population.name,
                 "size": len(population),
-                "states": [state.name.lower() for state in population.states],
+                "states": [state.key for state in population.states],
                 "tracks": [
                     {"index": index, **_compact(stays, window.start)}
                     for index, stays in zip(shown[population.name], window.stays[population.name], strict=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import IntEnum
+
+from dartsim.observe.states import ComponentState
 
 Clock = Callable[[], float]
 
@@ -46,7 +47,7 @@ class Track:
 
 
 class Population:
-    """Parts of one kind (desktops, workers, …) and the seconds they spent in each state.
+    """Parts of one kind (desktops, engines, …) and the seconds they spent in each state.
 
     Args:
         name: Its name in reports.
@@ -56,7 +57,7 @@ class Population:
         max_segments: How many single segments to keep, the newest; 0 keeps none.
     """
 
-    def __init__(self, name: str, states: type[IntEnum], size: int, clock: Clock, max_segments: int = 0) -> None:
+    def __init__(self, name: str, states: type[ComponentState], size: int, clock: Clock, max_segments: int = 0) -> None:
         self.name = name
         self.states = states
         self.clock = clock

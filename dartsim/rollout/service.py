@@ -10,13 +10,13 @@ from typing import Protocol
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Reply, Request, Version, Weights
-from dartsim.observe import DesktopState, Recorder, Track, WorkerState
+from dartsim.observe import DesktopState, EngineState, Recorder, Track
 from dartsim.rollout.routers import Routed, Router
 from dartsim.rollout.slots import WorkerSlot
 from dartsim.rollout.sync import SyncPlan, WeightSync
 
 # Looking a member of an enumeration up in its class costs ten times what a global name costs.
-IDLE, BUSY = WorkerState.IDLE, WorkerState.BUSY
+IDLE, BUSY = EngineState.IDLE, EngineState.BUSY
 
 
 class Session(Protocol):
@@ -127,7 +127,7 @@ class RolloutService:
         self.router = router
         self.max_tries = max_tries
         self.workers = [
-            WorkerSlot(index, engine, recorder.workers.tracks[index], weights.version)
+            WorkerSlot(index, engine, recorder.engines.tracks[index], weights.version)
             for index, engine in enumerate(engines)
         ]
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -172,9 +172,9 @@ class RolloutService:
         """Ask nothing more of a worker that is down, until it is back; other faults change nothing."""
         if fault.back is None or not worker.routable or self._returns is None:
             return
-        self.recorder.counts["fault/worker_down"] += 1
+        self.recorder.counts["fault/engine_down"] += 1
         self.router.remove(worker)
-        worker.track.enter(WorkerState.DOWN)
+        worker.track.enter(EngineState.DOWN)
         worker.apart = True
         self._returns.create_task(self._bring_back(worker, fault.back))
 
@@ -221,20 +221,20 @@ class RolloutService:
         """Send the worker nothing more; its live requests go on."""
         self.router.remove(worker)
         if worker.in_flight:
-            worker.track.enter(WorkerState.DRAINING)
+            worker.track.enter(EngineState.DRAINING)
 
     def stop(self, worker: WorkerSlot) -> None:
         """The worker serves nothing from now on, not even its live requests."""
-        worker.track.enter(WorkerState.LOADING)
+        worker.track.enter(EngineState.LOADING)
         if self._stopped:
             return
-        if not any(w.routable or w.track.state == WorkerState.DRAINING for w in self.workers):
+        if not any(w.routable or w.track.state == EngineState.DRAINING for w in self.workers):
             self._stopped = True
             self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
 
     def bring_up(self, worker: WorkerSlot) -> None:
         """The worker serves again."""
-        worker.track.enter(WorkerState.BUSY if worker.in_flight else WorkerState.IDLE)
+        worker.track.enter(EngineState.BUSY if worker.in_flight else EngineState.IDLE)
         self.router.add(worker)
         if self._stopped:
             self._stopped = False

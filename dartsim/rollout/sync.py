@@ -16,7 +16,7 @@ from typing import Protocol
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.ports import SyncMode
 from dartsim.core.types import Version, Weights
-from dartsim.observe import Recorder, WorkerState
+from dartsim.observe import EngineState, Recorder
 from dartsim.rollout.slots import WorkerSlot
 
 logger = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class WeightSync:
             counts = self._service.recorder.counts
             counts["fault/load"] += 1
             counts[f"load_cause/{cause_of(fault)}"] += 1
-            worker.track.enter(WorkerState.DOWN)
+            worker.track.enter(EngineState.DOWN)
             if fault.back is None:
                 self._refused = max(self._refused, weights.version)
             return fault
@@ -221,7 +221,7 @@ class WeightSync:
     async def _wait(self, worker: WorkerSlot, number: int) -> None:
         """Wait before another try, the longer the more came before (from 1)."""
         await asyncio.sleep(self._plan.retry_seconds * 2 ** min(number - 1, 4))
-        worker.track.enter(WorkerState.LOADING)
+        worker.track.enter(EngineState.LOADING)
 
     async def _tell(self) -> None:
         async with self._settled:

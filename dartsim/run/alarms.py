@@ -12,9 +12,11 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from dartsim.config.schema import AlarmsConfig
 from dartsim.core.types import Trajectory
-from dartsim.observe import Recorder, TrainerState, WorkerState
+from dartsim.observe import EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.alarm import Alarm, hours
 from dartsim.trainer.health import MISMATCH_ALARM
 
@@ -57,7 +59,7 @@ class Look(NamedTuple):
     counts: Mapping[str, float]
 
 
-class Alarms:
+class Alarms(Instrument):
     """The alarms of one run; raised ones are in ``recorder.alarms``.
 
     Args:
@@ -85,7 +87,7 @@ class Alarms:
         self._rules: Mapping[str, Callable[[], Found | None]] = {
             "trainer_starved": self._trainer_starved,
             "no_trajectory": self._no_trajectory,
-            "worker_down": self._worker_down,
+            "engine_down": self._engine_down,
             "stale_drops": self._stale_drops,
             "nothing_to_train": self._nothing_to_train,
             "mismatch": self._mismatch,
@@ -101,7 +103,6 @@ class Alarms:
         self._leased = Look(recorder.now, dict(recorder.counts))
         """As of the last batch."""
         self._looks: deque[Look] = deque([self._leased])
-        recorder.watchers.append(self._on_end)
 
     def look(self, now: float | None = None) -> list[Alarm]:
         """Judge the run, and return the alarms that are new.
@@ -133,7 +134,8 @@ class Alarms:
 
     # -- what is remembered -----------------------------------------------------------------------
 
-    def _on_end(self, trajectory: Trajectory) -> None:
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
         self._ended_at = self._recorder.now
 
     def _remember(self) -> None:
@@ -145,8 +147,8 @@ class Alarms:
             self._looks.append(Look(now, dict(counts)))
         while len(self._looks) > 1 and self._looks[1].time <= now - window:
             self._looks.popleft()
-        for track in recorder.workers.tracks:
-            if track.state in (WorkerState.DOWN, WorkerState.LOADING):
+        for track in recorder.engines.tracks:
+            if track.state in (EngineState.DOWN, EngineState.LOADING):
                 self._down_since.setdefault(track.index, track.since - recorder.started)
             else:
                 self._down_since.pop(track.index, None)
@@ -192,24 +194,24 @@ class Alarms:
         if quiet <= bound:
             return None
         population = self._recorder.desktops
-        states = [population.states(track.state).name.lower() for track in population.tracks]
+        states = [population.states(track.state).info.label for track in population.tracks]
         doing = ", ".join(
             f"{states.count(name)} {name}" for name in sorted(set(states), key=states.count, reverse=True)
         )
         return Found(self._ended_at, f"no attempt has ended for {hours(quiet)} (bound {hours(bound)}); slots: {doing}")
 
-    def _worker_down(self) -> Found | None:
-        now, bound = self._now, self._limits.worker_down_seconds
+    def _engine_down(self) -> Found | None:
+        now, bound = self._now, self._limits.engine_down_seconds
         down = {index: since for index, since in self._down_since.items() if now - since > bound}
         if not down:
             return None
         index = min(down, key=lambda one: down[one])
         more = f" and {len(down) - 1} more" if len(down) > 1 else ""
-        others = len(self._recorder.workers) - len(down)
+        others = len(self._recorder.engines) - len(down)
         return Found(
             down[index],
             f"worker {index}{more} has not served for {hours(now - down[index])} (bound {hours(bound)}); "
-            f"{self._detail('workers', index)}; the other {others} serve{self._refusals()}",
+            f"{self._detail('engines', index)}; the other {others} serve{self._refusals()}",
         )
 
     def _stale_drops(self) -> Found | None:
@@ -301,5 +303,4 @@ class Alarms:
         return bound * (EASED if name in self._open else 1.0)
 
     def _detail(self, population: str, index: int) -> str:
-        tell = self._recorder.details.get(population)
-        return tell(index) if tell is not None else ""
+        return self._recorder.status_source.detail(population, index)

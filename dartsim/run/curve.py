@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dartsim.observe.figures import mean_reward
-from dartsim.observe.recorder import HELD_OUT, Snapshot, UpdateRecord
+from dartsim.observe.records import HELD_OUT, Snapshot, UpdateRecord
 
 MAX_POINTS = 60
 """Points of the attempts' curve: each then stands for enough attempts to be read."""

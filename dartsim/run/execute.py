@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -15,9 +15,10 @@ from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Store
 from dartsim.core.types import Weights
-from dartsim.observe import Recorder
-from dartsim.observe.metrics import JsonlSink, Sink, SnapshotLog, TensorBoardSink
-from dartsim.observe.recorder import Snapshot
+from dartsim.observe import Instrument
+from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter, UpdateWriter
+from dartsim.observe.recorder import report_preparing
+from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
 from dartsim.observe.segments import SegmentLog
 from dartsim.real.ray_cluster.backend import in_session
@@ -47,11 +48,7 @@ MoreFigures = Callable[[Models, Mapping[str, Any], Sequence[Snapshot]], Mapping[
 def execute(
     config: Config,
     path: Path,
-    *,
-    on_start: Callable[[Recorder], None] | None = None,
-    on_advance: Callable[[float], None] | None = None,
-    on_step: Callable[[str, int, int], None] | None = None,
-    every_seconds: float = 60.0,
+    instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Simulate a configuration, with the model that it trains if it has one, and write its folder.
@@ -59,10 +56,7 @@ def execute(
     Args:
         config: What to run.
         path: The run's folder; it must not hold a run yet.
-        on_start: Given the recorder before anything happens.
-        on_advance: Called with the virtual time now and then.
-        on_step: Given the name, the steps done and the steps to do of what comes before the run.
-        every_seconds: Virtual seconds between two such calls.
+        instruments: Listen to the run.
         more_figures: Returns further figures for the summary, such as ``dartsim.lab.bounds.bounds``.
 
     Raises:
@@ -70,30 +64,17 @@ def execute(
     """
     found = models(config)
     refuse_used(path)
-    trained = learned(found, path, on_step)  # refuses what it cannot use before there is a folder
+    trained = learned(found, path, instruments)  # refuses what it cannot use before there is a folder
     with held(path):
         refuse_used(path, ours=True)  # again: whoever held it meanwhile may have run
-        return begin(
-            found,
-            path,
-            trained,
-            on_start=on_start,
-            on_advance=on_advance,
-            on_step=on_step,
-            every_seconds=every_seconds,
-            more_figures=more_figures,
-        )
+        return begin(found, path, trained, instruments, more_figures)
 
 
 def begin(
     found: Models,
     path: Path,
     trained: Learning | None,
-    *,
-    on_start: Callable[[Recorder], None] | None = None,
-    on_advance: Callable[[float], None] | None = None,
-    on_step: Callable[[str, int, int], None] | None = None,
-    every_seconds: float = 60.0,
+    instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Begin a run in a folder that this process holds, and in which nothing has happened; otherwise as ``execute``.
@@ -102,10 +83,7 @@ def begin(
         found: The configuration, and what it names.
         path: The run's folder.
         trained: The run's model; None for the surrogate policy.
-        on_start: As for ``execute``, as are the others.
-        on_advance: Likewise.
-        on_step: Likewise.
-        every_seconds: Likewise.
+        instruments: Listen to the run.
         more_figures: Likewise.
     """
     claim(path)
@@ -116,14 +94,7 @@ def begin(
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
         store.save({FIRST: first})
         parts = Parts(found, path, store, trained, first=first)
-        return run_parts(
-            parts,
-            on_start=on_start,
-            on_advance=on_advance,
-            on_step=on_step,
-            every_seconds=every_seconds,
-            more_figures=more_figures,
-        )
+        return run_parts(parts, instruments, more_figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +120,7 @@ class Parts:
 
 def run_parts(
     parts: Parts,
-    *,
-    on_start: Callable[[Recorder], None] | None = None,
-    on_advance: Callable[[float], None] | None = None,
-    on_step: Callable[[str, int, int], None] | None = None,
-    every_seconds: float = 60.0,
+    instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Run what was put together, and write its folder; arguments as ``execute``."""
@@ -161,33 +128,20 @@ def run_parts(
     config = found.config
     samples = Samples() if trained else None
     with ExitStack() as stack:
-        sinks = _sinks(stack, path, origin)
         watch = stack.enter_context(Watch(config, path, store=parts.store))
-
-        def start(recorder: Recorder) -> None:
-            recorder.sinks.extend(sinks)
-            recorder.on_snapshot.append(SnapshotLog(path / SNAPSHOTS, recorder))
-            if config.recorder.max_segments and parts.store.resumable:
-                recorder.on_state.append(SegmentLog(path / SEGMENTS, recorder))
-            watch.start(recorder)
-            if samples is not None:
-                recorder.watchers.append(samples)
-            if on_start is not None:
-                on_start(recorder)
-
-        def advance(now: float) -> None:
-            watch.advance(now)
-            if on_advance is not None:
-                on_advance(now)
-
+        listening: list[Instrument] = [*_writers(stack, path, origin), SnapshotLog(path / SNAPSHOTS)]
+        if config.recorder.max_segments and parts.store.resumable:
+            listening.append(SegmentLog(path / SEGMENTS))
+        listening.append(watch)
+        if samples is not None:
+            listening.append(samples)
+        listening += instruments
         options: dict[str, Any] = {"store": parts.store, "learning": trained, "origin": origin}
-        options |= {"on_start": start, "on_advance": advance}
         if config.backend.virtual:
-            result = run_simulation(found, **options, every_seconds=every_seconds)
+            result = run_simulation(found, **options, instruments=listening)
         else:
-            result = run_realtime(found, **options, on_step=on_step, folder=path)
-        watch.interrupted = result.interrupted
-        result = replace(result, alarm=watch.ended_by)
+            result = run_realtime(found, **options, instruments=listening, folder=path)
+        watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
     return write_results(parts, result, samples, more_figures), result
 
 
@@ -230,13 +184,13 @@ def write_results(
     return run
 
 
-def _sinks(stack: ExitStack, path: Path, origin: Origin | None) -> list[Sink]:
+def _writers(stack: ExitStack, path: Path, origin: Origin | None) -> list[UpdateWriter]:
     """Return where updates are written, behind those of the lives before."""
     life = 1 if origin is None else origin.life
     after = None if origin is None else origin.recovered.update
     return [
-        stack.enter_context(JsonlSink(path / METRICS, after=after)),
-        stack.enter_context(TensorBoardSink(path / TENSORBOARD, life=life, after=after or 0)),
+        stack.enter_context(JsonlWriter(path / METRICS, after=after)),
+        stack.enter_context(TensorBoardWriter(path / TENSORBOARD, life=life, after=after or 0)),
     ]
 
 
@@ -294,14 +248,14 @@ def success_rates(first: float | None, last: float | None) -> dict[str, float]:
 
 
 def learned(
-    found: Models, path: Path, on_step: Callable[[str, int, int], None] | None, *, restore: Path | None = None
+    found: Models, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
 ) -> Learning | None:
     """Return the configured model; None for the surrogate policy.
 
     Args:
         found: The configuration, and what it names.
         path: The run's folder.
-        on_step: Told of what comes before the run.
+        instruments: Listen to what comes before the run.
         restore: The checkpoint that it goes on from.
     """
     if found.config.policy.kind != "vlm":
@@ -310,7 +264,7 @@ def learned(
     from dartsim.run.learning import learning
 
     checkpoints = None if found.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
-    return learning(found, on_step, best=path / BEST, checkpoints=checkpoints, restore=restore)
+    return learning(found, report_preparing(instruments), best=path / BEST, checkpoints=checkpoints, restore=restore)
 
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:

@@ -13,6 +13,7 @@ from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, E
 from dartsim.observe.figures import summary
 from dartsim.observe.series import by_label
 from dartsim.run.models import Models
+from dartsim.run.system import System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Finished:
     interrupted: bool
     event_hash: str | None
     num_events: int | None
-    alarm: str | None = None
+    alarm: str | None
 
     @property
     def domain_hash(self) -> str:
@@ -44,9 +45,10 @@ class Finished:
 
 
 def finished(
-    found: Models, recorder: Recorder, *, interrupted: bool, event_hash: str | None, num_events: int | None
+    found: Models, system: System, *, interrupted: bool, event_hash: str | None, num_events: int | None
 ) -> Finished:
-    """Return a run's figures from its closed recorder."""
+    """Return the figures of a run that has ended."""
+    recorder = system.recorder
     share = found.config.run.warmup_share
     figures = summary(recorder, warmup_share=share, peak_tokens_per_second=found.peak_tokens_per_second)
     return Finished(
@@ -56,6 +58,7 @@ def finished(
         interrupted=interrupted,
         event_hash=event_hash,
         num_events=num_events,
+        alarm=system.end.alarm,
     )
 
 

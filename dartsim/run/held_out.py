@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.observe.recorder import HELD_OUT
+from dartsim.observe.records import HELD_OUT
 from dartsim.real.evaluate import PolicyEvaluation, evaluate
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.backend import desktop_maker

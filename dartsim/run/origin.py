@@ -15,7 +15,9 @@ from dartsim.core.ports import Store
 from dartsim.core.types import Recovered, Restored, Task
 from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe.metrics import read_snapshots, read_updates
-from dartsim.observe.recorder import Recorder, Snapshot, UpdateRecord
+from dartsim.observe.recorder import Recorder
+from dartsim.observe.recorder_state import restore_state, undo_update
+from dartsim.observe.records import Snapshot, UpdateRecord
 from dartsim.observe.segments import filled, read_segments
 from dartsim.observe.tracks import Segment
 
@@ -63,12 +65,12 @@ class Origin:
 
     def take_up(self, data: DataManager, recorder: Recorder, tasks: Sequence[Task]) -> None:
         """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
-        recorder.restore(self.recorder, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
+        restore_state(recorder, self.recorder, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
         found, untrained = self.restored.trajectories, self.restored.untrained
         for update in self.recovered.undone:
             members = [number for number, of in untrained.items() if of == update]
             again = [found[number] for number in members if number in found]
-            recorder.untrain(again, update - 1)
+            undo_update(recorder, again, update - 1)
             recorder.counts["trained_trajectories"] -= len(members) - len(again)  # they are counted as lost
         if self.scheduler["leased"]:
             recorder.counts["failed_updates"] += 1

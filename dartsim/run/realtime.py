@@ -18,7 +18,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
-from dartsim.observe import Recorder
+from dartsim.observe import Instrument, Recorder
+from dartsim.observe.recorder import report_preparing, shortest_period
 from dartsim.real.idle import IdleSelector
 from dartsim.real.keeping import KeepingDesktops
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, ray_workers, session
@@ -27,13 +28,16 @@ from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.origin import Origin
-from dartsim.run.system import System, success_pool
+from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
+
+TICK_SECONDS = 0.2
+"""Longest time between two calls of instruments' ``time_advanced``, for progress displays."""
 
 Ts = TypeVarTuple("Ts")
 
@@ -73,10 +77,7 @@ def run_realtime(
     learning: Learning | None = None,
     origin: Origin | None = None,
     folder: Path | None = None,
-    on_start: Callable[[Recorder], None] | None = None,
-    on_advance: Callable[[float], None] | None = None,
-    on_step: Callable[[str, int, int], None] | None = None,
-    every_seconds: float = 0.2,
+    instruments: Sequence[Instrument] = (),
 ) -> Finished:
     """Run a configuration by the machine's clock.
 
@@ -86,12 +87,9 @@ def run_realtime(
         learning: The model that acts and learns; None for the surrogate policy.
         origin: Where the run goes on; None: it begins.
         folder: Where the run's timings are written; None writes none.
-        on_start: Given the recorder before anything happens, so that sinks can be added and figures watched.
-        on_advance: Called with the run's time now and then; for a progress bar.
-        on_step: Given the name, the steps done and the steps to do of what comes before: engines take minutes to start.
-        every_seconds: Seconds between two such calls.
+        instruments: Listen to the run.
     """
-    recorders: list[Recorder] = []
+    systems: list[System] = []
     interrupted = False
     start = 0.0 if origin is None else origin.seconds
 
@@ -105,18 +103,15 @@ def run_realtime(
             if timings is not None and isinstance(loop, RunLoop):
                 watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")
                 stack.callback(watching.cancel)
-            parts = RealParts(found, learning, stack, timings, origin, on_step)
+            parts = RealParts(found, learning, stack, timings, origin, report_preparing(instruments))
             system = await parts.assemble(store or MemoryStore())
-            recorders.append(system.recorder)
-            if timings is not None:
-                system.recorder.watchers.append(timings.attempt)
-            if on_start is not None:
-                on_start(system.recorder)
-            if on_advance is not None:
-                ticker = asyncio.create_task(_tick(on_advance, every_seconds), name="progress")
-                stack.callback(ticker.cancel)
+            systems.append(system)
+            period = min(shortest_period(instruments), TICK_SECONDS)
+            ticker = asyncio.create_task(_tick(system.recorder, period), name="instruments")
+            stack.callback(ticker.cancel)
+            listening = instruments if timings is None else [timings, *instruments]
             try:
-                await system.run(found.config.run.hours * 3600.0 - start)
+                await system.run(found.config.run.hours * 3600.0 - start, listening)
             except asyncio.CancelledError:
                 interrupted = True
 
@@ -125,16 +120,16 @@ def run_realtime(
             runner.run(main())
     except KeyboardInterrupt:  # a second one, or one that came where none is taken
         interrupted = True
-    if not recorders:
+    if not systems:
         raise KeyboardInterrupt  # before anything ran
-    return finished(found, recorders[0], interrupted=interrupted, event_hash=None, num_events=None)
+    return finished(found, systems[0], interrupted=interrupted, event_hash=None, num_events=None)
 
 
-async def _tick(on_advance: Callable[[float], None], every_seconds: float) -> None:
+async def _tick(recorder: Recorder, period_seconds: float) -> None:
     loop = asyncio.get_running_loop()
     while True:
-        on_advance(loop.time())
-        await asyncio.sleep(every_seconds)
+        recorder.time_advanced(loop.time())
+        await asyncio.sleep(period_seconds)
 
 
 class RealParts:
@@ -176,24 +171,13 @@ class RealParts:
             engines=workers,
             learner=self._learner(),
             store=store,
-            recorder=self._recorder(),  # engines may have taken a minute to start, which is nobody's idle time
+            # Made here: engines may have taken a minute to start, which is nobody's idle time.
+            recorder=new_recorder(self._config, asyncio.get_running_loop().time, first_spacing_seconds=5.0),
             streams=self._streams,
             way=self._way,
             successes=successes,
             weights=Weights(self._version, self._learning.newest.source if self._learning else None),
             origin=self._origin,
-        )
-
-    def _recorder(self) -> Recorder:
-        config = self._config
-        return Recorder(
-            asyncio.get_running_loop().time,
-            num_envs=config.rollout.num_desktops,
-            num_workers=config.rollout.num_workers,
-            max_segments=config.recorder.max_segments,
-            max_snapshots=config.recorder.max_snapshots,
-            max_requests=config.recorder.max_requests,
-            first_spacing_seconds=min(5.0, 36.0 * config.run.hours),
         )
 
     async def _provider(self, store: Store) -> EnvProvider:

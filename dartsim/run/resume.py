@@ -6,7 +6,7 @@ run.lock -> config.toml -> store.recover -> checkpoint -> scheduler and measurem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.observe import Recorder
+from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
-from dartsim.observe.recorder import HELD_OUT
+from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_text
 from dartsim.real.ray_cluster.backend import in_session
 from dartsim.run.execute import MoreFigures, Parts, begin, closing_store, learned, run_parts, stored
@@ -32,10 +32,7 @@ def resume(
     hours: float | None = None,
     updates: int | None = None,
     on_origin: Callable[[Config, Origin | None], None] | None = None,
-    on_start: Callable[[Recorder], None] | None = None,
-    on_advance: Callable[[float], None] | None = None,
-    on_step: Callable[[str, int, int], None] | None = None,
-    every_seconds: float = 60.0,
+    instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
     """Go on with a run by its own configuration, from its last transaction.
@@ -45,10 +42,7 @@ def resume(
         hours: Hours of its time in all, in place of the configured ones.
         updates: Updates in all, likewise.
         on_origin: Given the configuration and from where the run goes on, before it does; None: nothing had happened.
-        on_start: As for ``execute``, as are the others.
-        on_advance: Likewise.
-        on_step: Likewise.
-        every_seconds: Likewise.
+        instruments: Listen to the run.
         more_figures: Likewise.
 
     Raises:
@@ -62,10 +56,7 @@ def resume(
         hours=hours,
         longer=hours is not None or updates is not None,
         on_origin=on_origin,
-        on_start=on_start,
-        on_advance=on_advance,
-        on_step=on_step,
-        every_seconds=every_seconds,
+        instruments=instruments,
         more_figures=more_figures,
     )
 
@@ -78,10 +69,7 @@ def _resume(
     hours: float | None,
     longer: bool,
     on_origin: Callable[[Config, Origin | None], None] | None,
-    on_start: Callable[[Recorder], None] | None,
-    on_advance: Callable[[float], None] | None,
-    on_step: Callable[[str, int, int], None] | None,
-    every_seconds: float,
+    instruments: Sequence[Instrument],
     more_figures: MoreFigures | None,
 ) -> tuple[RunDir, Finished]:
     found = models(config)
@@ -99,28 +87,18 @@ def _resume(
                 write_text(path / CONFIG, to_toml(config))
                 # Before the model is read, which takes minutes: a life that is killed meanwhile was one as well.
                 store.save({LIVES: [*origin.lives, origin.told()]})
-                trained = learned(found, path, on_step, restore=origin.recovered.checkpoint)
+                trained = learned(found, path, instruments, restore=origin.recovered.checkpoint)
                 parts = Parts(found, path, store, trained, first=origin.first, origin=origin)
-                return run_parts(
-                    parts,
-                    on_start=on_start,
-                    on_advance=on_advance,
-                    on_step=on_step,
-                    every_seconds=every_seconds,
-                    more_figures=more_figures,
-                )
+                return run_parts(parts, instruments, more_figures)
             store.clear()
         # The configuration stays where it is: a model's warm start takes minutes, and may be killed.
         (path / SUMMARY).unlink(missing_ok=True)
-        trained = learned(found, path, on_step)
+        trained = learned(found, path, instruments)
         return begin(
             found,
             path,
             trained,
-            on_start=on_start,
-            on_advance=on_advance,
-            on_step=on_step,
-            every_seconds=every_seconds,
+            instruments=instruments,
             more_figures=more_figures,
         )
 

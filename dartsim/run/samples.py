@@ -7,24 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from dartsim.core.types import Trajectory
 from dartsim.envs.actions import ActionGrammar
 from dartsim.envs.render import episode_png
+from dartsim.observe import Instrument
 
 KEPT = 8
 """Attempts kept from the beginning, and from the end."""
 
 
-class Samples:
-    """Keeps the first and the last attempts that were scored: a watcher for ``Recorder.watchers``."""
+class Samples(Instrument):
+    """Keeps the first and the last attempts that were scored."""
 
     def __init__(self) -> None:
         self._first: list[Trajectory] = []
         self._last: deque[Trajectory] = deque(maxlen=KEPT)
 
-    def __call__(self, trajectory: Trajectory) -> None:
-        """Look at an ended attempt."""
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
         if trajectory.masked or not trajectory.turns:
             return
         if len(self._first) < KEPT:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
-from dartsim.observe import Recorder
-from dartsim.observe.waits import told
+from dartsim.observe import Instrument
+from dartsim.observe.recorder import shortest_period
+from dartsim.observe.status import status_text
 from dartsim.run.backend import caches, control_loop, faulty_cluster, learner, provider, way, workers
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
 from dartsim.run.origin import Origin
-from dartsim.run.system import System, success_pool
+from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.simulate import SimReport
 from dartsim.store.memory import MemoryStore
@@ -36,9 +36,7 @@ def run_simulation(
     store: Store | None = None,
     learning: Learning | None = None,
     origin: Origin | None = None,
-    on_start: Callable[[Recorder], None] | None = None,
-    on_advance: Callable[[float], None] | None = None,
-    every_seconds: float = 60.0,
+    instruments: Sequence[Instrument] = (),
 ) -> Finished:
     """Run a configuration in virtual time.
 
@@ -47,26 +45,26 @@ def run_simulation(
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
         origin: Where the run goes on; None: it begins.
-        on_start: Given the recorder before anything happens, so that sinks can be added and figures watched.
-        on_advance: Called with the virtual time now and then; for a progress bar.
-        every_seconds: Virtual seconds between two such calls.
+        instruments: Listen to the run.
     """
     config = found.config
     start = 0.0 if origin is None else origin.seconds
     reports: list[SimReport] = []
-    recorders: list[Recorder] = []
+    systems: list[System] = []
     interrupted = False
 
     async def main() -> None:
         nonlocal interrupted
         system = build(found, store or MemoryStore(), learning, origin)
-        recorders.append(system.recorder)
-        if on_start is not None:
-            on_start(system.recorder)
+        systems.append(system)
         try:
-            await system.run(config.run.hours * 3600.0 - start)
+            await system.run(config.run.hours * 3600.0 - start, instruments)
         except asyncio.CancelledError:
             interrupted = True
+
+    def advance(now: float) -> None:
+        if systems:
+            systems[0].recorder.time_advanced(now)
 
     try:
         # A model that learns in this process may leave cycles that hold large tensors.
@@ -75,19 +73,19 @@ def run_simulation(
                 main(),
                 seed=config.run.seed,
                 start=start,
-                on_advance=on_advance,
-                every_seconds=every_seconds,
+                on_advance=advance,
+                every_seconds=shortest_period(instruments),
                 on_end=reports.append,
             )
     except (
         KeyboardInterrupt
     ):  # a second one, or one that came where none is taken: what ran so far is told all the same
         interrupted = True
-    if not recorders or not reports:
+    if not systems or not reports:
         raise KeyboardInterrupt  # before anything ran
     report = reports[0]
     return finished(
-        found, recorders[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
+        found, systems[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
     )
 
 
@@ -116,16 +114,8 @@ def build(found: Models, store: Store, learning: Learning | None = None, origin:
     assert isinstance(loop, SimLoop), "the cluster model needs the environment of a simulated loop"
     streams = Streams(config.run.seed, life=1 if origin is None else origin.life)
     version = 0 if origin is None else origin.recovered.version
-    recorder = Recorder(
-        loop.time,
-        num_envs=config.rollout.num_desktops,
-        num_workers=config.rollout.num_workers,
-        max_segments=config.recorder.max_segments,
-        max_snapshots=config.recorder.max_snapshots,
-        max_requests=config.recorder.max_requests,
-        first_spacing_seconds=min(60.0, 36.0 * config.run.hours),
-    )
-    loop.explain = partial(told, recorder)
+    recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
+    loop.explain = lambda: status_text(recorder.component_statuses())
     successes = success_pool(config)
     if successes is not None and learning is not None:
         learning.fill(successes, begun=origin is not None)

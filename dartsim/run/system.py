@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from math import inf
 
 from dartsim.config import Config
 from dartsim.core.errors import DartsimError
@@ -24,8 +23,8 @@ from dartsim.curation import (
     TaskFilter,
 )
 from dartsim.curation.rules.task_order import TaskOrder
-from dartsim.observe import Recorder, TrainerState
-from dartsim.observe.recorder import HELD_OUT, UpdateRecord
+from dartsim.observe import Instrument, Recorder, TrainerState
+from dartsim.observe.tracks import Clock
 from dartsim.rollout import (
     EnvCluster,
     LockstepService,
@@ -37,7 +36,8 @@ from dartsim.rollout import (
     WarmProvider,
 )
 from dartsim.run.origin import Origin
-from dartsim.run.words import SystemWords
+from dartsim.run.run_end import RunEnd
+from dartsim.run.status import SystemStatus
 from dartsim.trainer import Trainer
 
 
@@ -78,10 +78,7 @@ class System:
         caches: EngineCaches | None = None,
     ) -> None:
         self.recorder = recorder
-        self._num_updates = config.run.updates
-        self._target_success = inf if config.run.target_success is None else config.run.target_success
-        last = origin.updates[-1] if origin is not None and not origin.longer and origin.updates else None
-        self._reached_before = last is not None and self._reaches(last)
+        self.end = RunEnd(config.run)
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
         self.pool = RolloutService(
             engines,
@@ -120,17 +117,25 @@ class System:
             held=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
             retry=config.trainer.retry,
         )
-        SystemWords(recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store)
+        recorder.status_source = SystemStatus(
+            recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
+        )
         if origin is not None:
             origin.take_up(self.data, recorder, tasks)
+            self.end.resume(origin, self.data.trainer_version)
 
-    async def run(self, seconds: float) -> None:
-        """Run for ``seconds`` of loop time, or until the configured updates are finished; then account for all.
+    async def run(self, seconds: float, instruments: Sequence[Instrument] = ()) -> None:
+        """Run until the configured end; then account for every attempt.
+
+        Args:
+            seconds: Longest loop time.
+            instruments: Listen to the run.
 
         Raises:
             InvariantViolated: If an attempt is unaccounted for in the end.
             LearnerFault: If updates failed too often in a row.
         """
+        self.recorder.start([*instruments, self.end])  # last, for it looks at alarms that an instrument raised
         try:
             await self._run_parts(seconds)
         except BaseExceptionGroup as group:
@@ -169,25 +174,28 @@ class System:
                 task.cancel()
 
     async def _until(self, seconds: float) -> None:
-        """Wait for the end: ``seconds`` of loop time, the configured updates, or the configured success rate."""
-        enough = asyncio.Event()
-
-        def judge(record: UpdateRecord) -> None:
-            if record.update == self._num_updates or self._reaches(record):
-                enough.set()
-
-        self.recorder.sinks.append(judge)
-        self.recorder.end = enough.set
-        done = self._num_updates is not None and self.data.trainer_version >= self._num_updates
-        if done or self._reached_before:
-            enough.set()  # it crashed between its last update and its end
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await enough.wait()
+                await self.end.reached.wait()
 
-    def _reaches(self, record: UpdateRecord) -> bool:
-        """Say whether an update's weights were evaluated, and are good enough."""
-        return record.metrics.get(HELD_OUT, 0.0) >= self._target_success
+
+def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) -> Recorder:
+    """Return the configured recorder.
+
+    Args:
+        config: The run's configuration.
+        clock: Returns the loop's time, seconds.
+        first_spacing_seconds: Smallest spacing of snapshots; less in a short run.
+    """
+    return Recorder(
+        clock,
+        num_envs=config.rollout.num_desktops,
+        num_engines=config.rollout.num_workers,
+        max_segments=config.recorder.max_segments,
+        max_snapshots=config.recorder.max_snapshots,
+        max_requests=config.recorder.max_requests,
+        first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
+    )
 
 
 def _failed(task: asyncio.Task[None]) -> bool:

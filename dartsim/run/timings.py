@@ -11,9 +11,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
+from dartsim.observe import Instrument
 from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
 
 Entry = Mapping[str, Any]
@@ -76,7 +79,7 @@ class Newest:
             self.write(json.dumps({"at": now, "what": CUT, "seconds": 0.0, "since": since}) + "\n")
 
 
-class Timings:
+class Timings(Instrument):
     """Writes one JSON object a line: ``at`` (seconds of the run), ``what``, ``seconds`` and its context.
 
     ``what`` is one of
@@ -123,11 +126,11 @@ class Timings:
         """Note what a worker of this process did in its thread, and how long that waited for the event loop."""
         self._write(f"worker/{what}", seconds, worker=index, waited=round(waited, 6), size=size)
 
-    def attempt(self, ended: Trajectory) -> None:
-        """Note what an attempt came to."""
-        which = {"group": ended.attempt.group, "index": ended.attempt.index}
-        seconds = ended.finished - ended.started
-        self._write("attempt", seconds, **which, turns=len(ended.turns), reward=ended.reward)
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
+        which = {"group": trajectory.attempt.group, "index": trajectory.attempt.index}
+        seconds = trajectory.finished - trajectory.started
+        self._write("attempt", seconds, **which, turns=len(trajectory.turns), reward=trajectory.reward)
 
     async def watch(self, idle_seconds: Callable[[], float], every_seconds: float = 0.5) -> None:
         """Note how busy the running loop is until cancelled, given the seconds it had nothing to do so far."""

@@ -1,8 +1,8 @@
 """``Watch``: looks at a run while it goes on, raises its alarms, and keeps ``status.json`` in its folder.
 
-It looks when a snapshot was taken or the progress display moves, and so neither wakes the loop nor changes what the
-run does, unless ``run.fail_on_alarm`` lets an alarm end it. The lock on the run directory (``dartsim.run.lock``)
-tells a reader whether the run goes on or its process crashed.
+It looks when a snapshot was taken or time has passed, and so neither wakes the loop nor changes what the run does (with
+``run.fail_on_alarm`` an alarm makes the run end itself). The lock on the run directory (``dartsim.run.lock``) tells a
+reader whether the run goes on or its process crashed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from typing_extensions import override
+
 from dartsim.config.secrets import hidden
-from dartsim.observe import Recorder, parts
+from dartsim.core.types import Trajectory
+from dartsim.observe import Instrument, Recorder
 from dartsim.observe.rundir import write_text
 from dartsim.run.alarms import Alarms, DiskUse
 
@@ -32,7 +35,7 @@ WRITES = 200
 """Most status files that a run in virtual time writes for snapshots alone."""
 
 
-class Watch:
+class Watch(Instrument):
     """Watches one run; a context manager around it.
 
     Args:
@@ -47,24 +50,24 @@ class Watch:
         self._store = store
         seconds = config.run.hours * 3600.0
         virtual = config.backend.virtual
+        self.period_seconds = VIRTUAL_SPACING if virtual else REAL_SPACING
         self._look_spacing = min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0)
         self._write_spacing = max(self._look_spacing, seconds / WRITES if virtual else 0.0)
         self._recorder: Recorder | None = None
         self._alarms: Alarms | None = None
         self._looked = self._written = float("-inf")
-        self._parts: dict[str, Any] = {"as_of_seconds": 0.0, "parts": []}
-        self._begun = False
+        self._components: dict[str, Any] = {"as_of_seconds": 0.0, "components": []}
         self.interrupted = False
         """Whether the run was stopped by hand."""
-        self.ended_by: str | None = None
-        """The alarm that ended the run, with ``run.fail_on_alarm``: one that held in this life of it."""
+        self.ended_by_alarm: str | None = None
+        """The alarm that ended the run."""
 
     def __enter__(self) -> Self:
         self._write("starting")
         return self
 
-    def start(self, recorder: Recorder) -> None:
-        """Watch this recorder from now on."""
+    @override
+    def run_started(self, recorder: Recorder) -> None:
         config = self._config
         curation = config.curation
         self._recorder = recorder
@@ -75,12 +78,19 @@ class Watch:
             mismatch_bound=config.trainer.mismatch_bound,
             disk=self._disk,
         )
-        recorder.on_snapshot.append(self.look)
-        self.look()  # clears what lives before suffered from, and is over
-        self._begun = True
+        self.look()  # clears alarms of earlier lives that no longer hold
 
-    def advance(self, now: float) -> None:
-        """Look, because time has passed, and nothing happens until ``now``; for ``on_advance``."""
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
+        if self._alarms is not None:
+            self._alarms.attempt_ended(trajectory)
+
+    @override
+    def snapshot_taken(self) -> None:
+        self.look()
+
+    @override
+    def time_advanced(self, now: float) -> None:
         if self._recorder is not None:
             self.look(now - self._recorder.started)
 
@@ -102,11 +112,9 @@ class Watch:
             logger.warning("alarm: %s", alarm.text())
         if new or now - self._written >= self._write_spacing:
             self._written = now
-            self._parts = {"as_of_seconds": round(now, 3), "parts": [part.plain() for part in parts(recorder)]}
+            components = [status.as_json() for status in recorder.component_statuses()]
+            self._components = {"as_of_seconds": round(now, 3), "components": components}
             self._write("running")
-        if self._begun and self._config.run.fail_on_alarm and (standing := alarms.standing):
-            self.ended_by = self.ended_by or standing[0].name
-            recorder.end()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -126,10 +134,10 @@ class Watch:
             "run_seconds": 0.0 if recorder is None else round(max(recorder.now, self._looked), 3),
             "of_seconds": config.run.hours * 3600.0,
             "error": None if error is None else hidden(f"{type(error).__name__}: {error}"),
-            "ended_by_alarm": self.ended_by,
-            "alarms": [] if recorder is None else [alarm.plain() for alarm in recorder.alarms],
+            "ended_by_alarm": self.ended_by_alarm,
+            "alarms": [] if recorder is None else [alarm.as_json() for alarm in recorder.alarms],
             "counts": {} if recorder is None else _counts(recorder),
-            **self._parts,
+            **self._components,
         }
         try:
             write_text(self._folder / STATUS, json.dumps(found, separators=(",", ":"), allow_nan=False) + "\n")

@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from dartsim.cli import progress
-from dartsim.cli.progress import Live, bars
+from dartsim.cli.progress import RunBar, bars
 from dartsim.config import Config
 from dartsim.lab import Job, Outcome, run_job
 from dartsim.lab.sweep import WithProgress, progress_bar
+from dartsim.observe import Recorder
 
 
 @pytest.fixture
@@ -22,10 +23,10 @@ def shown(monkeypatch):
     def draw(hours, now, *, started, simulated):
         console = Console(file=io.StringIO(), force_terminal=True, width=200)
         with bars(console) as running:
-            live = Live(running, "tiny", hours, simulated=simulated)
+            live = RunBar(running, "tiny", hours, simulated=simulated)
             monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1e9))
-            live.watch(SimpleNamespace(started=started, alarms=[], snapshots=[]))
-            live(now)
+            live.run_started(Recorder(lambda: started, num_envs=1, num_engines=1))
+            live.time_advanced(now)
         return console.file.getvalue()
 
     return draw
@@ -47,7 +48,7 @@ def test_a_simulated_run_is_told_in_its_own_hours(shown):
 def test_what_comes_before_a_run_is_shown():
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
     with bars(console) as running:
-        Live(running, "tiny", 0.1, simulated=False)
+        RunBar(running, "tiny", 0.1, simulated=False)
     assert "starting its parts" in console.file.getvalue()
 
 

@@ -22,7 +22,13 @@ def test_status_of_a_finished_run(dartsim, capsys, tmp_path):
     assert dartsim("status", str(folder), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["state"] == "finished"
-    assert {part["part"] for part in found["parts"]} >= {"slot 7", "worker 1", "trainer", "data manager", "store"}
+    assert {one["component"] for one in found["components"]} >= {
+        "slot 7",
+        "engine 1",
+        "trainer",
+        "data manager",
+        "store",
+    }
     assert dartsim("status", str(folder)) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "dart, seed 0: finished at" in text

@@ -129,6 +129,6 @@ def make(
         Rules(**rules | {name: value for name, value in options.items() if value is not None}),
         unit=SamplingUnit(unit, num_envs=num_envs, attempts_per_task=attempts),
         store=store or MemoryStore(),
-        recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=1),
+        recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=1),
         seed=seed,
     )

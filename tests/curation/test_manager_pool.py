@@ -39,7 +39,7 @@ def make(made: ModuleType, **options: Any) -> DataManager:
     parts = {
         "unit": SamplingUnit("rollout", num_envs=2, attempts_per_task=2),
         "store": MemoryStore(),
-        "recorder": Recorder(asyncio.get_running_loop().time, num_envs=2, num_workers=1),
+        "recorder": Recorder(asyncio.get_running_loop().time, num_envs=2, num_engines=1),
     }
     parts |= {name: options.pop(name) for name in parts if name in options}
     rules = {

@@ -13,7 +13,7 @@ from experiments.desktop_kills import lost_records
 
 def test_a_gap_is_from_a_score_to_the_next_set_up_of_the_same_slot():
     now = 0.0
-    recorder = Recorder(lambda: now, num_envs=3, num_workers=1, max_segments=100)
+    recorder = Recorder(lambda: now, num_envs=3, num_engines=1, max_segments=100)
     moves = [
         (1.0, 0, DesktopState.EVALUATING),
         (2.0, 0, DesktopState.CLOSING),

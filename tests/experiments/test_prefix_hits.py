@@ -39,7 +39,7 @@ def attempt(*turns):
 )
 def test_what_was_not_found_has_one_cause(last, reply, lost):
     hits = PrefixHits(PROMPTS)
-    hits.see(attempt((*last, 0), reply))
+    hits.attempt_ended(attempt((*last, 0), reply))
     tokens = [112, *lost]
     assert hits.figures() == {name: number / (96 + 192) for name, number in zip(FIGURES, tokens, strict=True)}
 
@@ -47,8 +47,8 @@ def test_what_was_not_found_has_one_cause(last, reply, lost):
 def test_attempts_add_up_and_nothing_has_no_share():
     hits = PrefixHits(PROMPTS)
     assert set(hits.figures().values()) == {None}
-    hits.see(attempt())
-    hits.see(attempt((0, 0, 0, 0)))
-    hits.see(attempt((0, 0, 0, 0), (0, 0, 0, 112), (1, 0, 0, 0), (1, 2, 2, 0)))
+    hits.attempt_ended(attempt())
+    hits.attempt_ended(attempt((0, 0, 0, 0)))
+    hits.attempt_ended(attempt((0, 0, 0, 0), (0, 0, 0, 112), (1, 0, 0, 0), (1, 2, 2, 0)))
     total = 96 + 96 + 192 + 160 + 256
     assert hits.figures() == dict(zip(FIGURES, [320 / total, 32 / total, 176 / total, 0.0], strict=True))

@@ -11,18 +11,18 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.observe import DesktopState, Recorder, WorkerState
+from dartsim.observe import DesktopState, EngineState, Recorder
 from experiments import common, pages, sync_cost
 from experiments.sync_cost import PLANS, figures_of, mode_cost, model_folder
 
 
 def test_seconds_are_shared_among_changes_and_desktops():
     now = [0.0]
-    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_workers=sync_cost.ENGINES)
-    recorder.workers.tracks[0].enter(WorkerState.LOADING)
+    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_engines=sync_cost.ENGINES)
+    recorder.engines.tracks[0].enter(EngineState.LOADING)
     recorder.desktops.tracks[0].enter(DesktopState.SYNC_WAIT)
     now[0] = 8.0
-    recorder.workers.tracks[0].enter(WorkerState.IDLE)
+    recorder.engines.tracks[0].enter(EngineState.IDLE)
     recorder.desktops.tracks[0].enter(DesktopState.GENERATING)
     found = figures_of(recorder, [[1.0, None], [3.0]], [4.0])
     assert found["away_seconds_per_change"] == 4.0  # 8 s, one publication, two engines
@@ -36,7 +36,7 @@ def test_the_page_shows_each_engine_and_mode_once_there_is_a_record(monkeypatch,
     monkeypatch.setattr(common, "RECORDED", tmp_path)
     assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
     now = [0.0]
-    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_workers=sync_cost.ENGINES)
+    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_engines=sync_cost.ENGINES)
     now[0] = 8.0
     row = figures_of(recorder, [[1.0, None], [3.0]], [4.0])
     figures = {

@@ -52,7 +52,7 @@ def timings(scale=1.0, num=40):
     return found
 
 
-SUMMARY = {"simulated_hours": 0.5, "mean_reward": 0.25, "worker_shares": {"loading": 0.1}}
+SUMMARY = {"simulated_hours": 0.5, "mean_reward": 0.25, "engine_shares": {"loading": 0.1}}
 
 
 def test_what_was_put_in_is_found_again():
@@ -243,8 +243,8 @@ def test_a_twin_runs_and_meets_its_arithmetic(tmp_path):
 
 
 def test_figures_stand_beside_each_other():
-    measured = dict.fromkeys(COMPARED, 2.0) | {"worker_shares": {"loading": 0.0}, "minutes_per_version": None}
-    predicted = dict.fromkeys(COMPARED, 2.2) | {"worker_shares": {"loading": 0.1}}
+    measured = dict.fromkeys(COMPARED, 2.0) | {"engine_shares": {"loading": 0.0}, "minutes_per_version": None}
+    predicted = dict.fromkeys(COMPARED, 2.2) | {"engine_shares": {"loading": 0.1}}
     found = as_json(compare(measured, predicted))
     assert found["relative_error"]["trajectories_per_minute"] == pytest.approx(0.1)
     assert found["relative_error"]["sync_share"] is None

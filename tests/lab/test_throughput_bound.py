@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dartsim.config import load
 from dartsim.lab.bounds import bounds
 from dartsim.lab.throughput_bound import supply_bound
-from dartsim.observe.recorder import Snapshot
+from dartsim.observe.records import Snapshot
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 

@@ -104,9 +104,7 @@ def timed(config, path, monkeypatch):
             patch.setattr(simulation, "workers", workers)
             patch.setattr(BatchEngine, "_finish", finished)
             patch.setattr(BatchEngine, "_begin", begun)
-            return run_simulation(
-                models(config), on_start=lambda recorder: recorder.watchers.append(timings.attempt)
-            ).figures
+            return run_simulation(models(config), instruments=[timings]).figures
 
 
 class TimedPut(TimedWorker):

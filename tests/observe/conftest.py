@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.observe import DesktopState, Recorder, TrainerState, WorkerState
+from dartsim.observe import DesktopState, EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.figures import summary
 from dartsim.observe.report import render_report
 from dartsim.observe.rundir import RunDir, write_run
@@ -43,13 +43,13 @@ class Cluster:
         num_workers: int,
         hours: float,
         coupled: bool,
-        sinks: Sequence[Any] = (),
+        instruments: Sequence[Instrument] = (),
         **options: Any,
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.clock = Clock(1000.0)
-        self.recorder = Recorder(self.clock, num_envs=num_envs, num_workers=num_workers, **options)
-        self.recorder.sinks.extend(sinks)
+        self.recorder = Recorder(self.clock, num_envs=num_envs, num_engines=num_workers, **options)
+        self.recorder.start(instruments)
         self.end = self.clock.now + hours * 3600.0
         self.coupled = coupled
         self.version = 0
@@ -61,8 +61,8 @@ class Cluster:
         self.order = count()
 
     def run(self) -> Recorder:
-        for worker in self.recorder.workers.tracks:
-            worker.enter(WorkerState.IDLE)
+        for worker in self.recorder.engines.tracks:
+            worker.enter(EngineState.IDLE)
         for slot in range(len(self.recorder.desktops)):
             self.go(self.clock.now, self.desktop(slot))
         self.go(self.clock.now, self.trainer())
@@ -115,14 +115,14 @@ class Cluster:
             yield rng.gamma(9.0, 1.0)
 
     def generate(self, worker: int, seconds: float) -> Iterator[float]:
-        track = self.recorder.workers.tracks[worker]
+        track = self.recorder.engines.tracks[worker]
         self.live[worker] += 1
-        if track.state == WorkerState.IDLE:
-            track.enter(WorkerState.BUSY)
+        if track.state == EngineState.IDLE:
+            track.enter(EngineState.BUSY)
         yield seconds
         self.live[worker] -= 1
-        if not self.live[worker] and track.state == WorkerState.BUSY:
-            track.enter(WorkerState.IDLE)
+        if not self.live[worker] and track.state == EngineState.BUSY:
+            track.enter(EngineState.IDLE)
 
     def attempt(self) -> Attempt:
         number = next(self.attempts)
@@ -167,12 +167,12 @@ class Cluster:
     def sync(self) -> Iterator[float]:
         track = self.recorder.trainer.tracks[0]
         track.enter(TrainerState.WAIT_SYNC)
-        for index, worker in enumerate(self.recorder.workers.tracks):
-            worker.enter(WorkerState.LOADING)
+        for index, worker in enumerate(self.recorder.engines.tracks):
+            worker.enter(EngineState.LOADING)
             if self.coupled:
                 self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
             yield 45.0
-            worker.enter(WorkerState.BUSY if self.live[index] else WorkerState.IDLE)
+            worker.enter(EngineState.BUSY if self.live[index] else EngineState.IDLE)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory
 from dartsim.observe import Recorder, charts
 from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable, wilson
+from dartsim.observe.recorder_state import restore_state, save_state, undo_update
 from dartsim.observe.report import render_comparison, render_report
 from dartsim.observe.rundir import RunDir
 
@@ -98,18 +99,18 @@ def group(number, rewards):
     return Group(number, task, tuple(members), 1.0)
 
 
-def test_the_trace_counts_what_was_judged_kept_and_trained():
-    recorder = Recorder(lambda: 0.0, num_envs=1, num_workers=1)
+def test_the_recorder_counts_what_was_judged_kept_and_trained():
+    recorder = Recorder(lambda: 0.0, num_envs=1, num_engines=1)
     good, failed, small = group(0, (1.0, 0.0)), group(1, (0.0, 0.0)), group(2, (1.0,))
     for judged_group, reason in ((good, None), (failed, Drop.ALL_FAILED), (small, Drop.TOO_SMALL)):
         recorder.group_judged(judged_group.trajectories, reason)
     recorder.update_finished(Batch(1, 0, (good,)), {})
     assert (recorder.judged, +recorder.kept) == ({"task-0": 2, "task-1": 2}, {"task-0": 2})
     assert recorder.trained_groups == {"task-0": 1}
-    again = Recorder(lambda: 0.0, num_envs=1, num_workers=1)
-    again.restore(recorder.state())
+    again = Recorder(lambda: 0.0, num_envs=1, num_engines=1)
+    restore_state(again, save_state(recorder))
     assert (again.judged, again.kept, again.trained_groups) == (recorder.judged, recorder.kept, recorder.trained_groups)
-    again.untrain(good.trajectories, 0)
+    undo_update(again, good.trajectories, 0)
     assert +again.trained_groups == {}
 
 

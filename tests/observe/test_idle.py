@@ -6,23 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.observe.charts import CAUSE_COLORS
-from dartsim.observe.idle import AT_WORK, CAUSES, attribute, idle, ranking
-from dartsim.observe.states import DesktopState, TrainerState, WorkerState
+from dartsim.observe.idle import attribute, idle, ranking
+from dartsim.observe.states import AT_WORK, CAUSES, DesktopState, EngineState, TrainerState
 from dartsim.observe.timeline import Stay, Window
 
-D, W, T = DesktopState, WorkerState, TrainerState
+D, W, T = DesktopState, EngineState, TrainerState
 END = 100.0
 
 
-def window(desktops, workers, trainer) -> Window:
+def window(desktops, engines, trainer) -> Window:
     """Return a window in which each part stays in each of its states for equally long."""
 
     def part(states):
         length = END / len(states)
         return [Stay(state, index * length, (index + 1) * length) for index, state in enumerate(states)]
 
-    populations = {"desktops": desktops, "workers": workers, "trainer": [trainer]}
+    populations = {"desktops": desktops, "engines": engines, "trainer": [trainer]}
     return Window(0.0, END, {name: [part(states) for states in parts] for name, parts in populations.items()})
 
 
@@ -36,13 +35,13 @@ def some(states, most=6):
 
 @given(
     desktops=st.lists(some(D), min_size=1, max_size=5),
-    workers=st.lists(some(W), min_size=1, max_size=3),
+    engines=st.lists(some(W), min_size=1, max_size=3),
     trainer=some(T),
     num_bins=st.integers(1, 7),
 )
-def test_every_second_is_work_or_has_one_known_cause(desktops, workers, trainer, num_bins):
-    found = attribute(window(desktops, workers, trainer), num_bins=num_bins)
-    for name, size in (("desktops", len(desktops)), ("workers", len(workers)), ("trainer", 1)):
+def test_every_second_is_work_or_has_one_known_cause(desktops, engines, trainer, num_bins):
+    found = attribute(window(desktops, engines, trainer), num_bins=num_bins)
+    for name, size in (("desktops", len(desktops)), ("engines", len(engines)), ("trainer", 1)):
         population = found["populations"][name]
         assert set(population["seconds"]) <= {AT_WORK, *CAUSES}
         assert sum(population["seconds"].values()) == pytest.approx(size * END, abs=0.01)
@@ -53,43 +52,43 @@ def test_every_second_is_work_or_has_one_known_cause(desktops, workers, trainer,
     assert all(row["cause"] != AT_WORK for row in rows)
 
 
-@given(desktops=st.lists(some(D), min_size=1, max_size=4), workers=st.lists(some(W), min_size=1, max_size=3))
-def test_states_that_name_their_cause_keep_their_seconds(desktops, workers):
-    found = attribute(window(desktops, workers, [T.TRAINING]), num_bins=3)
+@given(desktops=st.lists(some(D), min_size=1, max_size=4), engines=st.lists(some(W), min_size=1, max_size=3))
+def test_states_that_name_their_cause_keep_their_seconds(desktops, engines):
+    found = attribute(window(desktops, engines, [T.TRAINING]), num_bins=3)
 
     def spent(parts, states):
         return sum(END / len(part) for part in parts for state in part if state in states)
 
-    booting = seconds(found, "desktops").get("boots", 0.0)
+    booting = seconds(found, "desktops").get("starting", 0.0)
     assert booting == pytest.approx(spent(desktops, (D.STARTING,)), abs=0.01)
-    at_work = seconds(found, "workers").get(AT_WORK, 0.0)
-    assert at_work == pytest.approx(spent(workers, (W.BUSY, W.DRAINING)), abs=0.01)
+    at_work = seconds(found, "engines").get(AT_WORK, 0.0)
+    assert at_work == pytest.approx(spent(engines, (W.BUSY, W.DRAINING)), abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("desktops", "cause"),
     [
         ([D.ACTING, D.ACTING, D.STARTING], "acting"),
-        ([D.STARTING, D.SETUP, D.SETUP], "set-up"),
-        ([D.GENERATING, D.GENERATING, D.CLOSING], "teardown"),
-        ([D.GENERATING, D.GENERATING], "way"),
-        ([D.OFF, D.OFF], "way"),
-        ([D.WAIT_ADMISSION, D.WAIT_ADMISSION, D.ACTING], "update"),
-        ([D.ACTING, D.STARTING], "boots"),  # a tie: the first state
+        ([D.STARTING, D.SETUP, D.SETUP], "setting up"),
+        ([D.GENERATING, D.GENERATING, D.CLOSING], "closing"),
+        ([D.GENERATING, D.GENERATING], "network"),
+        ([D.OFF, D.OFF], "network"),
+        ([D.WAIT_ADMISSION, D.WAIT_ADMISSION, D.ACTING], "training"),
+        ([D.ACTING, D.STARTING], "starting"),  # a tie: the first state
     ],
 )
-def test_an_idle_worker_waits_for_what_most_desktops_do(desktops, cause):
+def test_an_idle_engine_waits_for_what_most_desktops_do(desktops, cause):
     found = attribute(window([[state] for state in desktops], [[W.IDLE]], [T.TRAINING]), num_bins=1)
-    assert seconds(found, "workers") == {cause: END}
+    assert seconds(found, "engines") == {cause: END}
 
 
 @pytest.mark.parametrize(
     ("desktops", "cause"),
     [
-        ([D.GENERATING, D.GENERATING, D.ACTING], "model"),
+        ([D.GENERATING, D.GENERATING, D.ACTING], "generating"),
         ([D.WAIT_UNIT, D.WAIT_UNIT, D.ACTING], "acting"),  # those with an attempt count first
-        ([D.WAIT_UNIT, D.WAIT_START, D.WAIT_UNIT], "sampling unit"),
-        ([D.WAIT_ADMISSION], "admission limit"),
+        ([D.WAIT_UNIT, D.WAIT_START, D.WAIT_UNIT], "unit unfinished"),
+        ([D.WAIT_ADMISSION], "not admitted"),
         ([D.SYNC_WAIT, D.SYNC_WAIT], "weight sync"),
     ],
 )
@@ -101,19 +100,18 @@ def test_a_trainer_without_data_waits_for_what_most_desktops_do(desktops, cause)
 def test_a_desktop_that_is_not_admitted_waits_for_what_the_trainer_does():
     trainer = [T.WAIT_DATA, T.TRAINING, T.WAIT_PUBLISH, T.WAIT_SYNC, T.DOWN]
     found = attribute(window([[D.WAIT_ADMISSION]], [[W.BUSY]], trainer), num_bins=5)
-    causes = ("admission limit", "update", "publication", "weight sync", "fault")
+    causes = ("not admitted", "training", "waiting to publish", "weight sync", "down")
     assert seconds(found, "desktops") == dict.fromkeys(causes, 20.0)
-    assert found["populations"]["desktops"]["shares"]["update"] == [0.0, 1.0, 0.0, 0.0, 0.0]
+    assert found["populations"]["desktops"]["shares"]["training"] == [0.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_trainer_that_holds_weights_back_waits_for_no_weight_change():
     found = attribute(window([[D.GENERATING]], [[W.BUSY]], [T.TRAINING, T.WAIT_PUBLISH]), num_bins=2)
-    assert seconds(found, "trainer") == {AT_WORK: 50.0, "publication": 50.0}
+    assert seconds(found, "trainer") == {AT_WORK: 50.0, "waiting to publish": 50.0}
 
 
-def test_every_cause_is_drawn():
-    assert tuple(CAUSE_COLORS) == tuple(CAUSES)
-    assert len(set(CAUSE_COLORS.values())) == len(CAUSES)
+def test_every_cause_has_a_color_of_its_own():
+    assert len({info.color for info in CAUSES.values()}) == len(CAUSES)
 
 
 def test_causes_of_a_run_agree_with_its_states(make_recorder):
@@ -121,11 +119,11 @@ def test_causes_of_a_run_agree_with_its_states(make_recorder):
     found = idle(recorder)
     last = recorder.snapshots[-1]
     spent = seconds(found, "desktops")
-    assert spent["boots"] == pytest.approx(last.desktops[D.STARTING], abs=0.01)
-    assert spent["model"] == pytest.approx(last.desktops[D.GENERATING], abs=0.01)
+    assert spent["starting"] == pytest.approx(last.desktops[D.STARTING], abs=0.01)
+    assert spent["generating"] == pytest.approx(last.desktops[D.GENERATING], abs=0.01)
     assert seconds(found, "trainer")[AT_WORK] == pytest.approx(last.trainer[T.TRAINING], abs=0.01)
-    # An idle worker may wait for the sync too, while most desktops do.
-    assert seconds(found, "workers")["weight sync"] >= last.workers[W.LOADING] - 0.01
+    # An idle engine may wait for the sync too, while most desktops do.
+    assert seconds(found, "engines")["weight sync"] >= last.engines[W.LOADING] - 0.01
 
 
 def test_without_segments_there_is_nothing_to_attribute(make_recorder):

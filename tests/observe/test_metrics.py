@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from dartsim.observe.metrics import JsonlSink, TensorBoardSink
-from dartsim.observe.recorder import UpdateRecord
+from dartsim.observe.metrics import JsonlWriter, TensorBoardWriter
+from dartsim.observe.records import UpdateRecord
 
 RECORDS = [
     UpdateRecord(1, 1272.5, 913, 64, 0.59, 14.25, 0.5, 2, {"loss": 0.25, "optim/grad_norm": 1.5}),
@@ -19,9 +19,9 @@ RECORDS = [
 
 def test_jsonl_has_one_line_an_update(tmp_path):
     path = tmp_path / "new" / "metrics.jsonl"
-    with JsonlSink(path) as sink:
+    with JsonlWriter(path) as writer:
         for record in RECORDS:
-            sink(record)
+            writer.update_finished(record)
         # Every line is on disk before the run goes on.
         lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["update"] for line in lines] == [1, 2]
@@ -29,23 +29,23 @@ def test_jsonl_has_one_line_an_update(tmp_path):
     assert lines[0]["metrics"] == {"loss": 0.25, "optim/grad_norm": 1.5}
 
 
-def test_a_closed_sink_refuses_more(tmp_path):
-    sink = JsonlSink(tmp_path / "metrics.jsonl")
-    sink.close()
+def test_a_closed_writer_refuses_more(tmp_path):
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.close()
     with pytest.raises(ValueError, match="closed"):
-        sink(RECORDS[0])
+        writer.update_finished(RECORDS[0])
 
 
 def test_a_loss_that_is_not_a_number_is_told(tmp_path):
-    with JsonlSink(tmp_path / "metrics.jsonl") as sink:
-        sink(UpdateRecord(1, 0.0, 1, 1, 0.0, 1.0, 0.0, 0, {"loss": math.nan}))
+    with JsonlWriter(tmp_path / "metrics.jsonl") as writer:
+        writer.update_finished(UpdateRecord(1, 0.0, 1, 1, 0.0, 1.0, 0.0, 0, {"loss": math.nan}))
     assert math.isnan(json.loads((tmp_path / "metrics.jsonl").read_text())["metrics"]["loss"])
 
 
 def write(folder):
-    with TensorBoardSink(folder) as sink:
+    with TensorBoardWriter(folder) as writer:
         for record in RECORDS:
-            sink(record)
+            writer.update_finished(record)
     return next(folder.iterdir())
 
 
@@ -79,10 +79,10 @@ def test_the_same_run_writes_the_same_bytes(tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_trace_tells_its_sinks_every_update_in_order(make_recorder, tmp_path):
+def test_a_recorder_reports_every_update_in_order(make_recorder, tmp_path):
     path = tmp_path / "metrics.jsonl"
-    with JsonlSink(path) as sink:
-        recorder = make_recorder(hours=1.0, sinks=[sink])
+    with JsonlWriter(path) as writer:
+        recorder = make_recorder(hours=1.0, instruments=[writer])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(lines) > 2
     assert [line["update"] for line in lines] == list(range(1, recorder.counts["updates"] + 1))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.observe import DesktopState, Population, Recorder, TrainerState, WorkerState
+from dartsim.observe import DesktopState, EngineState, Population, Recorder, TrainerState
 from dartsim.observe.figures import figures, summary
+from dartsim.observe.recorder_state import restore_state, save_state
 
 
 class Clock:
@@ -33,11 +34,11 @@ STEPS = st.lists(
 
 def play(steps, **options) -> Recorder:
     clock = Clock()
-    recorder = Recorder(clock, num_envs=4, num_workers=2, **options)
+    recorder = Recorder(clock, num_envs=4, num_engines=2, **options)
     for pause, desktop, state, num_turns in steps:
         clock.now += pause
         recorder.desktops.tracks[desktop].enter(state)
-        recorder.workers.tracks[desktop % 2].enter(WorkerState(num_turns % len(WorkerState)))
+        recorder.engines.tracks[desktop % 2].enter(EngineState(num_turns % len(EngineState)))
         recorder.trainer.tracks[0].enter(TrainerState(num_turns % len(TrainerState)))
         recorder.hot.generated_turns += num_turns
         recorder.counts["trained_turns"] += num_turns // 2
@@ -51,14 +52,14 @@ def play(steps, **options) -> Recorder:
 def test_shares_add_up_to_one_and_utilization_stays_below(steps):
     recorder = play(steps)
     found = figures(recorder.snapshots[0], recorder.snapshots[-1])
-    for shares in ("desktop_shares", "worker_shares", "trainer_shares"):
+    for shares in ("desktop_shares", "engine_shares", "trainer_shares"):
         assert sum(found[shares].values()) == pytest.approx(1.0, abs=1e-9)
     for name in ("env_utilization", "gpu_utilization", "rollout_share"):
         assert 0.0 <= found[name] <= 1.0 + 1e-9
 
 
 def test_prefix_hits_are_of_the_prompts_that_were_looked_up_in_the_window():
-    recorder = Recorder(Clock(), num_envs=1, num_workers=1)
+    recorder = Recorder(Clock(), num_envs=1, num_engines=1)
     hot, shares = recorder.hot, []
     snapshots = [recorder.snapshot()]
     for prompt, looked_up, cached in ((500, 0, 0), (1_000, 1_000, 0), (3_000, 2_000, 1_500)):
@@ -71,16 +72,11 @@ def test_prefix_hits_are_of_the_prompts_that_were_looked_up_in_the_window():
     assert figures(snapshots[2], snapshots[3])["prefix_hit_share"] == 0.75
 
 
-def test_a_trace_that_was_kept_before_prefix_hits_were_counted_goes_on():
-    old, new = (Recorder(Clock(), num_envs=1, num_workers=1) for _ in range(2))
-    old.hot.prompt_tokens = 700
-    state = old.state()
-    new.restore({**state, "hot": list(state["hot"])[:3]})
-    assert (new.hot.prompt_tokens, new.hot.cached_tokens, new.hot.looked_up_tokens) == (700, 0, 0)
-    new.hot.cached_tokens, new.hot.looked_up_tokens = 3, 4
-    again = Recorder(Clock(), num_envs=1, num_workers=1)
-    again.restore(new.state())
-    assert again.hot == new.hot
+def test_a_resumed_recorder_continues_to_count():
+    first, again = (Recorder(Clock(), num_envs=1, num_engines=1) for _ in range(2))
+    first.hot.prompt_tokens, first.hot.cached_tokens, first.hot.looked_up_tokens = 700, 3, 4
+    restore_state(again, save_state(first))
+    assert again.hot == first.hot
 
 
 @given(steps=STEPS)
@@ -88,7 +84,7 @@ def test_every_second_of_every_part_is_counted(steps):
     recorder = play(steps)
     for snapshot in recorder.snapshots:
         assert sum(snapshot.desktops) == pytest.approx(4 * snapshot.time)
-        assert sum(snapshot.workers) == pytest.approx(2 * snapshot.time)
+        assert sum(snapshot.engines) == pytest.approx(2 * snapshot.time)
         assert sum(snapshot.trainer) == pytest.approx(snapshot.time)
 
 
@@ -110,7 +106,7 @@ def test_thinning_keeps_the_first_the_last_the_order_and_every_figure(steps, lim
 @pytest.mark.parametrize("limit", [2, 3, 7, 10])
 def test_memory_does_not_grow_with_the_length_of_the_run(limit):
     clock = Clock()
-    recorder = Recorder(clock, num_envs=2, num_workers=1, max_segments=limit, max_snapshots=limit)
+    recorder = Recorder(clock, num_envs=2, num_engines=1, max_segments=limit, max_snapshots=limit)
     for number in range(3000):
         clock.now += 40.0
         recorder.desktops.tracks[number % 2].enter(DesktopState.ACTING if number % 3 else DesktopState.GENERATING)
@@ -125,7 +121,7 @@ def test_memory_does_not_grow_with_the_length_of_the_run(limit):
 
 def test_a_limit_that_could_not_keep_both_ends_is_refused():
     with pytest.raises(ValueError, match="max_snapshots must be at least 2, got 1"):
-        Recorder(Clock(), num_envs=1, num_workers=1, max_snapshots=1)
+        Recorder(Clock(), num_envs=1, num_engines=1, max_snapshots=1)
 
 
 @given(states=st.lists(st.sampled_from(list(DesktopState)), min_size=1, max_size=12))

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dartsim.observe import DesktopState, TrainerState, WorkerState, charts
+from dartsim.observe import DesktopState, EngineState, TrainerState, charts
 from dartsim.observe.bars import efficiency
-from dartsim.observe.figures import figures
+from dartsim.observe.figures import FIGURES, figure_text, figures
 from dartsim.observe.report import (
     differences,
     render_comparison,
@@ -20,8 +20,7 @@ from dartsim.observe.report import (
     surrogates,
     unique_names,
 )
-from dartsim.observe.states import INTERACTING, SERVING
-from dartsim.observe.styles import FIGURES, POPULATIONS, RUN_COLORS, STATES, USEFUL, figure_text
+from dartsim.observe.states import POPULATIONS
 
 
 def embedded(page: str, name: str):
@@ -46,18 +45,20 @@ class Addresses(HTMLParser):
         self.found += [value for name, value in attrs if name in ("src", "href", "data", "srcset") and value]
 
 
-def test_every_state_has_a_look_and_no_two_of_a_population_share_a_colour():
-    enums = {"desktops": DesktopState, "workers": WorkerState, "trainer": TrainerState}
-    for population, states in enums.items():
-        assert list(STATES[population]) == [state.name.lower() for state in states]
-        colors = [style.color for style in STATES[population].values()]
+def test_no_two_states_of_a_population_share_a_color():
+    for population in POPULATIONS.values():
+        colors = [state.info.color for state in population.states]
         assert len(set(colors)) == len(colors)
-        assert not set(colors) & set(RUN_COLORS)
+        assert not set(colors) & set(charts.RUN_COLORS)
 
 
 def test_useful_states_are_those_of_the_definitions():
-    assert {state.name.lower() for state in INTERACTING} == USEFUL["desktops"]
-    assert {state.name.lower() for state in SERVING} == USEFUL["workers"]
+    useful = {name: {state for state in info.states if state.info.useful} for name, info in POPULATIONS.items()}
+    assert useful == {
+        "desktops": {DesktopState.GENERATING, DesktopState.TURN_WAIT, DesktopState.ACTING},
+        "engines": {EngineState.BUSY, EngineState.DRAINING},
+        "trainer": {TrainerState.TRAINING},
+    }
 
 
 def test_every_shown_figure_is_measured(make_recorder):
@@ -103,7 +104,7 @@ def test_only_a_surrogate_is_called_one(make_run, tmp_path):
 
 def test_bars_of_time_add_up_to_100_percent(make_run, tmp_path):
     plots = embedded(make_run(tmp_path, hours=1.0).report.read_text(), "plots")
-    total = dict.fromkeys(POPULATIONS.values(), 0.0)
+    total = dict.fromkeys((info.title for info in POPULATIONS.values()), 0.0)
     for bar in plots["states"]["data"]:
         total[bar["y"][0]] += bar["x"][0]
     assert list(total.values()) == pytest.approx([100.0] * 3, abs=0.01)
@@ -234,14 +235,10 @@ def test_a_state_has_one_colour_and_work_is_called_by_its_state():
     shares = {name: {"at work": [1.0], "weight sync": [0.0]} for name in POPULATIONS}
     found = {"hours": [0.0, 1.0], "populations": {name: {"shares": share} for name, share in shares.items()}}
     drawn = {name: charts.idle_over_time(found, name) for name in POPULATIONS}
-    for name, state in (("desktops", "acting"), ("workers", "busy"), ("trainer", "training")):
-        assert (drawn[name]["data"][0]["name"], drawn[name]["data"][0]["fillcolor"]) == (
-            state,
-            STATES[name][state].color,
-        )
+    for name, info in POPULATIONS.items():
+        work = info.at_work.info
+        assert (drawn[name]["data"][0]["name"], drawn[name]["data"][0]["fillcolor"]) == (work.label, work.color)
         assert drawn[name]["layout"]["showlegend"] is True
-    same = {"acting": "acting", "scoring": "evaluating", "model": "generating", "set-up": "setup"}
-    assert all(charts.CAUSE_COLORS[cause] == STATES["desktops"][state].color for cause, state in same.items())
 
 
 def test_surrogates_are_named_if_not_all_are():

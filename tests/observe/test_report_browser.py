@@ -122,7 +122,7 @@ def test_a_bar_tells_what_it_is(visitor: Visitor, folder: Path):
     box = bar.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_selector("#plot-states .hoverlayer .hovertext")
-    assert "waits for a reply while the inference pool serves" in page.locator("#plot-states .hovertext").text_content()
+    assert "waits for a reply while the engines serve" in page.locator("#plot-states .hovertext").text_content()
     visitor.check()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dartsim.observe.figures import figures
-from dartsim.observe.recorder import UpdateRecord
+from dartsim.observe.records import UpdateRecord
 from dartsim.observe.series import MAX_UPDATES, by_label, intervals, rolling, series, updates
 
 

@@ -7,6 +7,7 @@ import pytest
 from dartsim.config import load
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.observe import Recorder
+from dartsim.observe.recorder_state import undo_update
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 
@@ -35,11 +36,11 @@ def test_who_trains_on_every_group_trains_on_turns_without_signal_too(run):
 
 
 def test_an_update_that_is_undone_takes_its_signal_back():
-    recorder = Recorder(lambda: 0.0, num_envs=1, num_workers=1)
+    recorder = Recorder(lambda: 0.0, num_envs=1, num_engines=1)
     signal, none = group(0, (1.0, 0.0)), group(1, (1.0, 1.0))
     recorder.update_finished(Batch(1, 0, (signal, none)), {})
     assert (recorder.counts["trained_turns"], recorder.counts["signal_turns"]) == (12, 6)
-    recorder.untrain((*signal.trajectories, *none.trajectories), 0)
+    undo_update(recorder, (*signal.trajectories, *none.trajectories), 0)
     assert (recorder.counts["trained_turns"], recorder.counts["signal_turns"]) == (0, 0)
 
 

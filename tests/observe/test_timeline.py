@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.observe import Recorder
 from dartsim.observe.perfetto import perfetto
-from dartsim.observe.styles import STATES
+from dartsim.observe.states import state_infos
 from dartsim.observe.timeline import recorded_window, shown_parts, timeline
 
 
@@ -36,7 +36,7 @@ def test_in_the_window_no_part_has_a_gap(name, request):
     assert window.end == 3.0 * 3600.0
     assert {population: len(parts) for population, parts in window.stays.items()} == {
         "desktops": 8,
-        "workers": 2,
+        "engines": 2,
         "trainer": 1,
     }
     for parts in window.stays.values():
@@ -61,7 +61,7 @@ def test_durations_add_up_to_the_totals_of_the_window(recorder):
     window = recorded_window(recorder)
     assert window is not None
     last = recorder.snapshots[-1]
-    for name, totals in (("desktops", last.desktops), ("workers", last.workers), ("trainer", last.trainer)):
+    for name, totals in (("desktops", last.desktops), ("engines", last.engines), ("trainer", last.trainer)):
         for state, total in enumerate(totals):
             stays = [stay for part in window.stays[name] for stay in part if stay.state == state]
             assert sum(stay.end - stay.start for stay in stays) == pytest.approx(total, abs=1e-6)
@@ -86,7 +86,7 @@ def test_without_segments_there_is_no_timeline(make_recorder):
 def test_timeline_is_compact_and_exact_to_the_millisecond(recorder):
     data = timeline(recorder)
     assert data is not None
-    assert [population["name"] for population in data["populations"]] == ["trainer", "workers", "desktops"]
+    assert [population["name"] for population in data["populations"]] == ["trainer", "engines", "desktops"]
     for population in data["populations"]:
         for track in population["tracks"]:
             assert sum(track["durations_ms"]) == 3 * 3600 * 1000
@@ -130,7 +130,7 @@ def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
         if event["ph"] == "X":
             assert isinstance(event["ts"], int)
             assert event["dur"] > 0
-            assert event["name"] in {style.label for style in STATES[event["cat"]].values()}
+            assert event["name"] in {style.label for style in state_infos(event["cat"]).values()}
             by_track.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
     assert len(by_track) == 8 + 2 + 1
     for spans in by_track.values():
@@ -143,7 +143,7 @@ def test_perfetto_names_every_process_and_thread(recorder):
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] in ("process_name", "thread_name")}
     assert names[1, 0] == "Trainer"
     assert names[1, 1] == "trainer 0"
-    assert names[2, 2] == "worker 1"
+    assert names[2, 2] == "engine 1"
     assert names[3, 0] == "Desktops"
     assert names[3, 8] == "desktop 7"
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= set(names)
@@ -156,7 +156,7 @@ def test_perfetto_states_add_up_to_the_totals_of_the_same_window(recorder):
             key = event["cat"], event["name"]
             spent[key] = spent.get(key, 0) + event["dur"]
     last = recorder.snapshots[-1]
-    for population, totals in zip(recorder.populations(), (last.desktops, last.workers, last.trainer), strict=True):
+    for population, totals in zip(recorder.populations(), (last.desktops, last.engines, last.trainer), strict=True):
         for state, total in zip(population.states, totals, strict=True):
-            label = STATES[population.name][state.name.lower()].label
+            label = state.info.label
             assert spent.get((population.name, label), 0) / 1e6 == pytest.approx(total, abs=0.01)

@@ -35,7 +35,7 @@ def attempt(number=0, *, turn_limit=3):
 
 
 def recorder(num_envs=1, num_workers=1):
-    return Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_workers=num_workers, max_segments=1000)
+    return Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=num_workers, max_segments=1000)
 
 
 def spent(population):

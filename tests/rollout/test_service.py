@@ -76,7 +76,7 @@ async def test_a_worker_is_busy_while_it_has_a_request(fakes):
     await pool.ask(1)
     await asyncio.sleep(2.0)
     await first
-    assert fakes.spent(pool.recorder.workers) == {"BUSY": 4.0, "IDLE": 2.0}
+    assert fakes.spent(pool.recorder.engines) == {"BUSY": 4.0, "IDLE": 2.0}
 
 
 @pytest.mark.parametrize("router", [LeastInFlight, SessionAffine])
@@ -121,7 +121,7 @@ async def test_a_cancelled_request_leaves_its_worker(fakes):
     await asyncio.wait([asking])
     assert (engines[0].live, pool.service.workers[0].in_flight) == ({}, 0)
     await asyncio.sleep(1.0)
-    assert fakes.spent(pool.recorder.workers) == {"BUSY": 1.0, "IDLE": 1.0}
+    assert fakes.spent(pool.recorder.engines) == {"BUSY": 1.0, "IDLE": 1.0}
 
 
 async def test_drained_requests_finish_and_later_ones_wait(fakes):
@@ -136,7 +136,7 @@ async def test_drained_requests_finish_and_later_ones_wait(fakes):
     assert (reply_a.version, when_a) == (0, 3.0)
     assert (reply_b.version, reply_b.oldest_version, when_b) == (1, 1, 16.0)
     assert pool.engines[0].loads == [(3.0, 13.0, 1)]
-    assert fakes.spent(pool.recorder.workers) == {"BUSY": 1.0 + 3.0, "DRAINING": 2.0, "LOADING": 10.0}
+    assert fakes.spent(pool.recorder.engines) == {"BUSY": 1.0 + 3.0, "DRAINING": 2.0, "LOADING": 10.0}
     assert not [name for name in pool.recorder.counts if name.startswith("fault")]
 
 
@@ -148,7 +148,7 @@ async def test_kept_requests_go_on_under_the_new_weights(fakes):
     reply, when = await asking
     assert (reply.oldest_version, reply.version, when) == (0, 1, 13.0)
     assert pool.engines[0].loads == [(1.0, 11.0, 1)]
-    assert fakes.spent(pool.recorder.workers) == {"BUSY": 3.0, "LOADING": 10.0}
+    assert fakes.spent(pool.recorder.engines) == {"BUSY": 3.0, "LOADING": 10.0}
     assert not [name for name in pool.recorder.counts if name.startswith("fault")]
 
 

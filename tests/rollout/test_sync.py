@@ -62,7 +62,7 @@ async def test_all_workers_can_change_at_once(fakes):
     await service.settled(1)
     assert fakes.now() == 10.0
     assert loads(engines) == [[(0.0, 10.0, 1)]] * 3
-    assert fakes.spent(service.recorder.workers) == {"LOADING": 30.0}
+    assert fakes.spent(service.recorder.engines) == {"LOADING": 30.0}
 
 
 async def test_a_newer_publication_supersedes_a_change_under_way(fakes):
@@ -130,7 +130,7 @@ async def test_a_load_that_fails_is_tried_again_and_its_worker_is_down_meanwhile
     assert engines[0].loads == [(0.0, 10.0, 1), (15.0, 25.0, 1), (35.0, 45.0, 1)]
     assert engines[1].loads == [(45.0, 55.0, 1)]
     assert service.recorder.counts["fault/load"] == 2
-    assert fakes.spent(service.recorder.workers) == {"LOADING": 40.0, "DOWN": 15.0, "IDLE": 45.0 + 10.0}
+    assert fakes.spent(service.recorder.engines) == {"LOADING": 40.0, "DOWN": 15.0, "IDLE": 45.0 + 10.0}
 
 
 async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
@@ -378,7 +378,7 @@ async def test_a_worker_that_is_down_is_asked_nothing_until_it_is_back(fakes):
     assert {reply.worker for begun, reply in found if 12.0 < begun < 40.0} == {1}
     assert {reply.worker for begun, reply in found if begun > 70.0} == {0, 1}
     assert [worker.version for worker in service.workers] == [1, 1]
-    assert service.recorder.counts["fault/worker_down"] == 1
+    assert service.recorder.counts["fault/engine_down"] == 1
     assert service.recorder.counts["fault/request_worker"] == 2
 
 
@@ -387,7 +387,7 @@ async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
     service, _ = service_of(fakes, [engine], clients=2)
     await asyncio.gather(*(asking(fakes, service, n, 60.0) for n in range(2)))
     assert engine.asked_while_down == 2
-    assert fakes.spent(service.recorder.workers)["DOWN"] == 44.0
+    assert fakes.spent(service.recorder.engines)["DOWN"] == 44.0
     spent = fakes.spent(service.recorder.desktops)
     assert "SYNC_WAIT" not in spent, "no weights were changed"
     assert spent["GENERATING"] > 2 * 44.0

@@ -34,7 +34,7 @@ SMALL = {
     "alarms": {
         "starved_seconds": 1200.0,
         "no_trajectory_seconds": 1800.0,
-        "worker_down_seconds": 900.0,
+        "engine_down_seconds": 900.0,
         "window_seconds": 1800.0,
     },
     "run": {"hours": 2.0},
@@ -66,7 +66,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
                 disk=disk,
             )
         )
-        await system.run(hours * 3600.0)
+        await system.run(hours * 3600.0, watching)
 
     def look(now):
         for alarms in watching:
@@ -175,7 +175,7 @@ def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_traine
             worker.engine = Refusing(worker.engine)
 
     found = suffer(spoil, hours=1.0, curation={"staleness": {"max_staleness": 0}})
-    assert names(found)[:2] == ["worker_down", "trainer_starved"]
+    assert names(found)[:2] == ["engine_down", "trainer_starved"]
     for alarm in found[:2]:
         assert "loads of weights that failed" in alarm.found
         assert "weights_torn" in alarm.found
@@ -226,19 +226,19 @@ class NeverBack:
         await asyncio.get_running_loop().create_future()
 
 
-def test_an_engine_that_ends_raises_worker_down_and_the_others_serve_on():
+def test_an_engine_that_ends_raises_engine_down_and_the_others_serve_on():
     def spoil(system):
         worker = system.pool.workers[0]
         worker.engine = NeverBack(worker.engine, system.recorder.clock, 1200.0)
 
     found = suffer(spoil)
-    assert names(found) == ["worker_down"]
+    assert names(found) == ["engine_down"]
     assert "worker 0 has not served" in found[0].found
     assert "the other 1 serve" in found[0].found
     assert found[0].since == pytest.approx(1200.0, abs=300.0)
 
 
-def test_loads_that_fail_for_ever_raise_worker_down_although_each_try_is_short():
+def test_loads_that_fail_for_ever_raise_engine_down_although_each_try_is_short():
     def spoil(system):
         worker = system.pool.workers[1]
 
@@ -248,7 +248,7 @@ def test_loads_that_fail_for_ever_raise_worker_down_although_each_try_is_short()
         worker.engine.load = load
 
     found = suffer(spoil, rollout={"num_workers": 3})  # with two, the other takes no weights that are not proven
-    assert names(found) == ["worker_down"]
+    assert names(found) == ["engine_down"]
     assert "comes back by itself" in found[0].found
 
 
@@ -340,7 +340,7 @@ def test_every_alarm_has_its_own_exit_code_and_words():
 
 def test_what_was_counted_before_a_resume_is_no_alarm():
     config = from_tree(merge(merge(preset("dart"), SMALL), {"trainer": {"mismatch_bound": 0.1}}))
-    recorder = Recorder(lambda: 50_000.0, num_envs=1, num_workers=1)
+    recorder = Recorder(lambda: 50_000.0, num_envs=1, num_engines=1)
     recorder.started = 0.0  # as of a run that goes on after 14 hours
     for name in ("dropped/stale", "dropped/all_failed", "fault/start", "ending/broken", "learner/mismatch_alarm"):
         recorder.counts[name] = 100_000

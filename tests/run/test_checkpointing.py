@@ -99,7 +99,7 @@ class Nowhere:
 
 async def test_the_trainer_keeps_the_batch_until_its_checkpoint_is_there():
     inner, disk, source = Counting(), Disk(FULL, FULL), Source()
-    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
     learner = CheckpointedLearner(inner, disk.write, every_updates=1)
     await Trainer(learner, source=source, publisher=Nowhere(), recorder=recorder).run()
     assert source.told == [("trained", 1, "checkpoint 1"), ("trained", 2, "checkpoint 2")]

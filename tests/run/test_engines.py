@@ -15,6 +15,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
+from dartsim.observe import Listener
 from dartsim.run.models import models
 from dartsim.run.realtime import run_realtime
 
@@ -81,11 +82,7 @@ def version_of(url):
 
 def at_update(number, act):
     """Return what does something once, after so many updates of a run."""
-
-    def watch(recorder):
-        recorder.sinks.append(lambda record: act() if record.update == number else None)
-
-    return watch
+    return Listener(update_finished=lambda record: act() if record.update == number else None)
 
 
 def play(config, **more):
@@ -107,7 +104,7 @@ def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
     with ExitStack() as stack:
         urls = [stack.enter_context(standin(folder))[1] for _ in range(2)]
         config = configured("run.updates=5", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
-        result, trained = play(config, on_step=lambda *step: steps.append(step))
+        result, trained = play(config, instruments=[Listener(preparing=lambda *step: steps.append(step))])
         versions = [version_of(url) for url in urls]
     assert result.recorder.counts["updates"] >= 5
     assert faults(result.recorder) == {}
@@ -136,7 +133,7 @@ def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
     with standin(folder) as (first, first_url), standin(folder) as (_, second_url):
         addresses = quoted([first_url, second_url])
         config = configured("run.updates=12", "rollout.num_workers=2", f"vllm.addresses={addresses}", "run.hours=0.03")
-        result, _ = play(config, on_start=at_update(2, first.kill))
+        result, _ = play(config, instruments=[at_update(2, first.kill)])
         version = version_of(second_url)
     counts = result.recorder.counts
     assert counts["updates"] >= 12  # with weights as new as the staleness bound wants
@@ -162,7 +159,7 @@ def test_an_engine_of_the_run_s_own_is_started_again_when_it_is_killed(interpret
         os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
 
     config = configured("run.updates=12", "rollout.num_workers=1", f'vllm.python="{script}"', "run.hours=0.03")
-    result, _ = play(config, on_start=at_update(3, kill))
+    result, _ = play(config, instruments=[at_update(3, kill)])
     counts = result.recorder.counts
     assert counts["updates"] >= 12
     assert counts["ending/worker_fault"] == 0

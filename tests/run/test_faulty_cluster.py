@@ -149,7 +149,7 @@ def test_what_struck_is_told_by_the_causes_of_attempts_and_starts_and_never_by_a
         "setup_download_failed": ("cause/setup_download_failed",),
         "evaluator_blind": ("cause/getter_failed",),
         "vm_never_ready": ("start_cause/not_ready",),
-        "worker_crash": ("fault/worker_down",),
+        "worker_crash": ("fault/engine_down",),
         "weights_torn": ("fault/load", "load_cause/weights_torn"),
         "trainer_crash_before_commit": ("fault/update",),
     }
@@ -175,7 +175,7 @@ def test_a_worker_that_is_down_is_seen_as_down_and_an_outage_of_the_trainer_too(
     crash, outage = {"per_hour": 6.0, "lasts_seconds": 300.0}, {"per_hour": 4.0, "lasts_seconds": 600.0}
     config = small(cluster={"faults": {"kinds": {"worker_crash": crash, "trainer_outage": outage}}})
     figures = run_simulation(models(config)).figures
-    assert figures["worker_shares"]["down"] > 0.1
+    assert figures["engine_shares"]["down"] > 0.1
     assert figures["trainer_shares"]["down"] > 0.1
 
 

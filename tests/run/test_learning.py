@@ -14,7 +14,8 @@ from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.core.errors import UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
-from dartsim.observe.recorder import HELD_OUT
+from dartsim.observe import Listener
+from dartsim.observe.records import HELD_OUT
 from dartsim.real.vlm.plan import learner_config
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import learning
@@ -79,10 +80,10 @@ def test_two_versions_are_served_during_a_rolling_sync():
     found, learned = built("cluster.engine.reload_seconds=30.0", "run.updates=4")
     seen: set[tuple[int, int]] = set()
 
-    def watch(recorder) -> None:
-        recorder.watchers.append(lambda t: seen.update((u.reply.oldest_version, u.reply.version) for u in t.turns))
+    def see(ended) -> None:
+        seen.update((turn.reply.oldest_version, turn.reply.version) for turn in ended.turns)
 
-    run_simulation(found, learning=learned, on_start=watch)
+    run_simulation(found, learning=learned, instruments=[Listener(attempt_ended=see)])
     assert {version for _, version in seen} >= {0, 1}
     assert all(oldest == version for oldest, version in seen)
 

@@ -33,7 +33,7 @@ class Silent:
 def made(prompts, num_workers=1):
     """A service over simulated engines without a reload time, and its recorder."""
     loop = asyncio.get_running_loop()
-    recorder = Recorder(loop.time, num_envs=1, num_workers=num_workers)
+    recorder = Recorder(loop.time, num_envs=1, num_engines=num_workers)
     engines = [
         SimWorker(
             index,

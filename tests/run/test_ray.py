@@ -12,6 +12,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
+from dartsim.observe import Listener
 from dartsim.run.models import models
 
 PARTS = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"', 'ray.address="local"']
@@ -68,7 +69,7 @@ def test_a_host_is_told_its_share_of_the_desktops():
 
 
 def train(*overrides, kill=None):
-    """Run a configuration on Ray; ``kill`` is told the recorder once, the pids of all actors are at hand."""
+    """Run a configuration on Ray; ``kill`` is called with every update, the pids of all actors are at hand."""
     pytest.importorskip("torch")
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra `ray`")
@@ -79,7 +80,8 @@ def train(*overrides, kill=None):
     found = models(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
     with session(found.config):
         trained = learning(found)
-        result = run_realtime(found, learning=trained, on_start=kill)
+        listening = [] if kill is None else [Listener(update_finished=kill)]
+        result = run_realtime(found, learning=trained, instruments=listening)
     return trained, result
 
 
@@ -117,7 +119,7 @@ def kills(monkeypatch):
             if record.update == 2:
                 done.append(asyncio.ensure_future(kill()))
 
-        return lambda recorder: recorder.sinks.append(at_second_update), done, parts
+        return at_second_update, done, parts
 
     return watch_for
 
@@ -127,7 +129,7 @@ def kills(monkeypatch):
     ("victim", "counted"),
     [
         ("desktops-0", ["ending/broken", "fault/start"]),
-        ("engine-0", ["fault/worker_down", "fault/load", "fault/request_worker"]),
+        ("engine-0", ["fault/engine_down", "fault/load", "fault/request_worker"]),
         ("learner", ["fault/update"]),
     ],
 )
@@ -171,7 +173,7 @@ def test_a_run_goes_on_when_the_actor_of_a_server_is_killed(kills, tmp_path):
     assert counts["updates"] >= 30
     assert trained.newest.version >= 30
     assert len(started.read_text().split()) >= 3  # one of the two once more
-    assert counts["fault/worker_down"] + counts["fault/load"] + counts["fault/request_restarted"] >= 1, dict(counts)
+    assert counts["fault/engine_down"] + counts["fault/load"] + counts["fault/request_restarted"] >= 1, dict(counts)
     assert counts["ending/worker_fault"] == 0, dict(counts)
 
 

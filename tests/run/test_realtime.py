@@ -7,6 +7,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
+from dartsim.observe import ticker
 from dartsim.real.keeping import KeepingDesktops
 from dartsim.run.models import models
 from dartsim.run.realtime import RealParts, RunLoop, run_realtime
@@ -49,7 +50,7 @@ FAST = (
 def test_a_modelled_cluster_keeps_pace_with_the_clock():
     seen = []
     found = models(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(found, on_advance=seen.append, every_seconds=0.5)
+    result = run_realtime(found, instruments=[ticker(seen.append, 0.5)])
     assert not result.interrupted
     assert result.event_hash is None
     assert result.recorder.now >= 2.88
@@ -63,7 +64,7 @@ def test_a_run_that_was_torn_down_has_not_finished():
             raise KeyboardInterrupt
 
     found = models(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(found, on_advance=tear_down, every_seconds=0.05)
+    result = run_realtime(found, instruments=[ticker(tear_down, 0.05)])
     assert result.interrupted
     assert result.recorder.now < 2.88
 

@@ -10,6 +10,7 @@ import pytest
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.lab.bounds import bounds
+from dartsim.observe import ticker
 from dartsim.run.execute import closing_store, execute, stored
 from dartsim.run.lock import held
 from dartsim.run.origin import read_origin
@@ -131,7 +132,7 @@ def test_a_crash_before_anything_happened_again_leaves_the_run_as_it_was(tmp_pat
 
 
 def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypatch):
-    execute(small(), tmp_path / "run", on_advance=interrupting(500.0))
+    execute(small(), tmp_path / "run", [ticker(interrupting(500.0))])
 
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -146,7 +147,7 @@ def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypat
 
 
 def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path, monkeypatch):
-    def meanwhile(found, path, on_step):
+    def meanwhile(found, path, instruments):
         with monkeypatch.context() as patch:
             patch.setattr("dartsim.run.execute.learned", lambda *_: None)
             execute(found.config, path)
@@ -161,7 +162,7 @@ def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
     """What is interrupted goes on as if it had crashed there: the same set is trained."""
     config = configured("coupled", 2, run={"updates": 5, "hours": 24.0})
     execute(config, tmp_path / "whole")
-    _, stopped = execute(config, tmp_path / "stopped", on_advance=interrupting(1200.0), every_seconds=1.0)
+    _, stopped = execute(config, tmp_path / "stopped", [ticker(interrupting(1200.0), 1.0)])
     assert stopped.interrupted
     before = json.loads((tmp_path / "stopped" / "summary.json").read_text())
     told = twice_told(tmp_path / "stopped")
@@ -196,7 +197,7 @@ def stays(run, until):
 def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, durability):
     everything = {"recorder": {"max_segments": 60_000}, "alarms": {"disk_free_gib": 1e9}}
     config = small(storage={"durability": durability}, **everything)
-    execute(config, tmp_path / "run", on_advance=interrupting(700.0), every_seconds=1.0)
+    execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
     before = stays(tmp_path / "run", 690.0)
     alarm = json.loads((tmp_path / "run" / "summary.json").read_text())["alarms"]
     run, _ = resume(tmp_path / "run")
@@ -208,7 +209,7 @@ def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, durability
 
 def test_an_alarm_that_is_over_when_the_run_goes_on_says_so(tmp_path):
     config = small(alarms={"disk_free_gib": 1e9})
-    execute(config, tmp_path / "run", on_advance=interrupting(700.0), every_seconds=1.0)
+    execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
     (tmp_path / "run" / "config.toml").write_text(to_toml(small(alarms={"disk_free_gib": 0.0})))
     run, _ = resume(tmp_path / "run")
     (alarm,) = run.summary["alarms"]

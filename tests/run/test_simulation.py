@@ -6,6 +6,7 @@ import pytest
 
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import ConfigError
+from dartsim.observe import Listener, ticker
 from dartsim.run.models import env_timing, models
 from dartsim.run.simulation import run_simulation
 from dartsim.store.memory import MemoryStore
@@ -35,7 +36,7 @@ def test_a_run_returns_its_trace_its_figures_and_its_hash():
     assert not result.interrupted
     figures = result.figures
     assert figures["total_updates"] == result.recorder.counts["updates"] > 0
-    for shares in ("desktop_shares", "worker_shares", "trainer_shares"):
+    for shares in ("desktop_shares", "engine_shares", "trainer_shares"):
         assert sum(figures[shares].values()) == pytest.approx(1.0)
     assert 0.0 < figures["env_utilization"] < 1.0
     offered = [sum(row["offered"] for row in table.values()) for table in result.bias.values()]
@@ -44,10 +45,12 @@ def test_a_run_returns_its_trace_its_figures_and_its_hash():
     assert set(trained) == {result.recorder.counts["trained_trajectories"]}
 
 
-def test_the_trace_can_be_watched_and_the_store_chosen():
+def test_the_run_can_be_watched_and_the_store_chosen():
     store, recorders, times = MemoryStore(), [], []
     result = run_simulation(
-        models(small()), store=store, on_start=recorders.append, on_advance=times.append, every_seconds=600.0
+        models(small()),
+        store=store,
+        instruments=[Listener(600.0, run_started=recorders.append, time_advanced=times.append)],
     )
     assert recorders == [result.recorder]
     assert sum(store.counts.values()) == result.recorder.counts["attempts"]
@@ -61,7 +64,7 @@ def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
             signal.raise_signal(signal.SIGINT)
 
     store = MemoryStore()
-    result = run_simulation(models(small()), store=store, on_advance=interrupt, every_seconds=600.0)
+    result = run_simulation(models(small()), store=store, instruments=[ticker(interrupt, 600.0)])
     assert result.interrupted
     assert 900.0 < result.recorder.now < 1800.0
     assert result.figures["simulated_hours"] == pytest.approx(result.recorder.snapshots[-1].time / 3600.0)
@@ -80,9 +83,11 @@ def twice(now):
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("stopped_by", [{"on_advance": twice}, {"on_start": raised}], ids=["twice", "at its start"])
+@pytest.mark.parametrize(
+    "stopped_by", [{"time_advanced": twice}, {"run_started": raised}], ids=["twice", "at its start"]
+)
 def test_a_run_that_was_torn_down_has_not_finished(stopped_by):
-    result = run_simulation(models(small()), every_seconds=600.0, **stopped_by)
+    result = run_simulation(models(small()), instruments=[Listener(600.0, **stopped_by)])
     assert result.interrupted
     assert result.recorder.now < 1800.0
 

@@ -11,7 +11,7 @@ import pytest
 
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import Stalled
-from dartsim.observe import parts
+from dartsim.observe import ticker
 from dartsim.run.execute import execute
 from dartsim.run.lock import LOCK, is_held
 from dartsim.run.models import models
@@ -48,21 +48,21 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
     def look(now):
         seen.append((is_held(tmp_path), read(tmp_path)))
 
-    execute(config, tmp_path, on_advance=look)
+    execute(config, tmp_path, [ticker(look)])
     running, midway = seen[len(seen) // 2]
     assert running
     assert midway["state"] == "running"
     assert 0.0 < midway["as_of_seconds"] <= midway["run_seconds"] < 1800.0
-    names = [part["part"] for part in midway["parts"]]
+    names = [part["component"] for part in midway["components"]]
     assert names == [
         *(f"slot {n}" for n in range(4)),
-        *(f"worker {n}" for n in range(2)),
+        *(f"engine {n}" for n in range(2)),
         "trainer",
         "weight sync",
         "data manager",
         "store",
     ]
-    for part in midway["parts"]:
+    for part in midway["components"]:
         assert part["waits_for"]
         assert part["woken_by"]
         assert 0.0 <= part["since_seconds"] <= midway["as_of_seconds"]
@@ -71,7 +71,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
     assert not is_held(tmp_path)
     after = read(tmp_path)
     assert after["state"] == "finished"
-    assert "off" not in {part["state"] for part in after["parts"]}, "the end shows what went on before it"
+    assert "off" not in {part["state"] for part in after["components"]}, "the end shows what went on before it"
     assert after["alarms"] == []
     assert after["counts"]["attempts"] > 0
 
@@ -80,12 +80,8 @@ def test_looking_changes_nothing_of_the_run(tmp_path):
     config = small()
     watched = []
 
-    def start(recorder):
-        watch.start(recorder)
-        watched.append(recorder)
-
     with Watch(config, tmp_path) as watch:
-        first = run_simulation(models(config), on_start=start, on_advance=watch.advance, every_seconds=5.0)
+        first = run_simulation(models(config), instruments=[watch, ticker(watched.append, 5.0)])
     assert watched
     assert first.event_hash == run_simulation(models(config)).event_hash
 
@@ -101,18 +97,18 @@ def test_specifics_name_groups_versions_and_bounds():
         await system.run(3600.0)
 
     def look(now):
-        for part in parts(systems[0].recorder) if systems else ():
+        for part in systems[0].recorder.component_statuses() if systems else ():
             texts.setdefault((part.name.split()[0], part.state), part.detail)
 
     simulate(main(), on_advance=look, every_seconds=5.0)
-    assert "lacks" in texts["trainer", "wait_data"]
-    assert "group" in texts["trainer", "wait_data"]
+    assert "lacks" in texts["trainer", "waiting for data"]
+    assert "group" in texts["trainer", "waiting for data"]
     assert texts["trainer", "training"].startswith("update 1: ")
-    assert "lack version 1" in texts["trainer", "wait_sync"]
-    assert texts["worker", "loading"].startswith("version 0, loads version 1")
-    assert "of its unit run" in texts["slot", "wait_unit"]
+    assert "lack version 1" in texts["trainer", "weight sync"]
+    assert texts["engine", "weight sync"].startswith("version 0, loads version 1")
+    assert "of its unit run" in texts["slot", "unit unfinished"]
     assert "attempt " in texts["slot", "acting"]
-    assert texts["weight", "settled"] == "every worker serves version 0"
+    assert texts["weight", "settled"] == "every engine serves version 0"
 
 
 def test_a_stalled_simulation_says_what_its_parts_wait_for():
@@ -127,7 +123,7 @@ def test_a_stalled_simulation_says_what_its_parts_wait_for():
         simulate(main())
     text = str(caught.value)
     assert "its parts:" in text
-    assert "trainer: wait_data since 0.0 s, waits for a batch (the batch needs 2 more groups of 2)" in text
+    assert "trainer: waiting for data since 0.0 s, waits for a batch (the batch needs 2 more groups of 2)" in text
     assert "woken by a group that becomes eligible" in text
 
 
@@ -139,14 +135,13 @@ def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, 
     ):
         run_simulation(
             models(small()),
-            on_start=watch.start,
-            on_advance=lambda now: watch.advance(now) if now < 900.0 else fail(),
+            instruments=[watch, ticker(lambda now: fail() if now >= 900.0 else None)],
         )
     found = read(tmp_path)
     assert found["state"] == "failed"
     assert "averysecret" not in found["error"]
     assert "postgresql://dart:***@db" in found["error"]
-    assert len(found["parts"]) == 10
+    assert len(found["components"]) == 10
 
 
 def fail():

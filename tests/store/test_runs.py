@@ -4,6 +4,7 @@ import pytest
 
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import ConfigError
+from dartsim.observe import ticker
 from dartsim.run.execute import execute
 from dartsim.run.resume import resume
 from dartsim.store.sql import SqlStore
@@ -28,7 +29,7 @@ def test_a_run_goes_on_in_each_database(where, tmp_path, monkeypatch):
             raise RuntimeError("crashed here")
 
     with pytest.raises(RuntimeError, match="crashed here"):
-        execute(config, folder, on_advance=crash, every_seconds=1.0)
+        execute(config, folder, [ticker(crash, 1.0)])
     with pytest.raises(ConfigError, match="did not come to its end"):
         execute(config, folder)
     if where != "sqlite":  # a run of the same name elsewhere would get the same schema

@@ -38,7 +38,7 @@ class World:
         self.settle_seconds = settle_seconds
         self.error = error or LearnerFault("out of memory")
         self.published_at = {}
-        self.recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+        self.recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
         self.trainer = Trainer(self, source=self, publisher=self, recorder=self.recorder, **options)
 
     def note(self, what, number):

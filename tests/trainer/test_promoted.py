@@ -226,7 +226,7 @@ class Side:
 
 async def test_the_loop_counts_and_never_publishes_what_collapsed():
     side = Side(5)
-    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
     learner = promoted(Scripted(0.2, -0.6, None, 0.0, 0.2))
     await Trainer(learner, source=side, publisher=side, recorder=recorder).run()
     assert [weights.version for weights in side.published_weights] == [1, 2, 3, 4, 5]

@@ -28,7 +28,7 @@ class AlarmsConfig(Section):
     )
     starved_seconds: Seconds = Field(3600.0, description="trainer_starved: but so long at least.")
     no_trajectory_seconds: Deadline = Field(7200.0, description="no_trajectory: longest time without an ended attempt.")
-    worker_down_seconds: Deadline = Field(1800.0, description="worker_down: longest time a worker may not serve.")
+    engine_down_seconds: Deadline = Field(1800.0, description="engine_down: longest time a worker may not serve.")
     window_seconds: Deadline = Field(7200.0, description="stale_drops, desktops_failing: what is looked back on.")
     stale_share: Share = Field(
         0.8, description="stale_drops: share of stale ones among trained and stale (measured, preset dart: 0.58)."

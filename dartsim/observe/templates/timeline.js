@@ -3,7 +3,7 @@
 {
   const { runs, styles, names } = JSON.parse(document.getElementById("timelines").textContent);
   const host = document.getElementById("timeline-canvases");
-  const GUTTER = 86, AXIS = 26, HEAD = 6, GAP = 12, HEIGHT = { trainer: 18, workers: 150, desktops: 380 };
+  const GUTTER = 86, AXIS = 26, HEAD = 6, GAP = 12, HEIGHT = { trainer: 18, engines: 150, desktops: 380 };
   const bubble = document.createElement("div");
   bubble.className = "bubble";
   bubble.hidden = true;
@@ -190,7 +190,7 @@
     box.className = "timeline";
     canvas.style.height = `${lane.height}px`;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `Timeline of ${lane.run.name}: trainer, workers and desktops by state`);
+    canvas.setAttribute("aria-label", `Timeline of ${lane.run.name}: trainer, engines and desktops by state`);
     lane.canvas = canvas;
     box.append(canvas);
     host.append(box);

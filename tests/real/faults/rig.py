@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config import load
 from dartsim.core.rng import Streams
 from dartsim.core.types import Reply, Trajectory, UpdateResult, Weights
-from dartsim.observe import Recorder
+from dartsim.observe import Listener, Recorder
 from dartsim.real.containers import DesktopFleet, DockerHost, HostSettings
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
@@ -140,9 +140,9 @@ class Rig:
                 recorder = Recorder(
                     asyncio.get_running_loop().time,
                     num_envs=config.rollout.num_desktops,
-                    num_workers=config.rollout.num_workers,
+                    num_engines=config.rollout.num_workers,
                 )
-                recorder.watchers.append(self._ended)
+                recorder.instruments.append(Listener(attempt_ended=self._ended))
                 self.system = System(
                     config,
                     tasks=panel_tasks(16),

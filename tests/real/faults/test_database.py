@@ -8,6 +8,7 @@ import pytest
 
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import StoreFault
+from dartsim.observe import ticker
 from dartsim.run.execute import execute
 from dartsim.run.resume import resume
 from dartsim.run.watch import STATUS
@@ -67,7 +68,7 @@ def test_a_database_that_is_stopped_ends_the_run_which_goes_on_from_its_last_tra
         ended.append(True)
 
     with pytest.raises(StoreFault, match="did not take a transaction"):
-        execute(small(server), folder, on_advance=once(600.0, stop), every_seconds=1.0)
+        execute(small(server), folder, [ticker(once(600.0, stop), 1.0)])
     assert ended
     assert '"state":"failed"' in (folder / STATUS).read_text()
     with pytest.raises(StoreFault):
@@ -95,8 +96,8 @@ def test_everything_waits_for_a_database_that_is_paused_and_then_goes_on(server,
         timers.append(threading.Timer(1.5, server.signal_all, [signal.SIGCONT]))
         timers[0].start()
 
-    _, plain = execute(small(server), tmp_path / "plain", on_advance=once(600.0, list), every_seconds=1.0)
-    run, result = execute(small(server), tmp_path / "paused", on_advance=once(600.0, pause), every_seconds=1.0)
+    _, plain = execute(small(server), tmp_path / "plain", [ticker(once(600.0, list), 1.0)])
+    run, result = execute(small(server), tmp_path / "paused", [ticker(once(600.0, pause), 1.0)])
     timers[0].join()
     assert paused[0] > 1, "those who serve the run were stopped"
     assert run.summary["total_updates"] > 0

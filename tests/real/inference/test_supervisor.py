@@ -184,7 +184,7 @@ def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
     from dartsim.rollout.routers.session_affine import SessionAffine
 
     async def test(engine: Process, worker: VllmWorker) -> None:
-        recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_workers=1)
+        recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
         plan = SyncPlan(mode=SyncMode.DRAIN, retry_seconds=0.01)
         service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
         running = asyncio.create_task(service.run())

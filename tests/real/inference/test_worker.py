@@ -260,7 +260,7 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             worker_at(one, models) as first,
             worker_at(two, models) as second,
         ):
-            recorder = Recorder(asyncio.get_running_loop().time, num_envs=8, num_workers=2)
+            recorder = Recorder(asyncio.get_running_loop().time, num_envs=8, num_engines=2)
             plan = SyncPlan(mode=SyncMode.KEEP, workers_at_a_time=1, retry_seconds=0.05)
             service = RolloutService(
                 [first, second], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder

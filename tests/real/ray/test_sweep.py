@@ -3,6 +3,7 @@
 import pytest
 
 from dartsim.config import load
+from dartsim.observe import ticker
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 
@@ -23,7 +24,7 @@ def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
         from dartsim.run.models import models
         from dartsim.run.simulation import run_simulation
 
-        return run_simulation(models(config), on_advance=lambda now: tell(now / 3600.0)).event_hash
+        return run_simulation(models(config), instruments=[ticker(lambda now: tell(now / 3600.0))]).event_hash
 
     items = [config((preset, seed)) for preset, seed in RUNS]
     seen = {}

@@ -1,10 +1,14 @@
-"""The particulars of what each part of a system waits for: which group lacks what, which worker loads which version."""
+"""The particulars of what each component waits for: which group lacks what, which engine loads which version."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
+from typing_extensions import override
+
 from dartsim.core.ports import Store
 from dartsim.curation import DataManager
-from dartsim.observe import DesktopState, Part, Recorder, TrainerState, WorkerState
+from dartsim.observe import ComponentStatus, DesktopState, EngineState, Recorder, StatusSource, TrainerState
 from dartsim.rollout import EnvCluster, RolloutService
 from dartsim.trainer import Trainer
 
@@ -24,13 +28,13 @@ LENT = frozenset(
 """States in which a slot serves an attempt."""
 
 
-class SystemWords:
-    """Tells a system's recorder what its parts wait for. It is asked when somebody looks, and changes nothing.
+class SystemStatus(StatusSource):
+    """Knows what the components of a system wait for. It is asked when somebody looks, and changes nothing.
 
     Args:
-        recorder: Given the words.
+        recorder: Knows their states.
         cluster: The desktops.
-        pool: The workers.
+        pool: The engines.
         data: The data manager.
         trainer: The trainer.
         store: The data manager's store.
@@ -52,11 +56,22 @@ class SystemWords:
         self._data = data
         self._trainer = trainer
         self._store = store
-        recorder.details |= {"desktops": self.slot, "workers": self.worker, "trainer": self.trainer}
-        recorder.tellers += [self.sync, self.data, self.store]
+        self._details: Mapping[str, Callable[[int], str]] = {
+            "desktops": self._slot,
+            "engines": self._engine,
+            "trainer": lambda _: self._trainer_detail(),
+        }
 
-    def slot(self, index: int) -> str:
-        """Say what a slot works on, or why it has no work."""
+    @override
+    def detail(self, population: str, index: int) -> str:
+        return self._details[population](index)
+
+    @override
+    def components(self) -> Sequence[ComponentStatus]:
+        return [self._sync_status(), self._data_status(), self._store_status()]
+
+    def _slot(self, index: int) -> str:
+        """Return what a slot works on, or why it has no work."""
         if index >= self._cluster.num_envs:
             return "a spare"
         state = self._recorder.desktops.tracks[index].state
@@ -69,26 +84,26 @@ class SystemWords:
             return ""
         text = f"attempt {attempt.id} of task {attempt.task.id}, group {attempt.group}"
         asks = state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT)
-        return f"{text}; {self._workers()}" if asks and not self._pool.router.num_routable else text
+        return f"{text}; {self._engine_states()}" if asks and not self._pool.router.num_routable else text
 
-    def _workers(self) -> str:
-        states = [WorkerState(worker.track.state).name.lower() for worker in self._pool.workers]
-        return "workers: " + ", ".join(f"{states.count(name)} {name}" for name in sorted(set(states)))
+    def _engine_states(self) -> str:
+        states = [EngineState(worker.track.state).info.label for worker in self._pool.workers]
+        return "engines: " + ", ".join(f"{states.count(name)} {name}" for name in sorted(set(states)))
 
-    def worker(self, index: int) -> str:
-        """Say what a worker serves, and what it comes to."""
+    def _engine(self, index: int) -> str:
+        """Return what an engine serves and loads."""
         pool = self._pool
         worker = pool.workers[index]
         state = worker.track.state
         text = f"version {worker.version}"
-        if state in (WorkerState.LOADING, WorkerState.DRAINING) or worker.version < pool.sync.target:
+        if state in (EngineState.LOADING, EngineState.DRAINING) or worker.version < pool.sync.target:
             text = f"version {worker.version}, loads version {pool.sync.target}"
         if worker.in_flight:
             text += f"; {worker.in_flight} live request{'s' if worker.in_flight > 1 else ''}"
         return text + ("; comes back by itself, nothing waits for it" if worker.apart else "")
 
-    def trainer(self, index: int) -> str:
-        """Say what the trainer does, or what its next batch lacks."""
+    def _trainer_detail(self) -> str:
+        """Return what the trainer does, or what its next batch lacks."""
         state = self._recorder.trainer.tracks[0].state
         if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
             waits = self._data.waits()
@@ -104,26 +119,24 @@ class SystemWords:
         lacking = [str(worker.index) for worker in pool.workers if worker.version < pool.sync.target]
         if not lacking:
             return ""
-        who = f"worker {lacking[0]} lacks" if len(lacking) == 1 else f"workers {', '.join(lacking)} lack"
+        who = f"engine {lacking[0]} lacks" if len(lacking) == 1 else f"engines {', '.join(lacking)} lack"
         return f"{who} version {pool.sync.target}"
 
-    def sync(self) -> Part:
-        """Tell of the weight synchronisation."""
+    def _sync_status(self) -> ComponentStatus:
         sync, behind = self._pool.sync, self._behind()
-        return Part(
+        return ComponentStatus(
             name="weight sync",
-            state="changing" if behind else "settled",
+            state="syncing" if behind else "settled",
             since=sync.since - self._recorder.started,
-            waits_for="workers to load their weights" if behind else "new weights",
-            woken_by="a worker that drained or loaded" if behind else "the trainer's next publication",
-            detail=behind or f"every worker serves version {sync.target}",
+            waits_for="engines to load their weights" if behind else "new weights",
+            woken_by="an engine that drained or loaded" if behind else "the trainer's next publication",
+            detail=behind or f"every engine serves version {sync.target}",
         )
 
-    def data(self) -> Part:
-        """Tell of the data manager."""
+    def _data_status(self) -> ComponentStatus:
         waits = self._data.waits()
         short = waits.eligible < waits.min_groups
-        return Part(
+        return ComponentStatus(
             name="data manager",
             state="collecting" if short else "ready",
             since=self._data.changed - self._recorder.started,
@@ -132,10 +145,9 @@ class SystemWords:
             detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.room()}",
         )
 
-    def store(self) -> Part:
-        """Tell of the store."""
+    def _store_status(self) -> ComponentStatus:
         kept = ", ".join(f"{number} {name!s}" for name, number in sorted(self._store.counts.items()) if number)
-        return Part(
+        return ComponentStatus(
             name="store",
             state="open",
             since=0.0,

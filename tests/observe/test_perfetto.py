@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dartsim.config import load
-from dartsim.observe.flows import FLOW, MAX_OTHERS, MAX_TRAINED
-from dartsim.observe.perfetto import perfetto
+from dartsim.observe.perfetto import FLOW, MAX_OTHERS, MAX_TRAINED, perfetto
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 
@@ -107,9 +106,9 @@ def read(result) -> TraceFile:
 
 
 def test_every_part_has_a_track_and_every_track_slices(read):
-    assert list(read.processes.values()) == ["Trainer", "Workers", "Desktops"]
+    assert list(read.processes.values()) == ["Trainer", "Engines", "Desktops"]
     names = Counter(name.split()[0] for name in read.threads.values())
-    assert names == {"desktop": 16, "worker": 4, "trainer": 1, "updates": 1, "batches": 1}
+    assert names == {"desktop": 16, "engine": 4, "trainer": 1, "updates": 1, "batches": 1}
     assert set(read.slices) == set(read.threads)
 
 
@@ -122,7 +121,7 @@ def test_arrows_lead_from_turn_to_request_to_batch_to_update(read):
     for points in read.flows.values():
         assert points[0][0].startswith("desktop ")
         assert points[0][1] in ("generating", "weight sync")
-        assert points[1][0].startswith("worker ")
+        assert points[1][0].startswith("engine ")
         assert points[1][1] in ("busy", "draining")
         if len(points) == 4:
             assert (points[2][0], points[3][0]) == ("batches", "updates")
@@ -131,7 +130,7 @@ def test_arrows_lead_from_turn_to_request_to_batch_to_update(read):
 
 def test_a_wait_for_a_reply_says_whose_turn_it_is(read):
     for number, (asked, shown) in read.beginnings.items():
-        assert shown == {**asked, "worker": int(read.flows[number][1][0].removeprefix("worker "))}
+        assert shown == {**asked, "engine": int(read.flows[number][1][0].removeprefix("engine "))}
 
 
 def test_arrows_to_an_update_are_its_turns(result, read):

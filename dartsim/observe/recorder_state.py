@@ -1,0 +1,120 @@
+"""A recorder's counts as a JSON-serializable document, so that a resumed run continues to count from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple
+from typing import Any
+
+from dartsim.core.types import Trajectory, Version
+from dartsim.observe.alarm import Alarm
+from dartsim.observe.domain_hash import DomainHash
+from dartsim.observe.recorder import VERSIONS, Recorder, has_signal
+from dartsim.observe.records import HotCounts, Snapshot, UpdateRecord
+from dartsim.observe.states import PhaseState
+from dartsim.observe.tracks import Segment
+
+BY_TASK = ("offered", "judged", "kept", "trained", "trained_groups")
+"""Counters of a recorder whose keys are ids of tasks."""
+BY_VERSIONS = ("staleness", "staleness_trajectories")
+"""Those whose keys are pairs of versions."""
+
+
+def save_state(recorder: Recorder) -> dict[str, Any]:
+    """Return everything counted so far; series and single segments are stored in files of their own."""
+    for instrument in recorder.instruments:
+        instrument.state_saved()
+    now = recorder.measure()
+    return {
+        "time": now.time,
+        "domain_hash": recorder.domain_hash.digest,
+        "desktops": now.desktops,
+        "engines": now.engines,
+        "trainer": now.trainer,
+        "phase": now.phase,
+        "counts": dict(recorder.counts),
+        "hot": astuple(recorder.hot),
+        "staleness_max": recorder.staleness_max,
+        "running": recorder.running,
+        "alarms": [asdict(alarm) for alarm in recorder.alarms],
+        "states": [[track.state for track in population.tracks] for population in recorder.populations()],
+        **{name: dict(getattr(recorder, name)) for name in BY_TASK},
+        **{name: [[*pair, number] for pair, number in getattr(recorder, name).items()] for name in BY_VERSIONS},
+    }
+
+
+def restore_state(
+    recorder: Recorder,
+    state: Mapping[str, Any],
+    *,
+    snapshots: Sequence[Snapshot] = (),
+    updates: Sequence[UpdateRecord] = (),
+    segments: Sequence[Sequence[Segment]] = (),
+) -> None:
+    """Continue to count from a saved state, before anything has happened in this recorder.
+
+    Args:
+        recorder: A new one.
+        state: What ``save_state`` returned; the run's time continues from its time.
+        snapshots: Those of the run until then, oldest first.
+        updates: Its finished updates, likewise.
+        segments: Of each population, in order of their ends, seconds of the run's time.
+    """
+    recorder.started = recorder.clock() - state["time"]
+    recorder.domain_hash = DomainHash(state["domain_hash"])
+    for population in (*recorder.populations(), recorder.phase):
+        before = state[population.name]
+        population.totals = [a + b for a, b in zip(population.totals, before, strict=True)]
+    recorder.counts = Counter(state["counts"])
+    recorder.hot = HotCounts(*state["hot"])
+    recorder.staleness_max = state["staleness_max"]
+    for name in BY_TASK:
+        setattr(recorder, name, Counter(state[name]))
+    for name in BY_VERSIONS:
+        setattr(recorder, name, Counter({(oldest, newest): number for oldest, newest, number in state[name]}))
+    recorder.updates.extend(updates)
+    recorder.running = state["running"]
+    recorder.alarms = [Alarm(**alarm) for alarm in state["alarms"]]
+    for population, past in zip(recorder.populations(), segments, strict=False):
+        if population.segments is not None:
+            population.segments.extend(
+                (track, what, start + recorder.started, end + recorder.started) for track, what, start, end in past
+            )
+    if recorder.running:
+        recorder.phase.tracks[0].enter(PhaseState.ROLLOUT)
+    recorder.continue_snapshots(snapshots)
+
+
+def undo_update(recorder: Recorder, trajectories: Sequence[Trajectory], version: Version) -> None:
+    """Take back what was counted of a finished update whose weights are lost.
+
+    Whether a group has a signal is judged without stored successes, which are not given back.
+
+    Args:
+        recorder: Counted the update.
+        trajectories: Those that were in it and may be trained again.
+        version: The weights that it was trained with.
+    """
+    num_turns = 0
+    groups: dict[int, list[Trajectory]] = {}
+    for trajectory in trajectories:
+        groups.setdefault(trajectory.attempt.group, []).append(trajectory)
+    recorder.trained_groups.subtract(members[0].attempt.task.id for members in groups.values())
+    again = (members for members in groups.values() if has_signal(members))
+    recorder.counts["signal_turns"] -= sum(len(trajectory.turns) for members in again for trajectory in members)
+    for trajectory in trajectories:
+        recorder.trained[trajectory.attempt.task.id] -= 1
+        for (oldest, newest), times in Counter(map(VERSIONS, trajectory.turns)).items():
+            recorder.staleness[version - oldest, version - newest] -= times
+        behind = (version - trajectory.oldest_version, version - trajectory.newest_version)
+        recorder.staleness_trajectories[behind] -= 1
+        num_turns += len(trajectory.turns)
+    for name in BY_VERSIONS:
+        setattr(recorder, name, +getattr(recorder, name))  # without zeros
+    recorder.staleness_max = max((behind for behind, _ in recorder.staleness_trajectories), default=0)
+    recorder.counts["updates"] -= 1
+    recorder.counts["undone_updates"] += 1
+    for name in ("trained_turns", "admitted_turns"):
+        recorder.counts[name] -= num_turns
+    recorder.counts["trained_trajectories"] -= len(trajectories)
