@@ -240,7 +240,7 @@ class TrainerState(ComponentState):
         "down",
         "#882255",
         "idle: failed, waits for another try",
-        ("its next try after a failed update", "trainer.retry_seconds"),
+        ("its next try after a failed update", "trainer.retry.first_seconds"),
     )
     OFF = 4, "off", OFF_COLOR, OFF_MEANING
     WAIT_PUBLISH = (
