@@ -304,6 +304,8 @@ def _causes() -> dict[str, StateInfo]:
         for info in (state.info for state in population.states):
             if info.cause == info.label or info in awaited:
                 found.setdefault(info.label, info)
+    sync = DesktopState.SYNC_WAIT.info
+    found[sync.label] = sync._replace(meaning="engines are stopped for a weight sync, or load new weights")
     found["off"] = found.pop("off")  # drawn last
     return found
 
