@@ -21,7 +21,7 @@ from dartsim.real.evaluate import PolicyEvaluation, evaluate
 from dartsim.real.learner import TorchLearner
 from dartsim.real.vlm import build
 from dartsim.real.vlm.model import one_thread
-from dartsim.real.vlm.plan import learner_config, vlm_config
+from dartsim.real.vlm.plan import vlm_config
 from dartsim.real.warmstart import Demonstration, WarmStart, warm_start
 from dartsim.run.backend import desktop_maker
 from dartsim.run.held_out import EvaluatedLearner
@@ -67,7 +67,7 @@ def made_base(settings: Config, folder: Path, *, quick: bool) -> float:
     steps = QUICK_STEPS if quick else STEPS
     warm_start(vlm, lessons(settings, vlm.config.actions), WarmStart(steps=steps, seed=seed))
     folder.mkdir(parents=True, exist_ok=True)
-    TorchLearner(vlm, learner_config(settings), seed=seed).save(folder / "checkpoint")
+    TorchLearner(vlm, settings.trainer, seed=seed).save(folder / "checkpoint")
     return time.process_time() - began
 
 

@@ -95,20 +95,21 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
 
 
 @contextmanager
-def learner(config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
+def learner(model_config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
     """Start a learner of one rank on a device; yield it, its model and the model's folder."""
     from dartsim.real.fsdp.learner import FsdpLearner
-    from dartsim.real.fsdp.spread import FsdpSettings
-    from dartsim.real.learner import LearnerConfig
+    from dartsim.real.learner import TINY
     from dartsim.real.vlm import build
     from dartsim.real.vlm.export import export
 
     with TemporaryDirectory(prefix="gpu-") as folder:
-        vlm = build(config)
+        vlm = build(model_config)
         model = export(vlm, Path(folder) / "model")
-        settings = FsdpSettings(ranks=1, device=device, precision=precision)
-        how = replace(LearnerConfig(), checkpointing=checkpointing, learning_rate=1e-4, max_tokens=16_384)
-        made: FsdpLearner = FsdpLearner(vlm, model, Path(folder) / "learner", how, settings)
+        config = TINY.replace(
+            optimizer={"learning_rate": 1e-4, "max_tokens": 16_384},
+            fsdp={"ranks": 1, "device": device, "precision": precision, "checkpointing": checkpointing},
+        )
+        made: FsdpLearner = FsdpLearner(vlm, model, Path(folder) / "learner", config)
         try:
             yield made, vlm, model
         finally:
@@ -122,11 +123,11 @@ def parity(device: Device, precisions: Sequence[str]) -> dict[str, dict[str, flo
         For each precision: relative differences of loss and of the gradient's norm, and how alike the changes of all
         weights are (cosine).
     """
-    from dartsim.real.learner import LearnerConfig, TorchLearner
+    from dartsim.real.learner import TINY, TorchLearner
     from dartsim.real.vlm import build
 
     config = shown_model(device, small=True)
-    alone = TorchLearner(build(config), replace(LearnerConfig(), learning_rate=1e-4))
+    alone = TorchLearner(build(config), TINY.replace(optimizer={"learning_rate": 1e-4}))
     before = {name: tensor.double() for name, tensor in build(config).snapshot().items()}
     batch = drawn_batch(alone.vlm, update=1, groups=2, turns=2, screen=(112, 112), tokens=8)
     wanted = alone.train(batch)

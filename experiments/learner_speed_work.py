@@ -18,7 +18,7 @@ import torch
 
 from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.real.learner import LearnerConfig, TorchLearner
+from dartsim.real.learner import TINY, TorchLearner
 from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample
@@ -203,7 +203,7 @@ def trl_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
 
 def our_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
     """Return an update of ours."""
-    learner = TorchLearner(vlm, LearnerConfig(objective=OBJECTIVE, learning_rate=1e-4))
+    learner = TorchLearner(vlm, TINY.replace(objective=OBJECTIVE, optimizer={"learning_rate": 1e-4}))
     return lambda: learner.train(batch)
 
 

@@ -13,14 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dartsim.config.sections.trainer import ObjectiveConfig, OptimizerConfig, TrainerConfig
 from dartsim.core.errors import LearnerFault
-from dartsim.real.learner_config import LearnerConfig
 from dartsim.real.mismatch import Mismatch
 from dartsim.real.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Example, Packed, PackedRow, pack, rows_of, score, split
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import TokenShares, objective, token_shares
+
+TINY = TrainerConfig(
+    objective=ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02),
+    optimizer=OptimizerConfig(learning_rate=7e-4, max_tokens=4_096),
+)
+"""Suits a model of width 64 that begins with random weights."""
 
 Scorer = Callable[[Packed], tuple[Tensor, Tensor]]
 """Returns log-probabilities and entropies [M] of a pack's reply tokens on the CPU, with gradient."""
@@ -102,7 +108,7 @@ class GradientSteps:
     def __init__(
         self,
         vlm: Vlm,
-        config: LearnerConfig,
+        config: TrainerConfig,
         *,
         seed: int,
         reference: Vlm | None = None,
@@ -119,7 +125,7 @@ class GradientSteps:
             None if reference is None else _scorer(reference),
         )
         self.parameters: dict[str, Tensor] = {n: p for n, p in vlm.model.named_parameters() if p.requires_grad}
-        self.optimizer = _optimizer(list(self.parameters.values()), config)
+        self.optimizer = _optimizer(list(self.parameters.values()), config.optimizer)
 
     def fit(self, data: TurnData, update: int) -> dict[str, float]:
         """Train on a batch and return metrics; if that fails, weights and optimizer are as before.
@@ -128,7 +134,7 @@ class GradientSteps:
             LearnerFault: If loss or gradient was not finite.
         """
         old_BT = reference_BT = None
-        several = self.config.minibatches * self.config.epochs > 1
+        several = self.config.optimizer.minibatches * self.config.optimizer.epochs > 1
         if several:
             old_BT, _ = self.score(data)
         if self._score_reference is not None:
@@ -200,14 +206,14 @@ class GradientSteps:
 
     def _order(self, group_B: Tensor, update: int) -> Iterator[Tensor]:
         """Yield the turns of each gradient step; the groups of a batch are dealt to its mini-batches."""
-        if self.config.minibatches == 1:
-            for _ in range(self.config.epochs):
+        if self.config.optimizer.minibatches == 1:
+            for _ in range(self.config.optimizer.epochs):
                 yield torch.arange(len(group_B))
             return
         rng = np.random.default_rng([self._seed, update])
-        for _ in range(self.config.epochs):
+        for _ in range(self.config.optimizer.epochs):
             ids = rng.permutation(np.unique(group_B.numpy()))
-            for part in np.array_split(ids, min(self.config.minibatches, len(ids))):
+            for part in np.array_split(ids, min(self.config.optimizer.minibatches, len(ids))):
                 yield torch.from_numpy(np.flatnonzero(np.isin(group_B.numpy(), part)))
 
     def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[PackedRow], bool]]:
@@ -217,7 +223,7 @@ class GradientSteps:
         computes the shortest row for nothing.
         """
         rows = rows_of(examples)
-        plans = [split(part, max_tokens=self.config.max_tokens) for part in deal(rows, self._peers.size)]
+        plans = [split(part, max_tokens=self.config.optimizer.max_tokens) for part in deal(rows, self._peers.size)]
         mine = plans[self._peers.rank]
         yield from ((micro, True) for micro in mine)
         idle = [min(rows, key=lambda row: row.length)]
@@ -285,14 +291,14 @@ class GradientSteps:
         """Shorten the gradient if it is too long; return its length before."""
         grads = [_local(p.grad) for p in self.parameters.values() if p.grad is not None]
         norm = self._peers.norm(torch.nn.utils.get_total_norm(grads))
-        factor = torch.clamp(self.config.max_grad_norm / (norm + 1e-6), max=1.0)
+        factor = torch.clamp(self.config.optimizer.max_grad_norm / (norm + 1e-6), max=1.0)
         torch._foreach_mul_(grads, factor)
         return float(norm)
 
     def _learning_rate(self) -> float:
-        warmup = self.config.warmup_updates
+        warmup = self.config.optimizer.warmup_updates
         share = min(1.0, (self.updates + 1) / warmup) if warmup else 1.0
-        return self.config.learning_rate * share
+        return self.config.optimizer.learning_rate * share
 
 
 def deal(rows: Sequence[PackedRow], count: int) -> list[list[PackedRow]]:
@@ -323,10 +329,13 @@ def _local(tensor: Tensor) -> Tensor:
     return found.to_local() if hasattr(found, "to_local") else tensor
 
 
-def _optimizer(parameters: list[Any], config: LearnerConfig) -> torch.optim.AdamW:
+def _optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.AdamW:
     matrices = [p for p in parameters if p.ndim > 1]
     others = [p for p in parameters if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=config.learning_rate, betas=config.betas, fused=True
+        [group for group in groups if group["params"]],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        fused=True,
     )

@@ -18,15 +18,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
-from dartsim.real.gradient_steps import GradientSteps, State
-from dartsim.real.learner_config import LearnerConfig
+from dartsim.real.gradient_steps import TINY, GradientSteps, State
 from dartsim.real.mismatch import report
 from dartsim.real.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
 from dartsim.real.vlm.lora import add_lora, merged
 from dartsim.real.vlm.model import Vlm
-
-__all__ = ["LearnerConfig", "Selector", "TorchLearner"]
 
 
 class TorchLearner:
@@ -46,17 +44,17 @@ class TorchLearner:
     """
 
     def __init__(
-        self, vlm: Vlm, config: LearnerConfig | None = None, *, seed: int = 0, select: Selector | None = None
+        self, vlm: Vlm, config: TrainerConfig = TINY, *, seed: int = 0, select: Selector | None = None
     ) -> None:
         self.vlm = vlm
-        self.config = config or LearnerConfig()
+        self.config = config
         self.seed = seed
         self._select = select
         self._kept: State | None = None
         reference = vlm.twin() if self.config.objective.kl_coefficient else None
-        if self.config.lora is not None:
+        if config.lora.rank is not None:
             add_lora(vlm.model, self.config.lora, seed=seed)
-        vlm.trunk.checkpointing = self.config.checkpointing
+        vlm.trunk.checkpointing = config.fsdp.checkpointing
         self._steps = GradientSteps(vlm, self.config, seed=seed, reference=reference)
 
     @property

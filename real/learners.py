@@ -16,7 +16,6 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.types import Batch, Weights
 from dartsim.curation.rules.selection import AllTurns, TurnSelection
 from dartsim.real.fsdp.learner import FsdpLearner
-from dartsim.real.fsdp.plan import fsdp_settings
 from dartsim.real.learner import TorchLearner
 from dartsim.real.ray_cluster.backend import placed, ray_learner
 from dartsim.real.ray_cluster.learner import RayLearner
@@ -24,7 +23,7 @@ from dartsim.real.scratch import scratch
 from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.export import export
 from dartsim.real.vlm.model import one_thread
-from dartsim.real.vlm.plan import learner_config, vlm_config
+from dartsim.real.vlm.plan import vlm_config
 
 RealLearner = TorchLearner | FsdpLearner | RayLearner
 """A learner whose state can be kept, gone back to and written."""
@@ -68,14 +67,12 @@ def trainer_there(config: Config, folder: Path) -> TorchLearner | FsdpLearner:
 
 def _trainer_here(config: Config, vlm: Vlm, base: Path | None = None) -> TorchLearner | FsdpLearner:
     """Return what trains: in this process, or in several, from a copy of the model on disk below ``base``."""
-    settings = learner_config(config)
     options: dict[str, Any] = {"seed": config.run.seed, "select": _selector(config)}
     if config.backend.learner != "fsdp":
-        return TorchLearner(vlm, settings, **options)
+        return TorchLearner(vlm, config.trainer, **options)
     fsdp = config.trainer.fsdp
     folder = Path(fsdp.folder) if fsdp.folder is not None else scratch("learner", base)
-    spread = fsdp_settings(config)
-    learner = FsdpLearner(vlm, export(vlm, folder / "model"), folder, settings, spread, **options)
+    learner = FsdpLearner(vlm, export(vlm, folder / "model"), folder, config.trainer, **options)
     if fsdp.folder is None:
         finalize(learner, rmtree, folder, ignore_errors=True)
     return learner

@@ -192,15 +192,14 @@ def _learner(config: Config) -> dict[str, Any]:
     if kind != "fsdp":
         return {"what": "modelled" if kind == "sim" else "a thread of this process"}
     from dartsim.real.fsdp.group import node_command, rank_command, rank_variables
-    from dartsim.real.fsdp.plan import fsdp_settings
 
-    fsdp, spread = config.trainer.fsdp, fsdp_settings(config)
-    folder, environment = fsdp.folder or FOLDER, rank_variables(spread)
+    fsdp = config.trainer.fsdp
+    folder, environment = fsdp.folder or FOLDER, rank_variables(fsdp)
     there = [
         {
             "name": f"torchrun on node {node}",
             "listens": "started there by you, before the run or within trainer.fsdp.start_seconds; ends with the run",
-            "command": node_command(spread, folder, node),
+            "command": node_command(fsdp, folder, node),
             "environment": environment,
         }
         for node in range(1, fsdp.nodes)
@@ -213,7 +212,7 @@ def _learner(config: Config) -> dict[str, Any]:
             {
                 "name": "torchrun",
                 "listens": "on the loopback" if fsdp.nodes == 1 else f"node 0, this machine; listens at {fsdp.address}",
-                "command": rank_command(spread, folder),
+                "command": rank_command(fsdp, folder),
                 "environment": environment,
             }
         ],

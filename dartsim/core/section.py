@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,5 +24,10 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values, which are validated."""
-        return type(self)(**{**dict(self), **changes})
+        """Return a copy with other values, which are validated; a mapping replaces values of the section it names."""
+        values = dict(self)
+        for name, value in changes.items():
+            section = values.get(name)
+            nested = isinstance(section, Section) and isinstance(value, Mapping)
+            values[name] = section.replace(**value) if nested else value
+        return type(self)(**values)

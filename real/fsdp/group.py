@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import dartsim
+from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import LearnerFault
-from dartsim.real.fsdp.spread import FsdpSettings
 from dartsim.real.parent import end_with
 from dartsim.real.scratch import scratch
 
@@ -51,7 +51,7 @@ class RankGroup:
         self,
         folder: Path,
         *,
-        settings: FsdpSettings,
+        settings: FsdpConfig,
         prepare: Callable[[str], None],
     ) -> None:
         self.pids: tuple[int, ...] = ()
@@ -221,31 +221,32 @@ class RankGroup:
         return f"log {str(self.log)!r}: " + "\n".join((named or lines)[-_TAIL_LINES:])
 
 
-def rank_command(settings: FsdpSettings, folder: str, node: int = 0) -> list[str]:
+def rank_command(settings: FsdpConfig, folder: str, node: int = 0) -> list[str]:
     """Return the command line that starts the ranks of a machine; those of all machines wait for one another."""
     forks = settings.device == "cpu"
     command = [sys.executable, "-m", "dartsim.real.fsdp.forked" if forks else "torch.distributed.run"]
     if settings.nodes == 1:
         command += ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
     else:
-        host, _, port = settings.address.rpartition(":")
+        host, _, port = (settings.address or "").rpartition(":")
         # Ranks by the number of their machine: the first of all must sit where the driver is.
         command += [f"--nnodes={settings.nodes}", f"--node-rank={node}"]
         command += [f"--master-addr={host}", f"--master-port={port}", f"--rdzv-conf=timeout={settings.start_seconds:g}"]
-    command += [f"--nproc-per-node={settings.ranks_a_node}", "--max-restarts=0"]
+    command += [f"--nproc-per-node={settings.ranks_per_node}", "--max-restarts=0"]
     return [*command, folder] if forks else [*command, "-m", "dartsim.real.fsdp.rank", folder]
 
 
-def node_command(settings: FsdpSettings, folder: str, node: int) -> list[str]:
+def node_command(settings: FsdpConfig, folder: str, node: int) -> list[str]:
     """Return what has to be started on another machine than the first: again after every death, until the run ends."""
     again = 'until "$@"; do sleep 5; done'
     return ["sh", "-c", again, "sh", *rank_command(settings, folder, node)]
 
 
-def rank_variables(settings: FsdpSettings) -> dict[str, str]:
+def rank_variables(settings: FsdpConfig) -> dict[str, str]:
     """Return what their environment is given."""
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, settings.gpus))} if settings.gpus else {}
     if settings.nodes == 1:
         return {**seen, "GLOO_SOCKET_IFNAME": "lo"}
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if settings.interface else ()
-    return {**seen, **dict.fromkeys(names, settings.interface)}
+    if settings.interface:
+        seen |= {"GLOO_SOCKET_IFNAME": settings.interface, "NCCL_SOCKET_IFNAME": settings.interface}
+    return seen

@@ -24,13 +24,13 @@ from typing import Any
 
 from torch import Tensor
 
+from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.real.fsdp.group import RankGroup
 from dartsim.real.fsdp.settings import Setup
-from dartsim.real.fsdp.spread import FsdpSettings
 from dartsim.real.fsdp.wire import read_tensor, write_turns
-from dartsim.real.learner_config import LearnerConfig
+from dartsim.real.gradient_steps import TINY
 from dartsim.real.mismatch import report
 from dartsim.real.turn_data import Selector, Speaker, TurnData, chosen, lacks_entropies, read_turns
 
@@ -51,8 +51,7 @@ class FsdpLearner:
         speaker: Writes the prompts: a ``Vlm`` or a ``Language`` of the model.
         model: Folder of the model's first weights, as ``dartsim.real.vlm.export`` or transformers writes it.
         folder: Where to keep batches, checkpoints and weights; made if it is not there.
-        config: How weights are updated; ``checkpointing`` and ``lora`` as in ``TorchLearner``.
-        settings: How it is spread over processes.
+        config: How weights are updated, and by which processes (``fsdp``).
         seed: As in ``TorchLearner``.
         select: As in ``TorchLearner``.
     """
@@ -62,14 +61,12 @@ class FsdpLearner:
         speaker: Speaker,
         model: Path,
         folder: Path,
-        config: LearnerConfig | None = None,
-        settings: FsdpSettings | None = None,
+        config: TrainerConfig = TINY,
         *,
         seed: int = 0,
         select: Selector | None = None,
     ) -> None:
-        self.config = config or LearnerConfig()
-        self.settings = settings or FsdpSettings()
+        self.config = config
         self.seed = seed
         self.updates = 0
         self._speaker = speaker
@@ -85,7 +82,7 @@ class FsdpLearner:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.group = RankGroup(
             self._folder,
-            settings=self.settings,
+            settings=config.fsdp,
             prepare=self._set_up,
         )
 
@@ -129,7 +126,7 @@ class FsdpLearner:
             self.updates = batch.update
             self._exported[self.updates] = self._weights(self.updates)
             self._prune()
-        metrics = {**answer["metrics"], "learner/ranks": float(self.settings.ranks)}
+        metrics = {**answer["metrics"], "learner/ranks": float(self.config.fsdp.ranks)}
         report(metrics, self.config.mismatch_bound, update=batch.update)
         return UpdateResult(self.weights(), metrics)
 
@@ -192,7 +189,7 @@ class FsdpLearner:
     def close(self) -> None:
         """End the ranks. What is on disk stays and can be saved; there are no more updates."""
         self._closed = True
-        if self.settings.nodes > 1 and not self._one.locked():
+        if self.config.fsdp.nodes > 1 and not self._one.locked():
             self.group.stop()  # those on other machines end by themselves, and are not started there again
         self.group.kill()
 
@@ -209,7 +206,7 @@ class FsdpLearner:
         turns = files / "turns"
         write_turns(data, turns)
         update, checkpoint = batch.update, None
-        if update % self.settings.checkpoint_every == 0 or self._checkpoint is None:
+        if update % self.config.fsdp.checkpoint_every_updates == 0 or self._checkpoint is None:
             checkpoint = self._folder / "checkpoints" / f"update-{update:06d}"
         answer = self._ask(
             {
@@ -264,11 +261,11 @@ class FsdpLearner:
         return folder
 
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        return self.group.ask(dict(order), self.settings.update_seconds)
+        return self.group.ask(dict(order), self.config.fsdp.update_seconds)
 
     def _set_up(self, address: str) -> None:
         config = replace(self._speaker.config, folder=str(self._model))
-        setup = Setup(model=config, learner=self.config, fsdp=self.settings, seed=self.seed, socket=address)
+        setup = Setup(model=config, trainer=self.config, seed=self.seed, socket=address)
         setup.write(self._folder)
 
     # ---- the disk
@@ -278,7 +275,7 @@ class FsdpLearner:
 
     def _prune(self) -> None:
         """Remove old versions and checkpoints."""
-        for version in sorted(self._exported)[: -self.settings.keep_weights]:
+        for version in sorted(self._exported)[: -self.config.fsdp.keep_weights]:
             if version != self._pinned and self._exported[version] != self._model:
                 shutil.rmtree(self._exported.pop(version), ignore_errors=True)
         for old in (self._folder / "checkpoints").glob("update-*"):

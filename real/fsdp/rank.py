@@ -58,17 +58,17 @@ class Rank:
         self._peers = peers
         self._seed = setup.seed
         self._like = Path(str(setup.model.folder))
-        config = setup.learner
+        config = setup.trainer
         self._vlm = build(setup.model, seed=setup.seed)
         reference = self._vlm.twin() if config.objective.kl_coefficient else None
-        if config.lora is not None:
+        if config.lora.rank is not None:
             add_lora(self._vlm.model, config.lora, seed=setup.seed)
-        self._vlm.trunk.checkpointing = config.checkpointing
+        self._vlm.trunk.checkpointing = config.fsdp.checkpointing
         if reference is not None:
             reference.model.requires_grad_(False)
         scorers = (
-            shard(self._vlm, mesh, setup.fsdp),
-            None if reference is None else shard(reference, mesh, setup.fsdp),
+            shard(self._vlm, mesh, setup.trainer.fsdp),
+            None if reference is None else shard(reference, mesh, setup.trainer.fsdp),
         )
         self._steps = GradientSteps(self._vlm, config, seed=setup.seed, peers=peers, scorers=scorers)
 
@@ -161,7 +161,7 @@ def run(folder: Path) -> None:
 def _mesh(setup: Setup) -> DeviceMesh:
     count, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    device = setup.fsdp.device
+    device = setup.trainer.fsdp.device
     if device == "auto":
         device = "cuda" if torch.cuda.device_count() >= here else "cpu"
     if device == "cuda":

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from dartsim.real.fsdp.spread import FsdpSettings
+from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.real.gradient_steps import Scorer
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Packed, score
@@ -46,7 +46,7 @@ class ShardedTrunk(Trunk):
         return super()._text_layer(layer, *values)
 
 
-def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpSettings) -> Scorer:
+def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
     """Spread a model over the processes of a mesh, and return what scores with it.
 
     Args:

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dartsim.config.sections.trainer import LoraConfig
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings:
-    """Which layers get additions, and how large.
-
-    Attributes:
-        rank: Of each addition.
-        alpha: Additions are scaled by alpha / rank.
-        targets: Regular expression over module names.
-    """
-
-    rank: int = 8
-    alpha: int = 16
-    targets: str = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+"""Modules that get additions, as a regular expression over their names."""
 
 
-def add_lora(model: Any, settings: LoraSettings, *, seed: int) -> None:
+def add_lora(model: Any, settings: LoraConfig, *, seed: int) -> None:
     """Add low-rank additions to a model in place; from then on they alone are trained."""
-    from peft import LoraConfig, inject_adapter_in_model
+    import peft
 
-    config = LoraConfig(
+    config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
-        target_modules=settings.targets,
+        target_modules=TARGETS,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(config, model)
+        peft.inject_adapter_in_model(config, model)
 
 
 def has_lora(model: Any) -> bool:

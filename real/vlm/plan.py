@@ -9,10 +9,8 @@ from dartsim.config import Config
 from dartsim.real.torch_missing import torch_missing
 
 try:
-    from dartsim.real.learner import LearnerConfig
     from dartsim.real.vlm import VlmConfig
     from dartsim.real.vlm.config import Decoding, PromptStyle, tiny, tiny_agent, tiny_writer
-    from dartsim.real.vlm.lora import LoraSettings
     from dartsim.real.vlm.ui_tars import SYSTEM, read_task, ui_tars_task
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
@@ -52,21 +50,4 @@ def _writer(config: Config) -> VlmConfig:
             task=text,
         ),
         decoding=Decoding(temperature=policy.temperature, max_new_tokens=policy.max_new_tokens, grammar="free"),
-    )
-
-
-def learner_config(config: Config) -> LearnerConfig:
-    """Return how the configuration wants weights to be updated."""
-    optimizer, lora = config.trainer.optimizer, config.trainer.lora
-    return LearnerConfig(
-        objective=config.trainer.objective,
-        learning_rate=optimizer.learning_rate,
-        warmup_updates=optimizer.warmup_updates,
-        weight_decay=optimizer.weight_decay,
-        max_grad_norm=optimizer.max_grad_norm,
-        minibatches=optimizer.minibatches,
-        max_tokens=optimizer.max_tokens,
-        checkpointing=config.backend.learner == "fsdp" and config.trainer.fsdp.checkpointing,
-        lora=None if lora.rank is None else LoraSettings(rank=lora.rank, alpha=lora.alpha),
-        mismatch_bound=config.trainer.mismatch_bound,
     )

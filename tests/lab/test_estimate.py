@@ -80,9 +80,10 @@ def test_the_transformers_classes_have_as_many_weights(shape: ModelShape):
 def test_a_folder_is_read_for_what_its_model_has(family: str, tmp_path: Path):
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
+    from dartsim.config.sections.trainer import LoraConfig
     from dartsim.real.vlm import build, tiny
     from dartsim.real.vlm.export import export
-    from dartsim.real.vlm.lora import LoraSettings, add_lora
+    from dartsim.real.vlm.lora import add_lora
 
     vlm = build(tiny(family=family))
     shape = read_shape(export(vlm, tmp_path / "model"))
@@ -96,7 +97,7 @@ def test_a_folder_is_read_for_what_its_model_has(family: str, tmp_path: Path):
     hidden = torch.zeros(1, 1, shape.text.hidden)
     made = attention.k_proj(hidden).nbytes + attention.v_proj(hidden).nbytes
     assert shape.kv_bytes_per_token(4) == made * shape.text.layers
-    add_lora(vlm.model, LoraSettings(rank=3), seed=0)
+    add_lora(vlm.model, LoraConfig(rank=3), seed=0)
     added = sum(p.numel() for name, p in vlm.model.named_parameters() if ".lora_" in name)
     assert shape.text.lora_parameters(3) == added
 
@@ -179,11 +180,11 @@ def test_checkpointing_keeps_less_and_longer_prompts_take_more():
 def test_a_tiny_model_s_optimizer_holds_what_is_counted():
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
-    from dartsim.real.learner import LearnerConfig, TorchLearner
+    from dartsim.real.learner import TorchLearner
     from dartsim.real.vlm import build, tiny
 
     vlm = build(tiny())
-    steps = TorchLearner(vlm, LearnerConfig())
+    steps = TorchLearner(vlm)
     for parameter in vlm.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     steps.optimizer.step()

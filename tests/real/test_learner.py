@@ -9,12 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.config.sections.trainer import AdvantageConfig, ObjectiveConfig  # noqa: E402
+from dartsim.config.sections.trainer import ObjectiveConfig, TrainerConfig  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
-from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
-from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
 from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
 from dartsim.trainer.objective import objective  # noqa: E402
 
@@ -91,13 +90,13 @@ def test_published_weights_never_change(make_vlm: Any, batch: Batch) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        LearnerConfig(),
-        LearnerConfig(minibatches=2, epochs=2, warmup_updates=3),
-        LearnerConfig(lora=LoraSettings(rank=2)),
+        TINY,
+        TINY.replace(optimizer={"minibatches": 2, "epochs": 2, "warmup_updates": 3}),
+        TINY.replace(lora={"rank": 2}),
     ],
     ids=["one step", "mini-batches", "lora"],
 )
-def test_a_checkpoint_goes_on_exactly(make_vlm: Any, play_batch: Any, tmp_path: Any, config: LearnerConfig) -> None:
+def test_a_checkpoint_goes_on_exactly(make_vlm: Any, play_batch: Any, tmp_path: Any, config: TrainerConfig) -> None:
     batches = [scored(play_batch(VlmPolicy(make_vlm()), update, 0)) for update in (1, 2, 3, 4)]
     straight = TorchLearner(make_vlm(), config, seed=5)
     for batch in batches:
@@ -126,12 +125,12 @@ def test_a_checkpoint_of_another_model_or_seed_is_refused(make_vlm: Any, tmp_pat
         TorchLearner(make_vlm(family="qwen3_vl"), seed=1).load(tmp_path / "a")
 
 
-@pytest.mark.parametrize("change", [{"max_tokens": 40}, {"checkpointing": True}])
+@pytest.mark.parametrize("change", [{"optimizer": {"max_tokens": 40}}, {"fsdp": {"checkpointing": True}}])
 def test_memory_settings_change_no_gradient(make_vlm: Any, play_batch: Any, change: dict[str, Any]) -> None:
     vlm = make_vlm(**FREE)
     batch = scored(play_batch_text(play_batch, VlmPolicy(make_vlm(**FREE))))
     gradients = []
-    for config in (LearnerConfig(), LearnerConfig(**change)):
+    for config in (TINY, TINY.replace(**change)):
         vlm = make_vlm(**FREE)
         learner = TorchLearner(vlm, config)
         learner.train(batch)
@@ -161,7 +160,7 @@ def test_sharing_prompts_changes_no_gradient(make_vlm: Any, play_batch: Any) -> 
 
 def test_a_low_rank_learner_publishes_merged_weights(make_vlm: Any, batch: Batch) -> None:
     vlm = make_vlm()
-    learner = TorchLearner(vlm, LearnerConfig(lora=LoraSettings(rank=2)))
+    learner = TorchLearner(vlm, TINY.replace(lora={"rank": 2}))
     before = make_vlm().snapshot()
     assert equal(weights(learner), before)
     published = learner.train(batch).weights
@@ -180,8 +179,8 @@ def test_a_low_rank_learner_publishes_merged_weights(make_vlm: Any, batch: Batch
 
 
 def test_a_failed_update_changes_nothing(make_vlm: Any, batch: Batch) -> None:
-    raw = OBJECTIVE.replace(advantage=AdvantageConfig(spread="none"))
-    learner = TorchLearner(make_vlm(), LearnerConfig(minibatches=4, objective=raw))
+    raw = {"advantage": {"spread": "none"}}
+    learner = TorchLearner(make_vlm(), TINY.replace(optimizer={"minibatches": 4}, objective=raw))
     learner.train(batch)
     before, state = weights(learner), learner._state()
     bad = edited(batch, lambda t: replace(t, reward=1e300 * t.reward if t.attempt.group == 12 else t.reward))
@@ -197,7 +196,7 @@ def test_an_update_that_runs_out_of_memory_changes_nothing(
     make_vlm: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch, where: str, trained: int, minibatches: int
 ) -> None:
     """In whichever mini-batch: trained again, it makes the very weights that it would have made."""
-    learner, other = (TorchLearner(make_vlm(), LearnerConfig(minibatches=minibatches)) for _ in range(2))
+    learner, other = (TorchLearner(make_vlm(), TINY.replace(optimizer={"minibatches": minibatches})) for _ in range(2))
     for update in range(1, trained + 1):
         learner.train(replace(batch, update=update))
         other.train(replace(batch, update=update))
@@ -265,11 +264,11 @@ def test_a_reference_holds_the_policy_back(make_vlm: Any, play_batch: Any) -> No
     for coefficient in (0.0, 5.0):
         vlm = make_vlm()
         objective = OBJECTIVE.replace(kl_coefficient=coefficient, entropy_coefficient=0.0)
-        learner = TorchLearner(vlm, LearnerConfig(objective=objective.replace(importance="off")))
+        learner = TorchLearner(vlm, TINY.replace(objective=objective.replace(importance="off")))
         batch = scored(play_batch(VlmPolicy(make_vlm())))
         for update in range(1, 12):
             metrics = learner.train(replace(batch, update=update)).metrics
-        again = TorchLearner(vlm.twin(), LearnerConfig(objective=objective.replace(importance="token")))
+        again = TorchLearner(vlm.twin(), TINY.replace(objective=objective.replace(importance="token")))
         moved.append(again.train(batch).metrics["importance/mismatch_mean"])
         assert ("objective/kl_reference" in metrics) == (coefficient > 0)
     assert moved[1] < moved[0]
@@ -286,11 +285,11 @@ async def test_update_runs_inline_in_virtual_time(make_vlm: Any, batch: Batch) -
 
 
 def test_learning_rate_rises(make_vlm: Any, batch: Batch) -> None:
-    learner = TorchLearner(make_vlm(), LearnerConfig(learning_rate=1.0e-3, warmup_updates=4))
+    learner = TorchLearner(make_vlm(), TINY.replace(optimizer={"learning_rate": 1.0e-3, "warmup_updates": 4}))
     rates = [learner.train(replace(batch, update=u)).metrics["learner/learning_rate"] for u in range(1, 7)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="minibatches must be positive"):
-        LearnerConfig(minibatches=0)
+    with pytest.raises(ValueError, match="minibatches"):
+        TINY.replace(optimizer={"minibatches": 0})

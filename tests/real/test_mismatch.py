@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.core.types import Batch  # noqa: E402
-from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
 from dartsim.real.mismatch import Mismatch  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 
@@ -46,7 +46,7 @@ def test_an_update_measures_it_and_logs_the_alarm(
     make_vlm: Any, play_batch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     batch = play_batch(VlmPolicy(make_vlm()))
-    config = LearnerConfig(mismatch_bound=0.01)
+    config = TINY.replace(mismatch_bound=0.01)
     agreed = TorchLearner(make_vlm(), config).train(off_by(batch, 0.0)).metrics
     assert agreed["learner/mismatch_max"] < 1e-4
     assert agreed["learner/mismatch_tokens"] == 16.0

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.gradient_steps import GradientSteps, deal  # noqa: E402
-from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
 from dartsim.real.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.packing import PackedRow  # noqa: E402
@@ -70,7 +70,7 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
     data = read_turns(batch, vlm, AdvantageConfig())
     assert data.unwritable == 4
     assert data.number.tolist() == [n for n in range(16) if n % 4]
-    _, entropy_BT = GradientSteps(vlm, LearnerConfig(), seed=0).score(data)
+    _, entropy_BT = GradientSteps(vlm, TINY, seed=0).score(data)
     selected = chosen(data, batch, lambda given: [n % 4 == 1 for n in range(given.num_turns)], entropy_BT).selected
     assert selected is not None
     assert selected.tolist() == [n % 4 == 1 for n in data.number.tolist()]

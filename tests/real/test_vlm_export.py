@@ -12,11 +12,12 @@ transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from dartsim.config.sections.trainer import LoraConfig  # noqa: E402
 from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export, export_weights  # noqa: E402
 from dartsim.real.vlm.language import language_of  # noqa: E402
-from dartsim.real.vlm.lora import LoraSettings, add_lora, merged  # noqa: E402
+from dartsim.real.vlm.lora import add_lora, merged  # noqa: E402
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
@@ -60,7 +61,7 @@ def test_neither_writing_nor_reading_a_folder_draws_a_bar(
 def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: Path) -> None:
     """Under their own names they would be left out by whoever loads it, and the weights below them be random."""
     vlm = make_vlm()
-    add_lora(vlm.model, LoraSettings(rank=2), seed=0)
+    add_lora(vlm.model, LoraConfig(rank=2), seed=0)
     for name, parameter in vlm.model.named_parameters():
         if ".lora_B" in name:
             torch.nn.init.constant_(parameter, 0.25)  # zero at first, so that nothing would be added

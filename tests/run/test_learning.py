@@ -16,7 +16,6 @@ from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
 from dartsim.observe.records import HELD_OUT
-from dartsim.real.vlm.plan import learner_config
 from dartsim.run.held_out import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.models import models
@@ -114,4 +113,4 @@ async def test_an_evaluation_that_failed_is_made_again_without_another_update():
 
 
 def test_the_default_objective_is_the_paper_s():
-    assert learner_config(load(preset_name="dart")).objective == ObjectiveConfig()
+    assert load(preset_name="dart").trainer.objective == ObjectiveConfig()

@@ -60,9 +60,12 @@ class OptimizerConfig(Section):
 
     learning_rate: float = Field(1e-6, gt=0.0, description="Of AdamW (DART: 1e-6; a tiny model wants 1e-3).")
     warmup_updates: int = Field(0, ge=0, description="Updates over which it rises from 0.")
+    beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Of AdamW: decay of the mean gradient.")
+    beta2: float = Field(0.98, ge=0.0, lt=1.0, description="Of AdamW: decay of the mean squared gradient.")
     weight_decay: float = Field(0.0, ge=0.0, description="Of AdamW, on matrices.")
     max_grad_norm: float = Field(1.0, gt=0.0, description="Longer gradients are shortened (DART's code: 2).")
-    minibatches: Positive = Field(1, description="Gradient steps on a batch.")
+    minibatches: Positive = Field(1, description="Gradient steps of one pass over a batch.")
+    epochs: Positive = Field(1, description="Passes over a batch.")
     max_tokens: Positive = Field(8192, description="Padded tokens of a micro-batch.")
 
 
@@ -119,6 +122,11 @@ class FsdpConfig(Section):
     )
     start_seconds: Deadline = Field(600.0, description="Time until all ranks must be up.")
     update_seconds: Deadline = Field(7200.0, description="Longest time of an update.")
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Processes on each machine."""
+        return self.ranks // self.nodes
 
 
 class RetryConfig(Section):

@@ -31,10 +31,10 @@ def config() -> Any:
     """Micro-batches of one prompt, a step that shows; and advantages that can be made infinite."""
     pytest.importorskip("torch")
     from dartsim.config.sections.trainer import AdvantageConfig, ObjectiveConfig
-    from dartsim.real.learner import LearnerConfig
+    from dartsim.real.learner import TINY
 
     objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02, advantage=AdvantageConfig(spread="none"))
-    return LearnerConfig(objective=objective, max_tokens=40, mismatch_bound=1e-3)
+    return TINY.replace(objective=objective, optimizer={"max_tokens": 40}, mismatch_bound=1e-3)
 
 
 @pytest.fixture
@@ -43,15 +43,14 @@ def learner_of(make_vlm: Any, config: Any, folder: Path, started: dict[int, Any]
 
     def make(ranks: int) -> Any:
         from dartsim.real.fsdp.learner import FsdpLearner
-        from dartsim.real.fsdp.spread import FsdpSettings
         from dartsim.real.vlm.export import export
 
         first = folder / f"first-{ranks}"
         if ranks not in started:
             vlm = make_vlm()
             model = export(vlm, folder / f"model-{ranks}")
-            settings = FsdpSettings(ranks=ranks, device="cpu")
-            started[ranks] = FsdpLearner(vlm, model, folder / f"ranks-{ranks}", config, settings, seed=5)
+            settings = config.replace(fsdp={"ranks": ranks, "device": "cpu"})
+            started[ranks] = FsdpLearner(vlm, model, folder / f"ranks-{ranks}", settings, seed=5)
             started[ranks].save(first)
         else:
             started[ranks].load(first)

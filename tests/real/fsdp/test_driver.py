@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch
 from dartsim.real.fsdp.group import RankGroup
 from dartsim.real.fsdp.learner import FsdpLearner
-from dartsim.real.fsdp.spread import FsdpSettings
+from dartsim.real.learner import TINY
 
 
 class Pretended:
@@ -63,7 +64,7 @@ class Pretended:
 def make(make_vlm: Any, tmp_path: Path) -> Callable[..., tuple[FsdpLearner, Any]]:
     def learner(**settings: Any) -> tuple[FsdpLearner, Any]:
         (tmp_path / "model").mkdir()
-        found = FsdpLearner(make_vlm(), tmp_path / "model", tmp_path / "disk", None, FsdpSettings(**settings))
+        found = FsdpLearner(make_vlm(), tmp_path / "model", tmp_path / "disk", TINY.replace(fsdp=settings))
         group: Any = Pretended()
         found.group = group
         return found, group
@@ -97,7 +98,7 @@ def test_the_newest_weights_stay_and_those_to_go_back_to(make: Any, batches: lis
 def test_ranks_that_died_go_on_from_the_last_checkpoint(
     make: Any, batches: list[Batch], caplog: pytest.LogCaptureFixture
 ) -> None:
-    learner, group = make(checkpoint_every=2)
+    learner, group = make(checkpoint_every_updates=2)
     for batch in batches[:3]:
         learner.train(batch)
     group.dies = True
@@ -123,7 +124,7 @@ def test_a_closed_learner_can_be_saved_but_not_trained(make: Any, batches: list[
 
 def test_ranks_that_cannot_start_are_a_fault_with_their_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
-    group = RankGroup(tmp_path, settings=FsdpSettings(start_seconds=30.0), prepare=lambda address: None)
+    group = RankGroup(tmp_path, settings=FsdpConfig(start_seconds=30.0), prepare=lambda address: None)
     with pytest.raises(LearnerFault, match=r"a rank of the learner died; log .*ranks\.log"):
         group.start()
     assert not group.running

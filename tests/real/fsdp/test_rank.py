@@ -22,12 +22,10 @@ from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.fsdp.settings import Setup  # noqa: E402
-from dartsim.real.fsdp.spread import FsdpSettings  # noqa: E402
 from dartsim.real.fsdp.wire import write_turns  # noqa: E402
-from dartsim.real.learner import LearnerConfig, TorchLearner  # noqa: E402
+from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
 from dartsim.real.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm.export import export, stored_name  # noqa: E402
-from dartsim.real.vlm.lora import LoraSettings  # noqa: E402
 
 
 @pytest.fixture
@@ -41,15 +39,18 @@ def peers() -> Iterator[Ranks]:
 @pytest.mark.parametrize(
     ("family", "config", "precision"),
     [
-        ("qwen2_5_vl", LearnerConfig(lora=LoraSettings(rank=2)), "float32"),
-        ("qwen3_vl", LearnerConfig(checkpointing=True, max_tokens=60), "float32"),
+        ("qwen2_5_vl", TINY.replace(lora={"rank": 2}), "float32"),
+        ("qwen3_vl", TINY.replace(fsdp={"checkpointing": True}, optimizer={"max_tokens": 60}), "float32"),
         (
             "qwen2_5_vl",
-            LearnerConfig(objective=ObjectiveConfig(kl_coefficient=0.1), minibatches=2, epochs=2, warmup_updates=3),
+            TINY.replace(
+                objective=ObjectiveConfig(kl_coefficient=0.1),
+                optimizer={"minibatches": 2, "epochs": 2, "warmup_updates": 3},
+            ),
             "float32",
         ),
-        ("qwen2_5_vl", LearnerConfig(checkpointing=True), "bfloat16"),
-        ("qwen3_vl", LearnerConfig(), "bfloat16"),
+        ("qwen2_5_vl", TINY.replace(fsdp={"checkpointing": True}), "bfloat16"),
+        ("qwen3_vl", TINY, "bfloat16"),
     ],
     ids=["lora", "checkpointing", "reference", "half", "half qwen3"],
 )
@@ -58,8 +59,8 @@ def test_settings_are_those_of_the_single_process(
 ) -> None:
     vlm = make_vlm(family=family)
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
-    settings = FsdpSettings(ranks=1, precision=precision)
-    setup = Setup(model=model, learner=config, fsdp=settings, seed=5, socket="")
+    config = config.replace(fsdp={"ranks": 1, "precision": precision})
+    setup = Setup(model=model, trainer=config, seed=5, socket="")
     setup.write(tmp_path)
     assert Setup.read(tmp_path) == setup
     rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
@@ -80,5 +81,5 @@ def test_settings_are_those_of_the_single_process(
         assert found == wanted
     else:  # 8 bits of mantissa: log-probabilities are off by some 1e-2; weights stay in float32
         assert found["learner/loss"] == pytest.approx(wanted["learner/loss"], abs=0.02)
-        assert 0.0 < max(gaps) < 4 * config.learning_rate
+        assert 0.0 < max(gaps) < 4 * config.optimizer.learning_rate
         assert all(tensor.dtype is torch.float32 for tensor in weights.values())
