@@ -20,13 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dartsim.config import Config, load
+from dartsim.config.sections.ray import RayPart
 from dartsim.core.ports import AsyncEnv, PolicyWorker
 from dartsim.core.types import Attempt, Observation, Request, Weights
 from dartsim.envs.direct import DirectProvider
 from dartsim.real.local import LocalWorker
 from dartsim.real.ray_cluster.backend import make_policy, open_desktops, session
 from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
-from dartsim.real.ray_cluster.parts import Part, Want
+from dartsim.real.ray_cluster.parts import Part
 from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models, models
@@ -97,7 +98,7 @@ async def desktops_compared(found: Models, calls: int, repeats: int) -> dict[str
     """Compare steps of the mock desktop."""
     most = max(AT_ONCE)
     here = DirectProvider(desktop_maker(found.config))
-    hosts = [Part("desktops-0", partial(DesktopHost, partial(open_desktops, found.config, found.tasks)), Want())]
+    hosts = [Part("desktops-0", partial(DesktopHost, partial(open_desktops, found.config, found.tasks)), RayPart())]
     async with RayProvider(hosts) as there:
         ways: list[Call] = []
         for provider in (here, there):
@@ -114,7 +115,7 @@ async def workers_compared(found: Models, calls: int, repeats: int) -> dict[str,
     policy: Any = make_policy(found.config)
     weights = Weights(0, policy.vlm.snapshot())
     here = LocalWorker(0, policy)
-    part = Part("engine-0", partial(WorkerHost, 0, partial(make_policy, found.config)), Want())
+    part = Part("engine-0", partial(WorkerHost, 0, partial(make_policy, found.config)), RayPart())
     there = RayWorker(0, part, weights=weights, images=1)
     await there.start()
     try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dartsim.real.local import SamplingPolicy
     from dartsim.real.ray_cluster.desktops import RayProvider
     from dartsim.real.ray_cluster.learner import Checkpointed, RayLearner
-    from dartsim.real.ray_cluster.parts import Part, Want
+    from dartsim.real.ray_cluster.parts import Part
     from dartsim.real.ray_cluster.workers import RayWorker
 
 P = ParamSpec("P")
@@ -77,19 +77,6 @@ def in_session(execute: Callable[P, R]) -> Callable[P, R]:
     return connected
 
 
-def want(part: RayPart) -> Want:
-    """Return what a section asks of the cluster."""
-    from dartsim.real.ray_cluster.parts import Want
-
-    return Want(
-        cpus=part.cpus,
-        gpus=part.gpus,
-        memory_gib=part.memory_gib,
-        resources=part.resources,
-        restarts=part.restarts,
-    )
-
-
 # ---- desktops
 
 
@@ -101,7 +88,7 @@ def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
     ray = config.ray
     opener = partial(open_desktops, share(config, ray.desktops.hosts), tasks)
     make = partial(DesktopHost, opener)
-    hosts = [Part(f"desktops-{n}", make, want(ray.desktops), spread=True) for n in range(ray.desktops.hosts)]
+    hosts = [Part(f"desktops-{n}", make, ray.desktops, spread=True) for n in range(ray.desktops.hosts)]
     return RayProvider(hosts, ready_seconds=ray.ready_seconds)
 
 
@@ -150,7 +137,7 @@ async def ray_workers(config: Config, weights: Weights) -> AsyncIterator[list[Ra
     async with AsyncExitStack() as stack:
         for index in range(config.rollout.num_workers):
             make = partial(WorkerHost, index, partial(make_policy, config))
-            part = Part(f"engine-{index}", make, want(ray.engines), spread=True)
+            part = Part(f"engine-{index}", make, ray.engines, spread=True)
             worker = RayWorker(index, part, weights=weights, shared=shared, images=config.policy.max_images)
             stack.callback(worker.close)
             made.append(worker)
@@ -190,7 +177,7 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
         for index, one in enumerate(options):
             name = f"engine-{index}"
             make = partial(EngineHost, one, str(folder / name), name, ray.engines.listen)
-            parts.append(Part(name, make, want(ray.engines), spread=True))
+            parts.append(Part(name, make, ray.engines, spread=True))
         for part in parts:
             await part.placed(ray.ready_seconds)
         yield [RayEngine(part, name=part.name, start_seconds=config.vllm.start_seconds) for part in parts]
@@ -219,5 +206,5 @@ def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, 
 
     settings = config.ray.learner
     host = partial(LearnerHost, make, str(folder), settings.checkpoint_every_updates)
-    part = Part("learner", host, want(settings))
+    part = Part("learner", host, settings)
     return RayLearner(part, first=first, ready_seconds=config.ray.ready_seconds)

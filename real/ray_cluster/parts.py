@@ -11,9 +11,10 @@ import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
+from dartsim.config.sections.ray import RayPart
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.real.ray_cluster.errors import PartGone, PartLost, portable
@@ -26,36 +27,18 @@ _DEAD_ANSWERS = 3
 """Answers in a row that say that an actor is dead for good, before that is believed: it may just be changing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
-    """What a part asks of the cluster.
-
-    Attributes:
-        cpus: CPUs, as Ray counts them.
-        gpus: GPUs; the actor sees these alone.
-        memory_gib: Memory, GiB; None reserves none.
-        resources: Amounts of the cluster's own resources, by name.
-        restarts: How often Ray starts it again; -1 is without end.
-    """
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-    memory_gib: float | None = None
-    resources: Mapping[str, float] = field(default_factory=dict)
-    restarts: int = -1
-
-    def options(self) -> dict[str, Any]:
-        """Return the same as options of a Ray actor."""
-        found: dict[str, Any] = {
-            "num_cpus": self.cpus,
-            "num_gpus": self.gpus,
-            "resources": dict(self.resources),
-            "max_restarts": self.restarts,
-            "max_task_retries": 0,  # nothing here may be done twice
-        }
-        if self.memory_gib is not None:
-            found["memory"] = int(self.memory_gib * 2**30)
-        return found
+def actor_options(part: RayPart) -> dict[str, Any]:
+    """Return what a part asks of the cluster as options of a Ray actor."""
+    options: dict[str, Any] = {
+        "num_cpus": part.cpus,
+        "num_gpus": part.gpus,  # the actor sees these alone
+        "resources": dict(part.resources),
+        "max_restarts": part.restarts,
+        "max_task_retries": 0,  # nothing here may be done twice
+    }
+    if part.memory_gib is not None:
+        options["memory"] = int(part.memory_gib * 2**30)
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +103,13 @@ class Part:
         spread: Place it away from others, where there is a choice.
     """
 
-    def __init__(self, name: str, make: Callable[[], object], want: Want, *, spread: bool = False) -> None:
+    def __init__(self, name: str, make: Callable[[], object], want: RayPart, *, spread: bool = False) -> None:
         import ray
 
         self.name = name
         self.want = want
         self.restarts_seen = 0
-        options = want.options() | ({"scheduling_strategy": "SPREAD"} if spread else {})
+        options = actor_options(want) | ({"scheduling_strategy": "SPREAD"} if spread else {})
         self._make = ray.put(make)  # held as long as the actor may be started again
         self._actor: Any = ray.remote(Hosted).options(**options).remote([self._make])
 
@@ -215,7 +198,7 @@ class Part:
 
         untyped: Any = ray
         free, there = untyped.available_resources(), untyped.cluster_resources()
-        wanted = {k: v for k, v in self.want.options().items() if k in ("num_cpus", "num_gpus", "memory") and v}
+        wanted = {k: v for k, v in actor_options(self.want).items() if k in ("num_cpus", "num_gpus", "memory") and v}
         wanted |= {"resources": dict(self.want.resources)} if self.want.resources else {}
         return (
             f"{self.name} was not up within {seconds:g} s (ray.ready_seconds): it asks for {wanted} on one node, and "

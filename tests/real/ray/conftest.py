@@ -36,12 +36,13 @@ def give_eventually():
 @pytest.fixture
 def place(local_ray):
     """Make parts that are killed at the end: ``place(name, make, **want)``."""
-    from dartsim.real.ray_cluster.parts import Part, Want
+    from dartsim.config.sections.ray import RayPart
+    from dartsim.real.ray_cluster.parts import Part
 
     made = []
 
     def make(name, function, **want):
-        made.append(Part(name, function, Want(**{"cpus": 0.1, **want})))
+        made.append(Part(name, function, RayPart(**{"cpus": 0.1, **want})))
         return made[-1]
 
     yield make

@@ -72,13 +72,14 @@ async def _until_broken(desktop):
 
 
 async def _lose(cluster, nodes):
+    from dartsim.config.sections.ray import RayPart
     from dartsim.envs.mock.suites import mock_tasks
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
-    from dartsim.real.ray_cluster.parts import Part, Want
+    from dartsim.real.ray_cluster.parts import Part
 
     task = mock_tasks("click_button", 1, 0, 1, held_out=False)[0]
     opener = mock_desktops()
-    want = Want(cpus=1.0, resources={"desktops": 1.0})
+    want = RayPart(cpus=1.0, resources={"desktops": 1.0})
     hosts = [Part(f"desktops-{n}", lambda: DesktopHost(opener), want, spread=True) for n in range(2)]
     async with RayProvider(hosts) as provider:
         where = [(await host.placed(60.0)).node for host in hosts]
