@@ -98,7 +98,7 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
 def learner(model_config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
     """Start a learner of one rank on a device; yield it, its model and the model's folder."""
     from dartsim.real.fsdp.learner import FsdpLearner
-    from dartsim.real.learner import TINY
+    from dartsim.real.gradient_steps import TINY
     from dartsim.real.vlm import build
     from dartsim.real.vlm.export import export
 
@@ -123,7 +123,8 @@ def parity(device: Device, precisions: Sequence[str]) -> dict[str, dict[str, flo
         For each precision: relative differences of loss and of the gradient's norm, and how alike the changes of all
         weights are (cosine).
     """
-    from dartsim.real.learner import TINY, TorchLearner
+    from dartsim.real.gradient_steps import TINY
+    from dartsim.real.learner import TorchLearner
     from dartsim.real.vlm import build
 
     config = shown_model(device, small=True)

@@ -16,11 +16,10 @@ from rich.table import Table
 
 from dartsim.config import load
 from dartsim.lab import Prices, as_virtual, executor_for
-from dartsim.lab.asked import Asked
 from dartsim.lab.jobs import simulated
-from dartsim.lab.objectives import objective
 from dartsim.lab.space import read_space
 from dartsim.lab.study import Study
+from dartsim.lab.study_spec import StudySpec, objective
 from experiments.common import Figures, Options, run_experiment
 from experiments.isolated import isolated, peak_rss_mb
 from experiments.speed import PRESET, configuration
@@ -51,7 +50,7 @@ def one_size(num_envs: int, hours: float, seed: int) -> Figures:
 def one_study(num_trials: int, hours: float, seed: int) -> Figures:
     """Run a study on two cores and return how long it took."""
     base = load(preset_name=PRESET, overrides=[f"run.hours={hours}"])
-    asked = Asked(base=base, space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), seed=seed)
+    spec = StudySpec(base=base, space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), seed=seed)
     with tempfile.TemporaryDirectory() as folder, executor_for(CORES) as executor:
         study = Study(asked, Path(folder) / "study.db")
         started = time.perf_counter()

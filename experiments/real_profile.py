@@ -22,7 +22,7 @@ from rich.table import Table
 
 from dartsim.config import Config, load
 from dartsim.lab.measure import measure as measured_by
-from dartsim.lab.twin import COMPARED, Check, as_json, compare, twin
+from dartsim.lab.twin import COMPARED, TwinCheck, as_json, compare, twin
 from dartsim.run.execute import execute
 from dartsim.run.timings import TIMINGS, read_timings
 from experiments.common import Figures, Options, run_experiment
@@ -92,9 +92,9 @@ def measure(options: Options, *, backend: str, num_envs: int | None, minutes: fl
     }
 
 
-def mean_checks(runs: Sequence[Figures]) -> list[Check]:
+def mean_checks(runs: Sequence[Figures]) -> list[TwinCheck]:
     """Return measured beside predicted, each the mean of the runs that have it."""
-    return [Check(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
+    return [TwinCheck(name, _mean(runs, "measured", name), _mean(runs, "predicted", name)) for name in COMPARED]
 
 
 def _mean(runs: Sequence[Figures], which: str, name: str) -> float | None:

@@ -16,7 +16,7 @@ from dartsim.cli.progress import RunBar, bars
 
 if TYPE_CHECKING:
     from dartsim.lab.measure import Measured
-    from dartsim.lab.twin import Check
+    from dartsim.lab.twin import TwinCheck
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -121,7 +121,7 @@ def timing_table(measured: Measured) -> Table:
     return table
 
 
-def check_table(checks: list[Check]) -> Table:
+def check_table(checks: list[TwinCheck]) -> Table:
     """Return a comparison as a table."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("")
@@ -136,5 +136,5 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
-def _error(check: Check) -> str:
+def _error(check: TwinCheck) -> str:
     return "–" if check.relative_error is None else f"{check.relative_error:+.1%}"

@@ -16,9 +16,9 @@ from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.lab.analytic_model import Check
-    from dartsim.lab.machines import Split
-    from dartsim.lab.planning import Plan
+    from dartsim.lab.analytic_model import BoundCheck
+    from dartsim.lab.machines import MachineSplit
+    from dartsim.lab.planning import MachinePlan
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -96,7 +96,7 @@ def plan(
         write_json(as_json(made, held, path), json_file)
 
 
-def _write(made: Plan, base: Config, *, machines_text: str, folder: Path) -> Path:
+def _write(made: MachinePlan, base: Config, *, machines_text: str, folder: Path) -> Path:
     from dartsim.config import to_toml
     from dartsim.lab.machines import words
     from dartsim.lab.planning import planned
@@ -111,13 +111,13 @@ def _write(made: Plan, base: Config, *, machines_text: str, folder: Path) -> Pat
     return folder / FILE
 
 
-def _simulated(made: Plan) -> str:
+def _simulated(made: MachinePlan) -> str:
     """Say what the plan trains, and how that was simulated."""
     hours, first, last = made.config.run.hours, made.seeds[0], made.seeds[-1]
     return f"{made.rate:.1f} trained turns/min{_spread(made)} (seeds {first} to {last}, {hours:g} h each)"
 
 
-def _spread(made: Plan) -> str:
+def _spread(made: MachinePlan) -> str:
     from dartsim.lab.comparison import half_width
     from dartsim.lab.planning import trained_rate
 
@@ -125,7 +125,7 @@ def _spread(made: Plan) -> str:
     return "" if width is None else f" ± {width:.1f}"
 
 
-def as_json(made: Plan, held: Sequence[Check], path: Path) -> dict[str, Any]:
+def as_json(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> dict[str, Any]:
     """Return a plan as plain values."""
     return {
         "plan": {**asdict(made.split), "desktops_per_rollout_gpu": made.split.num_envs / made.split.workers},
@@ -153,7 +153,7 @@ def _short(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in names}
 
 
-def _show(made: Plan, held: Sequence[Check], path: Path) -> None:
+def _show(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> None:
     split, figures = made.split, made.figures
     table = Table(show_edge=False, pad_edge=False, show_header=False)
     table.add_column()
@@ -188,7 +188,7 @@ def _show(made: Plan, held: Sequence[Check], path: Path) -> None:
             out.print(f"[bold red]alarm:[/bold red] {check.figure}: {check.alarm} ({check.law})", highlight=False)
 
 
-def _check_table(held: Sequence[Check]) -> Table:
+def _check_table(held: Sequence[BoundCheck]) -> Table:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("")
     for column in ("simulated", "closed form"):
@@ -200,7 +200,7 @@ def _check_table(held: Sequence[Check]) -> Table:
     return table
 
 
-def _extra_table(made: Plan) -> Table:
+def _extra_table(made: MachinePlan) -> Table:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("simulated with")
     for column in ("trained/min", "change", "cost an hour", "cost of 1,000 turns"):
@@ -214,7 +214,7 @@ def _extra_table(made: Plan) -> Table:
     return table
 
 
-def _search_table(made: Plan) -> Table:
+def _search_table(made: MachinePlan) -> Table:
     """Return what the search found instead: other ways to change weights with the same split, and other splits."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for column in ("in the search", "desktops", "GPUs"):
@@ -222,7 +222,7 @@ def _search_table(made: Plan) -> Table:
     for column in ("trained/min", "against the plan"):
         table.add_column(column, justify="right")
 
-    def add(split: Split, rate: float) -> None:
+    def add(split: MachineSplit, rate: float) -> None:
         against = "" if split == made.split else f"{rate / made.searched - 1.0:+.1%}" if made.searched else "–"
         gpus = f"{split.workers} + {split.trainer}"
         table.add_row(split.sync, f"{split.num_envs} + {split.spares}", gpus, f"{rate:.1f}", against)

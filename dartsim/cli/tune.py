@@ -25,8 +25,8 @@ from dartsim.cli.options import (
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.lab.asked import Asked
     from dartsim.lab.study import Study, Trial
+    from dartsim.lab.study_spec import StudySpec
     from dartsim.lab.validation import Validation
 
 EXAMPLES = (
@@ -109,16 +109,16 @@ def tune(
     from dartsim.cli.profiles import load_with_profile
     from dartsim.cli.tuned import show
     from dartsim.core.errors import ConfigError
-    from dartsim.lab.asked import Asked
     from dartsim.lab.costs import Prices
-    from dartsim.lab.objectives import objective as objective_of
     from dartsim.lab.space import read_space
     from dartsim.lab.study import Study, require_optuna
+    from dartsim.lab.study_spec import StudySpec
+    from dartsim.lab.study_spec import objective as objective_of
 
     require_optuna()
     if not space:
         raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
-    asked = Asked(
+    asked = StudySpec(
         base=load_with_profile(
             config,
             preset_name=preset,
@@ -168,7 +168,7 @@ def _why(trials: Sequence[Trial]) -> str:
 
 
 def _search(
-    study: Study, asked: Asked, budget: int, fresh_seeds: int, processes: int | None, ray: str | None
+    study: Study, asked: StudySpec, budget: int, fresh_seeds: int, processes: int | None, ray: str | None
 ) -> Validation | None:
     """Run the study and, with seeds that it has not seen, its best settings and each knob moved from there."""
     from dartsim.cli.ending import undisturbed
@@ -194,11 +194,11 @@ def _live(study: Study) -> str:
     best = study.best()
     if best is None:
         return "nothing within the bounds yet"
-    wanted = study.asked.objectives[0]
+    wanted = study.spec.objectives[0]
     return f"best {wanted.figure.replace('_', ' ')} {best.values[0]:.4g} (trial {best.number})"
 
 
-def _write(study: Study, asked: Asked, held: Validation | None, folder: Path) -> dict[str, Any]:
+def _write(study: Study, asked: StudySpec, held: Validation | None, folder: Path) -> dict[str, Any]:
     """Write the best configurations and the page; return all that was found, as plain values."""
     from dartsim.cli.tuned import as_it_is
     from dartsim.observe.studies import render_study
@@ -233,7 +233,7 @@ def _write(study: Study, asked: Asked, held: Validation | None, folder: Path) ->
     return found
 
 
-def _toml(path: Path, asked: Asked, trial: Trial, held: Validation | None = None) -> Path:
+def _toml(path: Path, asked: StudySpec, trial: Trial, held: Validation | None = None) -> Path:
     """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
     from dartsim.cli.tuned import in_words
     from dartsim.config import to_toml

@@ -10,14 +10,14 @@ from rich.table import Table
 from dartsim.cli.console import out
 
 if TYPE_CHECKING:
-    from dartsim.lab.asked import Asked
     from dartsim.lab.study import Study, Trial
+    from dartsim.lab.study_spec import StudySpec
     from dartsim.lab.validation import Held, Validation
 
 
 def show(study: Study, held: Validation | None) -> None:
     """Print what a study found, and what is left of it with seeds that it has not seen."""
-    best, trials, asked = study.best(), study.trials(), study.asked
+    best, trials, asked = study.best(), study.trials(), study.spec
     states = ", ".join(
         f"{sum(trial.state == state for trial in trials)} {state}" for state in ("finished", "given up", "refused")
     )
@@ -34,7 +34,7 @@ def show(study: Study, held: Validation | None) -> None:
         out.print(_front_table(study.front(), asked))
 
 
-def as_it_is(asked: Asked) -> dict[str, Any]:
+def as_it_is(asked: StudySpec) -> dict[str, Any]:
     """Return the settings of the space as the configuration has them."""
     from dartsim.lab.space import setting_of
 
@@ -68,7 +68,7 @@ def _mean(value: float | None, width: float | None) -> str:
     return "–" if value is None else f"{value:.4g}" + ("" if width is None else f" ± {width:.2g}")
 
 
-def _best_table(best: Trial, first: Trial, asked: Asked, held: Validation, importances: dict[str, float]) -> Table:
+def _best_table(best: Trial, first: Trial, asked: StudySpec, held: Validation, importances: dict[str, float]) -> Table:
     """Return the best settings with what each is worth; the knob that matters most comes first."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for column, right in (("", False), ("as it is", True), ("best", True), ("importance", True)):
@@ -95,7 +95,7 @@ def _moved(change: float | None, width: float | None) -> str:
     return f"{change:+.1%}" if width is None else f"{100.0 * change:+.1f} ± {100.0 * width:.1f} %"
 
 
-def _front_table(front: Sequence[Trial], asked: Asked) -> Table:
+def _front_table(front: Sequence[Trial], asked: StudySpec) -> Table:
     table = Table(title="Pareto front", title_justify="left", show_edge=False, pad_edge=False, header_style="bold")
     for wanted in asked.objectives:
         table.add_column(wanted.figure.replace("_", " "), justify="right")

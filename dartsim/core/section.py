@@ -27,7 +27,6 @@ class Section(BaseModel):
         """Return a copy with other values, which are validated; a mapping replaces values of the section it names."""
         values = dict(self)
         for name, value in changes.items():
-            section = values.get(name)
-            nested = isinstance(section, Section) and isinstance(value, Mapping)
-            values[name] = section.replace(**value) if nested else value
+            now = values.get(name)
+            values[name] = now.replace(**value) if isinstance(now, Section) and isinstance(value, Mapping) else value
         return type(self)(**values)

@@ -32,7 +32,7 @@ from dartsim.run.models import Models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class Prediction:
     """What the closed forms say.
 
     Attributes:
@@ -61,7 +61,7 @@ class Predicted:
         return min(self.bounds, key=lambda name: self.bounds[name])
 
 
-def predict(found: Models) -> Predicted:
+def predict(found: Models) -> Prediction:
     """Return the closed-form figures of a configuration."""
     config = found.config
     said = _predicted(found, 0.0)
@@ -74,7 +74,7 @@ def predict(found: Models) -> Predicted:
     return said
 
 
-def _predicted(found: Models, groups: float) -> Predicted:
+def _predicted(found: Models, groups: float) -> Prediction:
     """Return the closed-form figures of a run that makes so many groups."""
     config = found.config
     turns, usable = workload(found, groups)
@@ -88,7 +88,7 @@ def _predicted(found: Models, groups: float) -> Predicted:
         if one_batch_at_a_time(config):
             trained = 60.0 * size / _serial_seconds(found, size, trainer, generated * usable)
         version_seconds = 60.0 * size / max(trained, 1e-9)
-    return Predicted(
+    return Prediction(
         trained_turns_per_minute=trained,
         generated_turns_per_minute=generated,
         turns_per_trajectory=turns,
@@ -203,7 +203,7 @@ def _prefill(found: Models, load: TurnLoad) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class BoundCheck:
     """One simulated figure beside its closed form.
 
     Attributes:
@@ -233,7 +233,7 @@ FAR = 0.25
 """What an estimate may be off before it is an alarm, as a share."""
 
 
-def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
+def checks(found: Models, figures: Mapping[str, Any]) -> list[BoundCheck]:
     """Hold a run's figures against the closed forms.
 
     Args:
@@ -257,7 +257,7 @@ def checks(found: Models, figures: Mapping[str, Any]) -> list[Check]:
     return rows
 
 
-def _trained(found: Models, said: Predicted, figures: Mapping[str, Any]) -> Check:
+def _trained(found: Models, said: Prediction, figures: Mapping[str, Any]) -> BoundCheck:
     """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable.
 
     From below they are held against the bound as well, or against parts that work one after the other where admission
@@ -274,22 +274,24 @@ def _trained(found: Models, said: Predicted, figures: Mapping[str, Any]) -> Chec
     return _below("trained turns/min", law, rate, bounds[part], least=REACHED * least, slack=slack)
 
 
-def _below(figure: str, law: str, value: float, bound: float, *, least: float = 0.0, slack: float = SLACK) -> Check:
+def _below(
+    figure: str, law: str, value: float, bound: float, *, least: float = 0.0, slack: float = SLACK
+) -> BoundCheck:
     alarm = ""
     if value > bound * (1.0 + slack):
         alarm = f"{value / bound - 1:.0%} above what the law allows"
     elif value < least:
         alarm = f"{1 - value / bound:.0%} below the bound, which leaves out all waiting"
-    return Check(figure, law, value, least, bound, alarm)
+    return BoundCheck(figure, law, value, least, bound, alarm)
 
 
-def _near(figure: str, law: str, value: float, wanted: float) -> Check:
+def _near(figure: str, law: str, value: float, wanted: float) -> BoundCheck:
     low, high = wanted * (1.0 - FAR), wanted * (1.0 + FAR)
     off = value / wanted - 1.0 if wanted > 0.0 else 0.0
-    return Check(figure, law, value, low, high, f"{off:+.0%} off the profile" if abs(off) > FAR else "")
+    return BoundCheck(figure, law, value, low, high, f"{off:+.0%} off the profile" if abs(off) > FAR else "")
 
 
-def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
+def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> BoundCheck:
     """Return the mean staleness between two bounds.
 
     Below: a turn is trained on no sooner than its attempt ends, on average half an attempt later, and a version lasts
@@ -313,4 +315,4 @@ def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> Check:
     alarm = ""
     if figures["trained_turns_per_minute"] and not low * (1.0 - FAR) <= value <= high * (1.0 + SLACK) + 1e-9:
         alarm = "outside of what the laws allow"
-    return Check("mean staleness, versions", "Little: half an attempt; admission", value, low, high, alarm)
+    return BoundCheck("mean staleness, versions", "Little: half an attempt; admission", value, low, high, alarm)

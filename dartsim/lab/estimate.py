@@ -36,7 +36,7 @@ VM_GIB = 4.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class GpuLoad:
     """One GPU and what is on it, bytes by name of the part."""
 
     host: str
@@ -69,7 +69,7 @@ class Estimate:
     gpu_bytes: int
     engine: EngineMemory | None
     learner: LearnerMemory | None
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuLoad, ...]
     host_bytes: int
     disk_bytes: int
     notes: tuple[str, ...]
@@ -211,7 +211,7 @@ def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], prompt:
     )
 
 
-def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[Gpu, ...]:
+def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[GpuLoad, ...]:
     found: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     if engine is not None:
         for number, (host, gpus) in enumerate(engine_places(config)):
@@ -223,7 +223,7 @@ def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory 
             node, place = divmod(rank, fsdp.ranks // fsdp.nodes)
             gpu = fsdp.gpus[place] if fsdp.gpus else place
             found[HERE if node == 0 else node_name(node), gpu][f"rank-{rank}"] = learner.total
-    return tuple(Gpu(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(found.items()))
+    return tuple(GpuLoad(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(found.items()))
 
 
 def node_name(node: int) -> str:
@@ -260,7 +260,7 @@ def _refuse_short(config: Config, prompt: int) -> None:
         )
 
 
-def _refuse_full(config: Config, gpus: Sequence[Gpu], gpu_bytes: int, engine: EngineMemory | None) -> None:
+def _refuse_full(config: Config, gpus: Sequence[GpuLoad], gpu_bytes: int, engine: EngineMemory | None) -> None:
     if engine is not None and engine.kv_tokens < config.vllm.max_model_len:
         raise ConfigError(
             f"an engine may take {_gib(engine.budget)} GiB of a GPU (vllm.gpu_memory_share), of which weights take "

@@ -65,7 +65,7 @@ def read_hosts(text: str) -> tuple[int, float, float | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class MachineSplit:
     """One way to use the machines.
 
     Attributes:
@@ -83,7 +83,7 @@ class Split:
     sync: str
 
 
-def words(split: Split) -> str:
+def words(split: MachineSplit) -> str:
     """Return a split in words."""
     spares = f" and {split.spares} spare" if split.spares else ""
     return f"{split.num_envs}{spares} desktops, {split.workers} + {split.trainer} GPUs, {split.sync}"
@@ -112,11 +112,11 @@ class Splits:
         need = models(self.base).timing.memory_gib
         return machines.hosts * (int(machines.memory_gib // need) if need > 0.0 else UNBOUND)
 
-    def hosts_for(self, split: Split, machines: Machines) -> int:
+    def hosts_for(self, split: MachineSplit, machines: Machines) -> int:
         """Return how many hosts have the memory for a split's desktops."""
         return ceil((split.num_envs + split.spares) / (self.capacity(machines) / machines.hosts))
 
-    def config(self, split: Split, machines: Machines) -> Config:
+    def config(self, split: MachineSplit, machines: Machines) -> Config:
         """Return the configuration of a split of the machines."""
         learner = self.base.cluster.learner
         sync = dict(self.syncs[split.sync])
@@ -138,7 +138,7 @@ class Splits:
             settings["cluster.hosts.cores"] = machines.cores
         return changed(self.base, settings)
 
-    def compared(self, split: Split) -> list[Split]:
+    def compared(self, split: MachineSplit) -> list[MachineSplit]:
         """Return a split with every way to change weights, the configuration's own first.
 
         Of a single worker, how many change at a time makes no other way.

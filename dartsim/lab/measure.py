@@ -37,7 +37,7 @@ WORK = frozenset({*LATENCIES.values(), "worker/generate", "learner/update"})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimingRow:
     """How long one thing took.
 
     Attributes:
@@ -69,7 +69,7 @@ class Measured:
         notes: What the settings rest on, in sentences.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[TimingRow]
     settings: Tree
     notes: Sequence[str]
 
@@ -95,7 +95,7 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
     work = [entry for entry in entries if entry["what"] in WORK]
     times = [time for entry in work for time in (max(0.0, entry["at"] - entry["seconds"]), entry["at"])]
     first, last = min(times, default=0.0), max(times, default=0.0)
-    found = Found(entries, first + config.run.warmup_share * (last - first))
+    found = TimingTable(entries, first + config.run.warmup_share * (last - first))
     settings: Tree = {}
     notes: list[str] = []
     since = max((entry["since"] for entry in entries if entry["what"] == CUT), default=None)
@@ -116,7 +116,7 @@ def profile_toml(measured: Measured, about: Tree) -> str:
     return tomli_w.dumps({"about": about, **measured.settings})
 
 
-class Found:
+class TimingTable:
     """Timings by what they are of: those after the warm-up, or all if there are none after it.
 
     Args:
@@ -157,15 +157,15 @@ class Found:
         those = self._by_what.get(what, ())
         return sum(bool(entry.get("failed")) for entry in those) / len(those) if those else 0.0
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TimingRow]:
         """Return a row for everything that took time; entries of the event loop are shares of it."""
         return [self._row(what) for what in sorted(self._by_what) if what not in ("loop/busy", CUT) and self.of(what)]
 
-    def _row(self, what: str) -> Row:
+    def _row(self, what: str) -> TimingRow:
         entries = self.of(what)
         seconds = np.array([entry["seconds"] for entry in entries])
         kind = what.partition("/")[0]
-        return Row(
+        return TimingRow(
             what,
             n=len(entries),
             median=float(np.median(seconds)),
@@ -176,7 +176,7 @@ class Found:
         )
 
 
-def _desktops(config: Config, found: Found, notes: list[str]) -> Tree:
+def _desktops(config: Config, found: TimingTable, notes: list[str]) -> Tree:
     """Return the desktops' latencies, on hosts that add nothing to them."""
     if config.backend.desktops == "sim":
         return {}
@@ -200,7 +200,7 @@ def _desktops(config: Config, found: Found, notes: list[str]) -> Tree:
     return {"hosts": hosts, "env": {"profile": "desktop-small", "latency": latency}}
 
 
-def _workers(config: Config, found: Found, notes: list[str]) -> Tree:
+def _workers(config: Config, found: TimingTable, notes: list[str]) -> Tree:
     """Return the engine's model."""
     if config.backend.workers == "sim":
         return {}
@@ -215,7 +215,7 @@ def _workers(config: Config, found: Found, notes: list[str]) -> Tree:
     return {"engine": engine}
 
 
-def _batches(found: Found, notes: list[str], *, inline: bool) -> Tree:
+def _batches(found: TimingTable, notes: list[str], *, inline: bool) -> Tree:
     """Return the batches of workers in this process.
 
     Args:
@@ -235,7 +235,7 @@ def _batches(found: Found, notes: list[str], *, inline: bool) -> Tree:
     return {**_law(line, batches, sizes, seconds), "reload_seconds": _rounded(float(np.mean(put_seconds)))}
 
 
-def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], found: Found) -> list[float]:
+def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], found: TimingTable) -> list[float]:
     """Return how long each batch kept its requests: what their replies took, waiting for an earlier batch apart.
 
     From when it could have begun (its first request was there, the batch or the weights before it were done) until its
@@ -259,7 +259,7 @@ def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], found: Found) 
     return [taken[id(batch)] for batch in batches]
 
 
-def _answered_by(batches: Sequence[Entry], found: Found) -> dict[int, list[Entry]]:
+def _answered_by(batches: Sequence[Entry], found: TimingTable) -> dict[int, list[Entry]]:
     """Return the replies of each batch, by its ``id``: those that came after its end, and before that of the next."""
     answered: dict[int, list[Entry]] = {}
     by_worker: dict[int, list[Entry]] = {}
@@ -273,7 +273,7 @@ def _answered_by(batches: Sequence[Entry], found: Found) -> dict[int, list[Entry
     return answered
 
 
-def _replies(found: Found, notes: list[str]) -> Tree:
+def _replies(found: TimingTable, notes: list[str]) -> Tree:
     """Return how long a server's replies take among others; those that a change of weights held up are left out."""
     replies, loads = found.some("worker/generate"), found.some("worker/load")
     undisturbed = [entry for entry in replies if not any(_held_up(entry, load) for load in loads)] or replies
@@ -346,7 +346,7 @@ def mean_live(replies: Sequence[Entry]) -> dict[int, float]:
     return found
 
 
-def _control_seconds(found: Found) -> float:
+def _control_seconds(found: TimingTable) -> float:
     """Return the time that the event loop was at work, a request."""
     loop, requests = found.some("loop/busy"), found.some("worker/generate")
     passed = sum(entry["of"] for entry in loop)
@@ -357,7 +357,7 @@ def _control_seconds(found: Found) -> float:
     return _rounded(busy_share * (end - begin) / len(requests))
 
 
-def _between_attempts(found: Found) -> float:
+def _between_attempts(found: TimingTable) -> float:
     """Return how long the event loop was at work from the end of an attempt to the set-up of the next one of its slot.
 
     The median, and not more than the loop's work with a whole attempt: what is longer waited to be admitted.
@@ -374,7 +374,7 @@ def _between_attempts(found: Found) -> float:
     return _rounded(min(float(np.median(gaps)), most) if gaps else most)
 
 
-def _learner(config: Config, found: Found, notes: list[str]) -> Tree:
+def _learner(config: Config, found: TimingTable, notes: list[str]) -> Tree:
     """Return the trainer's speed."""
     if config.backend.learner == "sim":
         return {}
@@ -388,7 +388,7 @@ def _learner(config: Config, found: Found, notes: list[str]) -> Tree:
     return {"learner": {"fixed_seconds": _rounded(line.fixed), "turn_seconds": _rounded(line.each)}}
 
 
-def _faults(config: Config, found: Found, notes: list[str]) -> Tree:
+def _faults(config: Config, found: TimingTable, notes: list[str]) -> Tree:
     """Return the shares of calls that failed."""
     calls = {
         "start_failed": "env/start",

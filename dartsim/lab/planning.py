@@ -13,11 +13,11 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.analytic_model import Predicted, predict
+from dartsim.lab.analytic_model import Prediction, predict
 from dartsim.lab.comparison import half_width
 from dartsim.lab.costs import Prices
 from dartsim.lab.jobs import Figures, Job, Outcome, outcomes
-from dartsim.lab.machines import Machines, Split, Splits, words
+from dartsim.lab.machines import Machines, MachineSplit, Splits, words
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed
 from dartsim.run.models import models
@@ -86,7 +86,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MachinePlan:
     """What is recommended.
 
     Attributes:
@@ -103,16 +103,16 @@ class Plan:
         extras: What more of each resource buys, and less costs; the largest gain first.
     """
 
-    split: Split
+    split: MachineSplit
     config: Config
     figures: Figures
     by_seed: tuple[Figures, ...]
     seeds: tuple[int, ...]
     searched: float
-    predicted: Predicted
+    predicted: Prediction
     ways: tuple[Way, ...]
     reason: str
-    others: tuple[tuple[Split, float], ...]
+    others: tuple[tuple[MachineSplit, float], ...]
     extras: tuple[Extra, ...]
 
     @property
@@ -166,7 +166,7 @@ class Planner:
         self._executor = executor
         self._hours = hours
         self._seeds = seeds
-        self._seen: dict[Split, Figures] = {}
+        self._seen: dict[MachineSplit, Figures] = {}
         if self._capacity < 1:
             need = models(base).timing.memory_gib
             raise ConfigError(
@@ -174,7 +174,7 @@ class Planner:
                 "or another --profile of desktops"
             )
 
-    def plan(self) -> Plan:
+    def plan(self) -> MachinePlan:
         """Return the recommended plan.
 
         Raises:
@@ -191,7 +191,7 @@ class Planner:
                 break
         again, extras = self._held_out(best)
         ranked = sorted(self._seen, key=lambda split: -trained_rate(self._seen[split]))
-        return Plan(
+        return MachinePlan(
             split=best,
             config=self._sized(self._config(best)),
             figures=again.figures,
@@ -205,17 +205,17 @@ class Planner:
             extras=extras,
         )
 
-    def scan(self) -> list[Split]:
+    def scan(self) -> list[MachineSplit]:
         """Return the best number of desktops and sync of every split of the GPUs in closed form, best first.
 
         Of each split, three ways to change weights are kept; those of the best splits come first.
         """
         shares = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
         sizes = sorted({max(1, round(self._capacity * share)) for share in shares})
-        ranked: list[tuple[float, int, Split]] = []
+        ranked: list[tuple[float, int, MachineSplit]] = []
         for workers in _counts(self._machines.gpus):
             sized = [
-                Split(size - spares, spares, workers, self._machines.gpus - workers, self._splits.own)
+                MachineSplit(size - spares, spares, workers, self._machines.gpus - workers, self._splits.own)
                 for size in sizes
                 for spares in self._spares(everywhere=False)
                 if size > spares
@@ -233,7 +233,7 @@ class Planner:
         none = everywhere or own > MANY_SPARES * self._capacity
         return list(dict.fromkeys([own, 0] if none else [own]))
 
-    def _around(self, best: Split) -> list[Split]:
+    def _around(self, best: MachineSplit) -> list[MachineSplit]:
         """Return splits that differ from the best one in one thing."""
         room, gpus = self._capacity - best.spares, self._machines.gpus
         sizes = {max(1, round(best.num_envs * factor)) for factor in (0.75, 1.3)}
@@ -246,7 +246,7 @@ class Planner:
         near += self._splits.compared(best)
         return [split for split in dict.fromkeys(near) if split != best]
 
-    def _best(self) -> Split:
+    def _best(self) -> MachineSplit:
         """Return the simulated split that trains most.
 
         Of those that are as good as equal, the one with the fewest desktops; of these the configuration's own sync,
@@ -256,13 +256,13 @@ class Planner:
         close = [split for split, figures in self._seen.items() if trained_rate(figures) >= (1.0 - SAME) * top]
         return min(close, key=self._preference)
 
-    def _preference(self, split: Split) -> tuple[float, ...]:
+    def _preference(self, split: MachineSplit) -> tuple[float, ...]:
         figures = self._seen[split]
         stale = figures["staleness_mean"]
         desktops = split.num_envs + split.spares
         return (desktops, split.sync != self._splits.own, stale, -trained_rate(figures))
 
-    def _ways(self, best: Split) -> tuple[Way, ...]:
+    def _ways(self, best: MachineSplit) -> tuple[Way, ...]:
         """Return every way to change weights that was simulated with the best split, its own first."""
         seen = [split for split in (best, *self._splits.compared(best)) if split in self._seen]
         return tuple(
@@ -270,7 +270,7 @@ class Planner:
             for split in dict.fromkeys(seen)
         )
 
-    def _reason(self, best: Split) -> str:
+    def _reason(self, best: MachineSplit) -> str:
         """Say why the best split's way to change weights was taken."""
         own, *others = self._ways(best)
         if not others:
@@ -284,7 +284,7 @@ class Planner:
 
     # -- more and less ----------------------------------------------------------------------------
 
-    def _held_out(self, best: Split) -> tuple[Outcome, tuple[Extra, ...]]:
+    def _held_out(self, best: MachineSplit) -> tuple[Outcome, tuple[Extra, ...]]:
         """Simulate the plan, and the plan with more and less of each resource, with seeds the search has not seen."""
         seeds = self._fresh()
         cases = self._cases(best)
@@ -294,7 +294,7 @@ class Planner:
         extras = [_extra(what, plan, outcome) for (what, _, _), outcome in zip(cases, found, strict=True)]
         return plan, tuple(sorted(extras, key=lambda extra: -extra.gain))
 
-    def _cases(self, best: Split) -> list[tuple[str, Split, Machines]]:
+    def _cases(self, best: MachineSplit) -> list[tuple[str, MachineSplit, Machines]]:
         """Return the plan with one more, and one less, of each resource, and with no more than it needs."""
         there = self._machines
         per_host = -(-best.num_envs // there.hosts)
@@ -326,12 +326,12 @@ class Planner:
             )
         return cases
 
-    def _needed(self, best: Split) -> tuple[Split, Machines]:
+    def _needed(self, best: MachineSplit) -> tuple[MachineSplit, Machines]:
         """Return the fewest hosts, trainer and rollout GPUs with which the closed form stays as it is."""
         wanted = (1.0 - SAME) * self._closed(best).trained_turns_per_minute
         there = self._machines
 
-        def enough(split: Split, machines: Machines) -> bool:
+        def enough(split: MachineSplit, machines: Machines) -> bool:
             config = self._sized(self._splits.config(split, machines))
             return predict(models(config)).trained_turns_per_minute >= wanted
 
@@ -345,7 +345,7 @@ class Planner:
 
     # -- simulations ------------------------------------------------------------------------------
 
-    def _simulate(self, splits: Sequence[Split]) -> None:
+    def _simulate(self, splits: Sequence[MachineSplit]) -> None:
         jobs = [self._job(words(split), self._config(split), self._seeds) for split in splits]
         for split, outcome in zip(splits, outcomes(self._executor, jobs), strict=True):
             self._seen[split] = outcome.figures
@@ -360,7 +360,7 @@ class Planner:
     def _sized(self, config: Config) -> Config:
         return config if self._hours is None else changed(config, {"run.hours": self._hours})
 
-    def _long_enough(self, split: Split) -> float:
+    def _long_enough(self, split: MachineSplit) -> float:
         """Return the hours of a run, alike for all splits: enough for several updates, fewer where turns are many."""
         config, said = self._config(split), self._closed(split)
         updates = said.minutes_per_version * VERSIONS / (1.0 - min(0.9, config.run.warmup_share)) / 60.0
@@ -368,10 +368,10 @@ class Planner:
         by_size = max(3.0, min(10.0, 400.0 / split.num_envs))
         return round(max(0.02, min(LONGEST_HOURS, max(updates, min(by_size, turns)))), 2)
 
-    def _config(self, split: Split) -> Config:
+    def _config(self, split: MachineSplit) -> Config:
         return self._splits.config(split, self._machines)
 
-    def _closed(self, split: Split) -> Predicted:
+    def _closed(self, split: MachineSplit) -> Prediction:
         return predict(models(self._sized(self._config(split))))
 
 
@@ -389,7 +389,7 @@ def expected_runs(seeds: int) -> int:
     return seeds * (SIMULATED + 2 * 6) + max(FRESH, seeds) * 8
 
 
-def planned(config: Config, plan: Plan) -> Config:
+def planned(config: Config, plan: MachinePlan) -> Config:
     """Return another configuration with the plan's split: what a real run is started with."""
     chosen = plan.config
     settings = {

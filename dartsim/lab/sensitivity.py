@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dartsim.core.errors import ConfigError
+from dartsim.lab.comparison import Change, change
 from dartsim.lab.jobs import Job, Outcome
-from dartsim.lab.objectives import Objective
-from dartsim.lab.paired import Change, change
 from dartsim.lab.space import Dimension, Range, Space, Value
+from dartsim.lab.study_spec import StudyObjective
 from dartsim.lab.virtual import changed
 from dartsim.run.models import models
 
@@ -19,7 +19,7 @@ SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class KnobMove:
     """One knob that is to be moved.
 
     Attributes:
@@ -70,7 +70,7 @@ class Knob:
         return max((abs(moved.change) for moved in self.moved if moved.change is not None), default=0.0)
 
 
-def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[Move]:
+def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[KnobMove]:
     """Return every knob moved in turn, what cannot be left out.
 
     Args:
@@ -78,7 +78,7 @@ def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[Move]:
         settings: The best settings.
         space: What was tuned.
     """
-    found: list[Move] = []
+    found: list[KnobMove] = []
     for dimension in space:
         for value in neighbours(dimension, settings[dimension.key]):
             try:
@@ -87,16 +87,16 @@ def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[Move]:
             except ConfigError:
                 continue  # beside the best settings lies what cannot be
             job = replace(best, name=f"{dimension.key} = {value}", config=config)
-            found.append(Move(dimension.key, value, job))
+            found.append(KnobMove(dimension.key, value, job))
     return found
 
 
 def knobs(
     settings: Mapping[str, Any],
     space: Space,
-    objective: Objective,
+    objective: StudyObjective,
     base: Outcome,
-    tried: Sequence[tuple[Move, Outcome]],
+    tried: Sequence[tuple[KnobMove, Outcome]],
 ) -> list[Knob]:
     """Return what each knob is worth, the most important knob first.
 

@@ -4,7 +4,7 @@ Trials come in batches of a fixed size. All settings of a batch are proposed bef
 sampler that is seeded by the study's seed and the trial's number, and a trial is only compared with those of earlier
 batches. So a study gives the same trials on one core and on a hundred, and whether or not it was interrupted.
 
-States of a trial: asked > finished, given up at a rung (its figure was below the median of earlier trials), or refused
+States of a trial: spec > finished, given up at a rung (its figure was below the median of earlier trials), or refused
 (a configuration that cannot be, or that costs too much; nothing is simulated).
 """
 
@@ -23,9 +23,9 @@ import numpy as np
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.install import install_command
-from dartsim.lab.asked import Asked, difference
 from dartsim.lab.jobs import Job, Outcome, Rung, run_job
 from dartsim.lab.space import Range, setting_of
+from dartsim.lab.study_spec import StudySpec, difference
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
 
@@ -79,25 +79,25 @@ class Study:
     """A study in a database, begun or gone on with.
 
     Args:
-        asked: What is asked.
+        spec: What is spec.
         database: File of the SQLite database; made if needed.
 
     Raises:
         ConfigError: If Optuna is missing, the database cannot be used, or holds a study of something else.
     """
 
-    def __init__(self, asked: Asked, database: Path) -> None:
+    def __init__(self, spec: StudySpec, database: Path) -> None:
         require_optuna()
-        self.asked = asked
-        self._virtual = as_virtual(asked.base)
-        self._single = len(asked.objectives) == 1
+        self.spec = spec
+        self._virtual = as_virtual(spec.base)
+        self._single = len(spec.objectives) == 1
         self._study = self._open(database)
 
     def _open(self, database: Path) -> optuna.Study:
         import optuna
         from sqlalchemy.exc import SQLAlchemyError
 
-        directions = [objective.direction for objective in self.asked.objectives]
+        directions = [objective.direction for objective in self.spec.objectives]
         try:
             database.parent.mkdir(parents=True, exist_ok=True)
             storage = _storage(database)
@@ -110,13 +110,13 @@ class Study:
         except (OSError, SQLAlchemyError) as error:
             raise ConfigError(f"{database} cannot be used as a study's database: {error}") from None
         if not known:
-            for name, text in self.asked.as_text().items():
+            for name, text in self.spec.as_text().items():
                 study.set_user_attr(name, text)
             study.enqueue_trial(self._base_point())
         return study
 
     def _check_same(self, study: optuna.Study, database: Path) -> None:
-        for name, text in self.asked.as_text().items():
+        for name, text in self.spec.as_text().items():
             old = study.user_attrs.get(name)
             if old != text:
                 raise ConfigError(
@@ -127,8 +127,8 @@ class Study:
     def _base_point(self) -> dict[str, Any]:
         """Return the base's own settings that lie in the space: the first trial."""
         point: dict[str, Any] = {}
-        for dimension in self.asked.space:
-            value = setting_of(self.asked.base, dimension.key)
+        for dimension in self.spec.space:
+            value = setting_of(self.spec.base, dimension.key)
             if isinstance(dimension, Range):
                 inside = isinstance(value, int | float) and dimension.low <= value <= dimension.high
                 on_step = dimension.step is None or not inside or (value - dimension.low) % dimension.step == 0
@@ -160,8 +160,8 @@ class Study:
             DartsimError: If a simulation failed: a rule that must always hold was broken.
         """
         tell = on_trial or (lambda trial: None)
-        for first in range(0, budget, self.asked.batch):
-            numbers = range(first, min(first + self.asked.batch, budget))
+        for first in range(0, budget, self.spec.batch):
+            numbers = range(first, min(first + self.spec.batch, budget))
             jobs: dict[int, Job] = {}
             with undisturbed():
                 for number, trial in self._ask(numbers):
@@ -183,7 +183,7 @@ class Study:
         from optuna.trial import TrialState
 
         known = {trial.number: trial for trial in self._study.get_trials(deepcopy=False)}
-        asked: list[tuple[int, optuna.Trial]] = []
+        spec: list[tuple[int, optuna.Trial]] = []
         for number in numbers:
             old = known.get(number)
             if old is None or old.state is TrialState.WAITING:
@@ -191,17 +191,17 @@ class Study:
                 with _quiet():
                     trial = self._study.ask()
                     self._propose(trial)
-                asked.append((number, trial))
+                spec.append((number, trial))
             elif old.state is TrialState.RUNNING:  # interrupted: its settings are known
                 self._study.sampler = RandomSampler(seed=0)
                 trial = OptunaTrial(self._study, old._trial_id)
                 self._propose(trial)
-                asked.append((number, trial))
-        self._trials = dict(asked)
-        yield from asked
+                spec.append((number, trial))
+        self._trials = dict(spec)
+        yield from spec
 
     def _propose(self, trial: optuna.Trial) -> None:
-        for dimension in self.asked.space:
+        for dimension in self.spec.space:
             if not isinstance(dimension, Range):
                 trial.suggest_categorical(dimension.key, dimension.values)
             elif dimension.whole:
@@ -214,27 +214,27 @@ class Study:
 
     def _job(self, number: int, trial: optuna.Trial, first: int) -> Job | None:
         """Return what a trial simulates; None if it is refused, which is then recorded."""
-        asked = self.asked
+        spec = self.spec
         try:
-            changed(asked.base, trial.params)
+            changed(spec.base, trial.params)
             config = changed(self._virtual, trial.params)
             _check_machines(config)
         except ConfigError as error:
             self._refuse(number, str(error))
             return None
-        cost = asked.prices.per_hour(config)
-        if asked.max_cost is not None and cost > asked.max_cost:
-            self._refuse(number, f"costs {cost:g} an hour, more than {asked.max_cost:g}")
+        cost = spec.prices.per_hour(config)
+        if spec.max_cost is not None and cost > spec.max_cost:
+            self._refuse(number, f"costs {cost:g} an hour, more than {spec.max_cost:g}")
             return None
-        wanted = asked.objectives[0]
+        wanted = spec.objectives[0]
         return Job(
             name=f"trial {number}",
             config=config,
-            seeds=asked.seeds,
-            prices=asked.prices,
+            seeds=spec.seeds,
+            prices=spec.prices,
             figure=wanted.figure,
             sign=wanted.sign,
-            rungs=self._rungs(first, config.run.hours) if asked.prune and self._single else (),
+            rungs=self._rungs(first, config.run.hours) if spec.prune and self._single else (),
         )
 
     def _rungs(self, first: int, hours: float) -> tuple[Rung, ...]:
@@ -244,7 +244,7 @@ class Study:
             at = share * hours
             step = round(at * 3600.0)
             seen = [
-                self.asked.objectives[0].sign * trial.intermediate_values[step]
+                self.spec.objectives[0].sign * trial.intermediate_values[step]
                 for trial in self._study.get_trials(deepcopy=False)
                 if trial.number < first and trial.values is not None and step in trial.intermediate_values
             ]
@@ -264,39 +264,39 @@ class Study:
 
         if outcome.error is not None:
             raise DartsimError(f"trial {number} ({dict(self._trials[number].params)}): {outcome.error}")
-        trial, asked = self._trials[number], self.asked
+        trial, spec = self._trials[number], self.spec
         reported = self._study.get_trials(deepcopy=False)[number].intermediate_values
         for hours, value in outcome.seen:
             step = round(hours * 3600.0)
             if step not in reported:  # or else it was, by a part of the study that was interrupted right after
-                trial.report(asked.objectives[0].sign * value, step=step)
-        values = [objective.of(outcome.figures) for objective in asked.objectives]
+                trial.report(spec.objectives[0].sign * value, step=step)
+        values = [objective.of(outcome.figures) for objective in spec.objectives]
         if outcome.given_up or any(value is None for value in values):
             if not outcome.given_up:
                 trial.set_user_attr("refused", _nothing(outcome))
             self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
             return
         trial.set_user_attr("figures", _plain(outcome.figures))
-        if asked.max_staleness is not None:
-            trial.set_constraint("staleness", outcome.figures["staleness_max"] - asked.max_staleness)
-        if asked.max_cost is not None:
-            trial.set_constraint("cost", outcome.figures["cost_per_hour"] - asked.max_cost)
+        if spec.max_staleness is not None:
+            trial.set_constraint("staleness", outcome.figures["staleness_max"] - spec.max_staleness)
+        if spec.max_cost is not None:
+            trial.set_constraint("cost", outcome.figures["cost_per_hour"] - spec.max_cost)
         self._study.tell(trial, [float(value) for value in values if value is not None])
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
         from optuna import samplers
 
-        seed = int(np.random.SeedSequence([self.asked.seed, number]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.spec.seed, number]).generate_state(1)[0])
         with _quiet():
-            if self.asked.sampler == "random":
+            if self.spec.sampler == "random":
                 return samplers.RandomSampler(seed=seed)
-            if self.asked.sampler == "qmc":
+            if self.spec.sampler == "qmc":
                 first = samplers.RandomSampler(seed=seed)
                 return samplers.QMCSampler(
-                    scramble=True, seed=self.asked.seed, independent_sampler=first, warn_asynchronous_seeding=False
+                    scramble=True, seed=self.spec.seed, independent_sampler=first, warn_asynchronous_seeding=False
                 )
-            if self.asked.sampler == "nsga2":
-                return samplers.NSGAIISampler(population_size=2 * self.asked.batch, seed=seed)
+            if self.spec.sampler == "nsga2":
+                return samplers.NSGAIISampler(population_size=2 * self.spec.batch, seed=seed)
             return samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
     # -- results ----------------------------------------------------------------------------------
@@ -330,13 +330,13 @@ class Study:
 
     def best(self) -> Trial | None:
         """Return the feasible trial that is best by the first objective; None if there is none."""
-        sign = self.asked.objectives[0].sign
+        sign = self.spec.objectives[0].sign
         feasible = [trial for trial in self.trials() if trial.feasible]
         return max(feasible, key=lambda trial: (sign * trial.values[0], -trial.number), default=None)
 
     def front(self) -> list[Trial]:
         """Return the feasible trials that no other one beats in every objective, best first."""
-        signs = np.array([objective.sign for objective in self.asked.objectives])
+        signs = np.array([objective.sign for objective in self.spec.objectives])
         feasible = [trial for trial in self.trials() if trial.feasible]
         kept: list[Trial] = []
         for trial in feasible:
@@ -354,7 +354,7 @@ class Study:
 
         if len([trial for trial in self.trials() if trial.values]) < FEWEST:
             return {}
-        sign = self.asked.objectives[0].sign
+        sign = self.spec.objectives[0].sign
         with _quiet():
             try:
                 found = get_param_importances(

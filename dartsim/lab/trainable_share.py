@@ -50,7 +50,7 @@ def workload(found: Models, groups: float = 0.0) -> tuple[float, float]:
     if not tasks:
         return found.lengths.failure_mean, 1.0
     first = groups * found.config.run.warmup_share
-    lives = [_Life(task, found.config.curation.task_filter.revisit_after) for task in tasks]
+    lives = [_TaskLife(task, found.config.curation.task_filter.revisit_after) for task in tasks]
     made = kept = trajectories = begun = 0.0
     for number in count(1):
         offered = [life.next_pass() for life in lives]
@@ -83,7 +83,7 @@ def one_task(found: Models, rate: float, length_factor: float) -> OneTask:
     )
 
 
-class _Life:
+class _TaskLife:
     """How likely a task is to be offered, pass after pass over all tasks.
 
     It is new (so many groups unjudged), or judged well, or passed over and comes back as new. That the rewards of two

@@ -37,7 +37,7 @@ _VIRTUAL: Tree = {
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TwinCheck:
     """A figure, measured and predicted.
 
     Attributes:
@@ -52,7 +52,7 @@ class Check:
 
     @property
     def relative_error(self) -> float | None:
-        """Predicted over measured, less 1; None if that says nothing."""
+        """Prediction over measured, less 1; None if that says nothing."""
         if self.predicted is None or not self.measured:
             return None
         return self.predicted / self.measured - 1.0
@@ -91,9 +91,9 @@ def planned(config: Config) -> Config:
     return from_tree(merge(config.model_dump(), _VIRTUAL))
 
 
-def compare(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[Check]:
+def compare(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[TwinCheck]:
     """Return the compared figures of a real run and its twin, given the summaries of both."""
-    return [Check(figure, _figure(measured, figure), _figure(predicted, figure)) for figure in COMPARED]
+    return [TwinCheck(figure, _figure(measured, figure), _figure(predicted, figure)) for figure in COMPARED]
 
 
 def _figure(summary: Mapping[str, Any], name: str) -> float | None:
@@ -101,7 +101,7 @@ def _figure(summary: Mapping[str, Any], name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def as_json(checks: Sequence[Check]) -> dict[str, dict[str, float | None]]:
+def as_json(checks: Sequence[TwinCheck]) -> dict[str, dict[str, float | None]]:
     """Return a comparison as plain values."""
     return {
         "measured": {check.figure: check.measured for check in checks},

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dartsim.core.errors import ConfigError
-from dartsim.lab.asked import Asked
-from dartsim.lab.comparison import half_width
+from dartsim.lab.comparison import change, half_width
 from dartsim.lab.jobs import Job, Outcome, outcomes
-from dartsim.lab.objectives import Objective
-from dartsim.lab.paired import change
 from dartsim.lab.sensitivity import Knob, knobs, moves
+from dartsim.lab.study_spec import StudyObjective, StudySpec
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.run.models import models
@@ -67,11 +65,11 @@ class Validation:
     knobs: tuple[Knob, ...]
 
 
-def validate(asked: Asked, settings: Mapping[str, Any], number: int, executor: Executor) -> Validation:
+def validate(spec: StudySpec, settings: Mapping[str, Any], number: int, executor: Executor) -> Validation:
     """Simulate the best settings, the configuration as it is, and every knob moved alone, with fresh seeds.
 
     Args:
-        asked: What the study was asked.
+        spec: What the study asks.
         settings: Its best settings.
         number: How many fresh seeds; those right after the study's own.
         executor: What simulates.
@@ -79,21 +77,21 @@ def validate(asked: Asked, settings: Mapping[str, Any], number: int, executor: E
     Raises:
         DartsimError: If a simulation failed.
     """
-    first = max(asked.seeds) + 1
+    first = max(spec.seeds) + 1
     seeds = tuple(range(first, first + number))
-    base = as_virtual(asked.base)
-    best = Job(name="the best", config=changed(base, settings), seeds=seeds, prices=asked.prices)
+    base = as_virtual(spec.base)
+    best = Job(name="the best", config=changed(base, settings), seeds=seeds, prices=spec.prices)
     as_it_is = [replace(best, name="as it is", config=base)] if _can_be(base) else []
-    moved = moves(replace(best, seeds=seeds[:KNOB_SEEDS]), settings, asked.space)
+    moved = moves(replace(best, seeds=seeds[:KNOB_SEEDS]), settings, spec.space)
     found = outcomes(executor, [best, *as_it_is, *(move.job for move in moved)])
     of_best, rest = found[0], found[1:]
     of_first = rest[0] if as_it_is else Outcome()
     tried = list(zip(moved, rest[len(as_it_is) :], strict=True))
     return Validation(
         seeds=seeds,
-        held=tuple(_held(objective, of_first, of_best) for objective in asked.objectives),
-        broken=_broken(asked, of_best),
-        knobs=tuple(knobs(settings, asked.space, asked.objectives[0], of_best, tried)),
+        held=tuple(_held(objective, of_first, of_best) for objective in spec.objectives),
+        broken=_broken(spec, of_best),
+        knobs=tuple(knobs(settings, spec.space, spec.objectives[0], of_best, tried)),
     )
 
 
@@ -105,7 +103,7 @@ def _can_be(config: Any) -> bool:
     return True
 
 
-def _held(objective: Objective, first: Outcome, best: Outcome) -> Held:
+def _held(objective: StudyObjective, first: Outcome, best: Outcome) -> Held:
     found = change(objective, first, best)
     return Held(
         objective.figure,
@@ -117,14 +115,14 @@ def _held(objective: Objective, first: Outcome, best: Outcome) -> Held:
     )
 
 
-def _mean(objective: Objective, outcome: Outcome) -> tuple[float | None, float | None]:
+def _mean(objective: StudyObjective, outcome: Outcome) -> tuple[float | None, float | None]:
     """Return a figure's mean over seeds, and half of its interval."""
     values = [value for value in map(objective.of, outcome.by_seed) if value is not None]
     return objective.of(outcome.figures), half_width(values)
 
 
-def _broken(asked: Asked, best: Outcome) -> tuple[str, ...]:
+def _broken(spec: StudySpec, best: Outcome) -> tuple[str, ...]:
     stale = best.figures["staleness_max"]
-    if asked.max_staleness is None or stale <= asked.max_staleness:
+    if spec.max_staleness is None or stale <= spec.max_staleness:
         return ()
-    return (f"its largest staleness is {stale:g}, above the bound of {asked.max_staleness:g}",)
+    return (f"its largest staleness is {stale:g}, above the bound of {spec.max_staleness:g}",)

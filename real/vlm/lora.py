@@ -18,7 +18,7 @@ def add_lora(model: Any, settings: LoraConfig, *, seed: int) -> None:
     import peft
 
     config = peft.LoraConfig(
-        r=settings.rank,
+        r=settings.rank or 0,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
         target_modules=TARGETS,

@@ -16,13 +16,12 @@ from dartsim.config.load import check_setting, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab import InProcess, Job, Outcome, Prices, as_virtual, changed, run_job
 from dartsim.lab.analytic_model import checks, predict
-from dartsim.lab.asked import Asked, difference
 from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
 from dartsim.lab.jobs import Rung, means, outcomes, simulated, steady_turns_per_minute
-from dartsim.lab.objectives import objective
 from dartsim.lab.sensitivity import neighbours
 from dartsim.lab.space import Choices, Range, read_space
 from dartsim.lab.study import Study
+from dartsim.lab.study_spec import StudySpec, difference, objective
 from dartsim.lab.validation import validate
 from dartsim.lab.whatif import REMOVED, gains
 from dartsim.observe.idle import CAUSES
@@ -49,8 +48,8 @@ def small(**tables):
     return from_tree(merge(merge(preset("dart-measured"), SMALL), tables))
 
 
-def asked(**changes) -> Asked:
-    plain = Asked(
+def asked(**changes) -> StudySpec:
+    plain = StudySpec(
         base=small(), space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), batch=3, seed=5
     )
     return replace(plain, **changes)

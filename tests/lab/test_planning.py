@@ -10,8 +10,8 @@ import pytest
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import ConfigError
 from dartsim.lab import InProcess, Outcome, Prices, as_virtual
-from dartsim.lab.machines import Machines, Split, Splits, read_hosts
-from dartsim.lab.planning import Plan, Planner, planned
+from dartsim.lab.machines import Machines, MachineSplit, Splits, read_hosts
+from dartsim.lab.planning import MachinePlan, Planner, planned
 
 SMALL = {
     "tasks": {"count": 12},
@@ -63,7 +63,7 @@ class Modelled:
 
 
 @cache
-def plain_plan() -> tuple[Plan, Modelled]:
+def plain_plan() -> tuple[MachinePlan, Modelled]:
     return modelled(Machines(gpus=3, hosts=2, memory_gib=8.0))
 
 
@@ -127,7 +127,7 @@ def test_ways_to_change_weights_that_a_scheduler_refuses_are_not_tried():
     assert all(name.startswith("keep") for name in splits.syncs)
     coupled = Splits(as_virtual(load(preset_name="coupled")))
     assert coupled.own == "drain, all at once"
-    split = Split(num_envs=8, spares=0, workers=2, trainer=6, sync=coupled.own)
+    split = MachineSplit(num_envs=8, spares=0, workers=2, trainer=6, sync=coupled.own)
     assert [one.sync for one in splits.compared(split)] == ["keep, all at once", "keep, one worker at a time"]
     assert [one.sync for one in splits.compared(replace(split, workers=1))] == ["keep, all at once"]
     assert coupled.config(split, Machines(8, 2, 64.0)).rollout.sync.workers_at_a_time == "all"

@@ -12,7 +12,8 @@ pytest.importorskip("transformers")
 from dartsim.config.sections.trainer import ObjectiveConfig, TrainerConfig  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
-from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
+from dartsim.real.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learner import TorchLearner  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
 from dartsim.trainer.objective import objective  # noqa: E402

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.core.types import Batch  # noqa: E402
-from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
+from dartsim.real.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learner import TorchLearner  # noqa: E402
 from dartsim.real.mismatch import Mismatch  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 

@@ -13,8 +13,12 @@ pytest.importorskip("transformers")
 
 from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
-from dartsim.real.gradient_steps import GradientSteps, deal  # noqa: E402
-from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
+from dartsim.real.gradient_steps import (  # noqa: E402
+    TINY,
+    GradientSteps,
+    deal,
+)
+from dartsim.real.learner import TorchLearner  # noqa: E402
 from dartsim.real.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.packing import PackedRow  # noqa: E402

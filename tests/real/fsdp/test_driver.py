@@ -17,7 +17,7 @@ from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch
 from dartsim.real.fsdp.group import RankGroup
 from dartsim.real.fsdp.learner import FsdpLearner
-from dartsim.real.learner import TINY
+from dartsim.real.gradient_steps import TINY
 
 
 class Pretended:

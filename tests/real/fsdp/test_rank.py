@@ -23,7 +23,8 @@ from dartsim.real.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.fsdp.settings import Setup  # noqa: E402
 from dartsim.real.fsdp.wire import write_turns  # noqa: E402
-from dartsim.real.learner import TINY, TorchLearner  # noqa: E402
+from dartsim.real.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learner import TorchLearner  # noqa: E402
 from dartsim.real.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm.export import export, stored_name  # noqa: E402
 

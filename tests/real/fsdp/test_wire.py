@@ -16,7 +16,7 @@ from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.fsdp.settings import Setup  # noqa: E402
 from dartsim.real.fsdp.wire import read_turns_from, write_turns  # noqa: E402
-from dartsim.real.learner import TINY  # noqa: E402
+from dartsim.real.gradient_steps import TINY  # noqa: E402
 from dartsim.real.turn_data import chosen, read_turns  # noqa: E402
 from dartsim.real.vlm.config import tiny  # noqa: E402
 from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402

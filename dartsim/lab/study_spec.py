@@ -1,4 +1,4 @@
-"""What a study is asked, and in what two questions differ."""
+"""What a study is spec, and in what two questions differ."""
 
 from __future__ import annotations
 
@@ -6,19 +6,82 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from dartsim.config import Config, to_toml
+from dartsim.core.errors import ConfigError
 from dartsim.lab.costs import GPU_HOURS, Prices
-from dartsim.lab.objectives import Objective
 from dartsim.lab.space import Space
 
 Sampler = Literal["tpe", "random", "qmc", "nsga2"]
 
 
+MORE = (
+    "trained_turns_per_minute",
+    "signal_turns_per_minute",
+    "admitted_turns_per_minute",
+    "generated_turns_per_minute",
+    "steady_turns_per_minute",
+    "trajectories_per_minute",
+    "env_utilization",
+    "gpu_utilization",
+    "gpu_utilization_rollout_phase",
+    "gpu_peak_share",
+)
+LESS = (
+    "cost_per_hour",
+    "cost_per_1000_turns",
+    "staleness_mean",
+    "staleness_max",
+    "wasted_share",
+    "minutes_per_version",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyObjective:
+    """One figure, and which way is better.
+
+    Attributes:
+        figure: Its name among a job's figures.
+        sign: 1 if more is better, -1 if less is.
+    """
+
+    figure: str
+    sign: int
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """``maximize`` or ``minimize``."""
+        return "maximize" if self.sign > 0 else "minimize"
+
+    def of(self, figures: Mapping[str, Any]) -> float | None:
+        """Return its value; None if the run has none."""
+        value = figures.get(self.figure)
+        return None if value is None else float(value)
+
+
+def objective(text: str) -> StudyObjective:
+    """Return the objective of a figure's name, perhaps with ``:max`` or ``:min`` after it.
+
+    Raises:
+        ConfigError: If there is no such figure, with the nearest one.
+    """
+    name, _, way = text.partition(":")
+    if name not in (*MORE, *LESS):
+        close = get_close_matches(name, (*MORE, *LESS), 1, 0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(f"there is no figure {name!r}{hint}; there are: {', '.join((*MORE, *LESS))}")
+    if way not in ("", "max", "min"):
+        raise ConfigError(f"an objective is written FIGURE, FIGURE:max or FIGURE:min, got {text!r}")
+    more = name in MORE if not way else way == "max"
+    return StudyObjective(name, 1 if more else -1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a study is asked.
+class StudySpec:
+    """What a study is spec.
 
     Attributes:
         base: The configuration that is tuned.
@@ -36,7 +99,7 @@ class Asked:
 
     base: Config
     space: Space
-    objectives: tuple[Objective, ...]
+    objectives: tuple[StudyObjective, ...]
     seeds: tuple[int, ...] = (0,)
     sampler: Sampler = "tpe"
     seed: int = 0
@@ -64,7 +127,7 @@ class Asked:
 
 
 def difference(name: str, old: Any, new: str) -> str:
-    """Say in words what was asked then and what is asked now."""
+    """Say in words what was spec then and what is spec now."""
     if name == "configuration" and old is not None:
         return f"another configuration: {_first_change(str(old), new)}"
     then, now = (_asked_words(name, text) for text in (old, new))
