@@ -24,11 +24,11 @@ from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.real.warmstart import Demonstration, WarmStart, warm_start
 from dartsim.run.backend import desktop_maker
-from dartsim.run.held_out import EvaluatedLearner
+from dartsim.run.demonstrations import oracle_turns
+from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import Learning, learning
 from dartsim.run.models import Models, models
 from dartsim.run.simulation import run_simulation
-from dartsim.run.successes import oracle_turns
 from experiments.ablation_arms import config
 
 CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}

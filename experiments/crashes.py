@@ -33,8 +33,8 @@ from dartsim.observe import Recorder, ticker
 from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
 from dartsim.run.models import models
-from dartsim.run.origin import LIVES, read_origin
 from dartsim.run.resume import resume
+from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 from experiments.common import Figures, Options, run_experiment
@@ -154,7 +154,7 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         store = stored(config, folder)
-        origin = read_origin(store, folder)
+        origin = read_resume_point(store, folder)
         if origin is not None:
             store.save({LIVES: [*origin.lives, origin.told()]})
         due = instants.pop(0) if instants else float("inf")

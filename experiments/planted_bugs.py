@@ -26,7 +26,7 @@ from dartsim.rollout.deadlines import Lane
 from dartsim.rollout.lockstep import LockstepSession
 from dartsim.rollout.service import PoolSession, RolloutService
 from dartsim.rollout.sync import WeightSync
-from dartsim.run import origin
+from dartsim.run import resume_point
 from dartsim.store.sql import SqlStore
 from dartsim.store.transactions import Writer
 from dartsim.trainer import Trainer
@@ -321,7 +321,7 @@ def _forgotten_attempts(old: Any) -> Any:
     return interrupt
 
 
-@_planted(origin, "_members", "the batch that was leased when the process died is not eligible again")
+@_planted(resume_point, "_members", "the batch that was leased when the process died is not eligible again")
 def _lost_batch(old: Any) -> Any:
     def members(scheduler: Any) -> Any:
         scheduler["leased"] = []

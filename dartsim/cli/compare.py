@@ -249,7 +249,7 @@ def _figures(runs: Sequence[RunDir], updates: int | None) -> tuple[int | None, l
 
 def update_hours(path: Path) -> list[float]:
     """Return when each update of a run was finished, hours of the run's time."""
-    from dartsim.run.origin import METRICS
+    from dartsim.run.resume_point import METRICS
 
     lines = (path / METRICS).read_text("utf-8").splitlines()
     return [json.loads(line)["time"] / 3600.0 for line in lines]

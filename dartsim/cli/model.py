@@ -27,7 +27,7 @@ def evaluate(
     json_file: Json = None,
 ) -> None:
     """Evaluate a run's last weights on held-out tasks."""
-    from dartsim.run.resuming import resumed
+    from dartsim.run.resume import resumed
 
     changes = [] if tasks is None else [f"tasks.held_out={tasks}"]
     found, learning = resumed(folder, changes, best=best)
@@ -54,7 +54,7 @@ def watch(
     ] = None,
 ) -> None:
     """Let a run's last weights try a held-out task, and write the episode as a GIF."""
-    from dartsim.run.resuming import resumed
+    from dartsim.run.resume import resumed
 
     found, learning = resumed(folder, [f"tasks.held_out={task + 1}"], best=best)
     target = out_file or folder / f"episode-{task}.gif"

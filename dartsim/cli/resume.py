@@ -14,7 +14,7 @@ from dartsim.cli.progress import RunBar, bars
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.origin import Origin
+    from dartsim.run.resume_point import ResumePoint
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -60,7 +60,7 @@ def resume(
     tell(run_dir, result, seconds, json_file)
 
 
-def _tell(config: Config, origin: Origin | None) -> None:
+def _tell(config: Config, origin: ResumePoint | None) -> None:
     """Say from where the run goes on."""
     if origin is None:
         errors.print("nothing had happened yet: the run begins")

@@ -27,7 +27,7 @@ from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder
 from dartsim.run.backend import caches, faulty_cluster, learner, provider, way, workers
 from dartsim.run.models import Models, models
-from dartsim.run.origin import LIVES, Origin, read_origin
+from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, simulate
 from dartsim.sim.difficulty import TaskDifficulty
@@ -168,7 +168,7 @@ class _CaseRun:
             on_end=self.reports.append,
         )
 
-    def _opened(self) -> tuple[Store, Origin | None, EarlierLives]:
+    def _opened(self) -> tuple[Store, ResumePoint | None, EarlierLives]:
         """Return the store, where the run goes on, and what it left there; as ``dartsim resume`` does it."""
         database, checks = self.database, self.database_checks
         if database is None:
@@ -177,7 +177,7 @@ class _CaseRun:
         checks.recovering = True
         settings = self.settings
         store = SqlStore(database.engine, durability=settings["durability"], keep=settings["keep"], settled=True)
-        origin = read_origin(store, None) if self.reports else None
+        origin = read_resume_point(store, None) if self.reports else None
         past = checks.begin(database.engine, 0 if origin is None else origin.recovered.version)
         if origin is None:
             store.clear()
@@ -185,7 +185,7 @@ class _CaseRun:
             store.save({LIVES: [*origin.lives, origin.told()]})
         return store, origin, past
 
-    async def _main(self, store: Store, origin: Origin | None, past: EarlierLives) -> None:
+    async def _main(self, store: Store, origin: ResumePoint | None, past: EarlierLives) -> None:
         """Build the system, run it, and check what is left."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)
@@ -232,7 +232,7 @@ class _CaseRun:
     # -- the system -------------------------------------------------------------------------------
 
     def _build(
-        self, loop: PerturbedLoop, store: CheckedStore, origin: Origin | None
+        self, loop: PerturbedLoop, store: CheckedStore, origin: ResumePoint | None
     ) -> tuple[System, FaultFreeCluster]:
         found, config, env, monitor = self.found, self.config, loop.env, self.monitor
         assert monitor is not None

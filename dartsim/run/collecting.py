@@ -16,10 +16,10 @@ from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.backend import desktop_maker
+from dartsim.run.demonstrations import demonstrate
 from dartsim.run.execute import SUCCESSES
 from dartsim.run.models import Models, models
-from dartsim.run.resuming import resumed
-from dartsim.run.successes import demonstrate
+from dartsim.run.resume import resumed
 
 AT_ONCE = 64
 """Desktops that a model plays on."""

@@ -26,8 +26,8 @@ from dartsim.run.curve import learning_curve
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held, is_held, refuse_held
 from dartsim.run.models import Models, models
-from dartsim.run.origin import FIRST, METRICS, SEGMENTS, SNAPSHOTS, Origin
 from dartsim.run.realtime import run_realtime
+from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SNAPSHOTS, ResumePoint
 from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
@@ -115,7 +115,7 @@ class Parts:
     store: Store
     trained: Learning | None
     first: float | None = None
-    origin: Origin | None = None
+    origin: ResumePoint | None = None
 
 
 def run_parts(
@@ -184,7 +184,7 @@ def write_results(
     return run
 
 
-def _writers(stack: ExitStack, path: Path, origin: Origin | None) -> list[UpdateWriter]:
+def _writers(stack: ExitStack, path: Path, origin: ResumePoint | None) -> list[UpdateWriter]:
     """Return where updates are written, behind those of the lives before."""
     life = 1 if origin is None else origin.life
     after = None if origin is None else origin.recovered.update

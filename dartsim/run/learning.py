@@ -37,9 +37,8 @@ try:
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.warmstart import WarmStart, warm_start
     from dartsim.run.checkpointing import CheckpointedLearner, Saved
-    from dartsim.run.held_out import EvaluatedLearner, HeldOut
-    from dartsim.run.promoting import CHECKPOINT, promoting, promotion_figures, write_state
-    from dartsim.run.successes import demonstrate, oracle_turns, pool_figures, read_successes, scored
+    from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
+    from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 

@@ -27,7 +27,7 @@ from dartsim.rollout import Service
 from dartsim.run import backend
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
-from dartsim.run.origin import Origin
+from dartsim.run.resume_point import ResumePoint
 from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
@@ -75,7 +75,7 @@ def run_realtime(
     *,
     store: Store | None = None,
     learning: Learning | None = None,
-    origin: Origin | None = None,
+    origin: ResumePoint | None = None,
     folder: Path | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> Finished:
@@ -141,7 +141,7 @@ class RealParts:
         learning: Learning | None,
         stack: AsyncExitStack,
         timings: Timings | None = None,
-        origin: Origin | None = None,
+        origin: ResumePoint | None = None,
         on_step: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._found = found

@@ -10,20 +10,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.records import HELD_OUT
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_text
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, read_run, write_text
 from dartsim.real.ray_cluster.backend import in_session
-from dartsim.run.execute import MoreFigures, Parts, begin, closing_store, learned, run_parts, stored
+from dartsim.run.execute import BEST, MoreFigures, Parts, begin, closing_store, learned, run_parts, stored
 from dartsim.run.finished import Finished
 from dartsim.run.lock import held
-from dartsim.run.models import models
-from dartsim.run.origin import LIVES, METRICS, Origin, read_origin
+from dartsim.run.models import Models, models
+from dartsim.run.resume_point import LIVES, METRICS, ResumePoint, read_resume_point
+
+if TYPE_CHECKING:
+    from dartsim.run.learning import Learning
 
 
 def resume(
@@ -31,7 +34,7 @@ def resume(
     *,
     hours: float | None = None,
     updates: int | None = None,
-    on_origin: Callable[[Config, Origin | None], None] | None = None,
+    on_origin: Callable[[Config, ResumePoint | None], None] | None = None,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, Finished]:
@@ -68,7 +71,7 @@ def _resume(
     *,
     hours: float | None,
     longer: bool,
-    on_origin: Callable[[Config, Origin | None], None] | None,
+    on_origin: Callable[[Config, ResumePoint | None], None] | None,
     instruments: Sequence[Instrument],
     more_figures: MoreFigures | None,
 ) -> tuple[RunDir, Finished]:
@@ -77,7 +80,7 @@ def _resume(
     with held(path):
         store = stored(config, path)
         with closing_store(store):
-            origin = read_origin(store, path)
+            origin = read_resume_point(store, path)
             if origin is not None and hours is not None:
                 _refuse_hours(path, hours, origin.seconds / 3600.0, planned)
             if on_origin is not None:
@@ -101,6 +104,37 @@ def _resume(
             instruments=instruments,
             more_figures=more_figures,
         )
+
+
+def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[Models, Learning]:
+    """Return a finished run's configuration and its model.
+
+    Args:
+        folder: The run's folder.
+        changes: To its configuration, as ``--set`` takes them.
+        best: Take the promoted weights, not the last ones.
+
+    Raises:
+        ConfigError: If the folder is no finished run's, or the run had no model, or promoted none.
+    """
+    read_run(folder)
+    # Nothing is judged any more, on however many held-out tasks.
+    changes = [*changes, "trainer.promotion.enabled=false"]
+    config = load(folder / CONFIG, overrides=changes)
+    if config.backend.learner == "fsdp":  # nothing is trained: no ranks are needed
+        config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
+    if config.policy.kind != "vlm":
+        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
+    state = folder / BEST if best else folder
+    if not state.is_dir():
+        raise ConfigError(
+            f"{folder} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
+        )
+    # Imported here: it brings torch, and names the extra that is missing.
+    from dartsim.run.learning import learning
+
+    found = models(config)
+    return found, learning(found, resume=state)
 
 
 def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:

@@ -17,7 +17,7 @@ from dartsim.observe.status import status_text
 from dartsim.run.backend import caches, control_loop, faulty_cluster, learner, provider, way, workers
 from dartsim.run.finished import Finished, finished
 from dartsim.run.models import Models
-from dartsim.run.origin import Origin
+from dartsim.run.resume_point import ResumePoint
 from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.simulate import SimReport
@@ -35,7 +35,7 @@ def run_simulation(
     *,
     store: Store | None = None,
     learning: Learning | None = None,
-    origin: Origin | None = None,
+    origin: ResumePoint | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> Finished:
     """Run a configuration in virtual time.
@@ -107,7 +107,7 @@ def _rare_collections() -> Iterator[None]:
             gc.unfreeze()
 
 
-def build(found: Models, store: Store, learning: Learning | None = None, origin: Origin | None = None) -> System:
+def build(found: Models, store: Store, learning: Learning | None = None, origin: ResumePoint | None = None) -> System:
     """Build the control plane over the cluster model, on the running simulated loop."""
     config = found.config
     loop = asyncio.get_running_loop()

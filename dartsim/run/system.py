@@ -35,7 +35,7 @@ from dartsim.rollout import (
     SyncPlan,
     WarmProvider,
 )
-from dartsim.run.origin import Origin
+from dartsim.run.resume_point import ResumePoint
 from dartsim.run.run_end import RunEnd
 from dartsim.run.status import SystemStatus
 from dartsim.trainer import Trainer
@@ -74,7 +74,7 @@ class System:
         way: Callable[[Service], Service],
         successes: SuccessPool | None = None,
         weights: Weights | None = None,
-        origin: Origin | None = None,
+        origin: ResumePoint | None = None,
         caches: EngineCaches | None = None,
     ) -> None:
         self.recorder = recorder
@@ -121,7 +121,7 @@ class System:
             recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
         )
         if origin is not None:
-            origin.take_up(self.data, recorder, tasks)
+            origin.restore(self.data, recorder, tasks)
             self.end.resume(origin, self.data.trainer_version)
 
     async def run(self, seconds: float, instruments: Sequence[Instrument] = ()) -> None:

@@ -16,11 +16,11 @@ from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
 from dartsim.observe.records import HELD_OUT
-from dartsim.run.held_out import EvaluatedLearner
+from dartsim.run.demonstrations import oracle_turns
+from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.run.successes import oracle_turns
 
 SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0")
 

@@ -13,8 +13,8 @@ from dartsim.lab.bounds import bounds
 from dartsim.observe import ticker
 from dartsim.run.execute import closing_store, execute, stored
 from dartsim.run.lock import held
-from dartsim.run.origin import read_origin
 from dartsim.run.resume import resumable, resume
+from dartsim.run.resume_point import read_resume_point
 from experiments.crashes import configured, trained_set
 
 TINY = [
@@ -51,7 +51,7 @@ def twice_told(folder):
     found = []
     for _ in range(2):
         with closing_store(store := stored(resumable(folder), folder)):
-            found.append(read_origin(store, folder).told())
+            found.append(read_resume_point(store, folder).told())
     assert found[0] == found[1]
     return found[0]
 
@@ -316,7 +316,7 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     returned = []
     for _ in range(2):
         store = stored(resumable(folder), folder)
-        origin = read_origin(store, folder)
+        origin = read_resume_point(store, folder)
         store.close()
         returned.append(origin.told()["returned"])
         assert origin.recovered.undone == (2,)

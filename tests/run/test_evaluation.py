@@ -12,10 +12,10 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.types import Weights
 from dartsim.real.vlm import build
 from dartsim.real.vlm.plan import vlm_config
+from dartsim.run.evaluation import Judge
 from dartsim.run.execute import BEST, execute
 from dartsim.run.learning import learning
 from dartsim.run.models import models
-from dartsim.run.promoting import Judge
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
 from dartsim.trainer.promotion import Evaluation

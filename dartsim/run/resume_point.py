@@ -1,6 +1,6 @@
 """Where a run begins: at the beginning, or where a crash left it.
 
-folder, store --recover--> Origin --System--> scheduler and measurements as they were at the last transaction
+folder, store --recover--> ResumePoint --System--> scheduler and measurements as they were at the last transaction
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METRICS, SNAPSHOTS, SEGMENTS = "metrics.jsonl", "snapshots.jsonl", "segments.bin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ResumePoint:
     """Where a run goes on.
 
     Attributes:
@@ -63,7 +63,7 @@ class Origin:
     first: float | None = None
     longer: bool = False
 
-    def take_up(self, data: DataManager, recorder: Recorder, tasks: Sequence[Task]) -> None:
+    def restore(self, data: DataManager, recorder: Recorder, tasks: Sequence[Task]) -> None:
         """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
         restore_state(recorder, self.recorder, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
         found, untrained = self.restored.trajectories, self.restored.untrained
@@ -109,7 +109,7 @@ class Origin:
         return leased | self.restored.untrained.keys()
 
 
-def read_origin(store: Store, folder: Path | None) -> Origin | None:
+def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
     """Recover a store, and return where its run goes on; None if nothing had happened in it yet.
 
     Args:
@@ -130,7 +130,7 @@ def read_origin(store: Store, folder: Path | None) -> Origin | None:
     # between. So what is to be taken back is what the documents have and the weights have not.
     done = documents[SCHEDULER]["update"]
     recovered = replace(recovered, undone=tuple(range(recovered.update + 1, done + 1)))
-    return Origin(
+    return ResumePoint(
         life=len(documents.get(LIVES, ())) + 2,
         seconds=recorder["time"],
         recovered=recovered,
