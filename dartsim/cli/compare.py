@@ -203,7 +203,7 @@ def _tell_interrupted(jobs: Sequence[ComparedRun], folder: Path) -> None:
 def _refuse_without_engine(config: Config) -> None:
     """Refuse a preset on real desktops where no engine of this machine answers."""
     local = all(host.url is None for host in config.desktop.hosts.values())
-    if config.backend.desktops not in ("desktop", "osworld") or not local:
+    if not config.backend.boots or not local:
         return
     from dartsim.cli.check import State
     from dartsim.cli.doctor import check_engine

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +16,9 @@ from rich.console import Console
 
 from dartsim.cli.missing import missing
 from dartsim.config import Config
+from dartsim.config.sections.backend import DESKTOPS
 from dartsim.config.sections.vllm import VARIABLE
-from dartsim.lab.estimate import VM_GIB, desktops_by_host, engine_places, estimate
+from dartsim.lab.estimate import engine_places, estimate
 from dartsim.real.inference.plan import engine_options, refuse_other_numbers
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.run.models import models
@@ -134,57 +134,10 @@ def _elsewhere(config: Config) -> list[dict[str, Any]]:
 
 def _desktops(config: Config) -> dict[str, Any]:
     kind, number = config.backend.desktops, config.rollout.num_desktops
-    if kind in ("sim", "mock"):
-        return {"what": f"{number} {'modelled' if kind == 'sim' else 'mock desktops in this process'}"}
-    from dartsim.real.containers.plan import container_spec, host_settings
-
-    dealt = desktops_by_host(config)
-    spec = asdict(container_spec(config, look=False))
-    hosts = [
-        {"url": host.url or "DOCKER_HOST or the local engine", "most": host.capacity, "bind": host.bind_address}
-        for host in host_settings(config.desktop)
-    ]
-    ports = ", ".join(f"{name} {port}" for name, port in spec["ports"].items())
-    each = VM_GIB if kind == "osworld" else config.desktop.memory_mib / 1024
-    return {
-        "what": f"{number} containers, on one port each of the host's choice for: {ports}",
-        "container": spec,
-        "command": docker_command(spec, str(hosts[0]["bind"])),
-        "addresses": [f"{host['url']}: at most {host['most']}, ports on {host['bind']}" for host in hosts],
-        "hosts": [
-            {
-                "name": name,
-                "desktops": count,
-                "gib_used": round(count * each, 1),
-                "gib_limit": round(count * config.desktop.memory_mib / 1024, 1),
-                "cores_limit": count * config.desktop.cpus,
-            }
-            for name, count in dealt.items()
-        ],
-    }
-
-
-def docker_command(spec: Mapping[str, Any], bind: str) -> list[str]:
-    """Return the command line that asks an engine for the same container; we ask by its API, and add our labels."""
-    limits = spec["limits"]
-    words = ["docker", "run", "--detach"]
-    words += [f"--env={name}={value}" for name, value in spec["environment"].items()]
-    words += [f"--publish={bind}::{port}" for port in spec["ports"].values()]
-    words += [f"--volume={source}:{target}" for source, target in spec["volumes"].items()]
-    words += [f"--device={device}" for device in spec["devices"]]
-    words += [f"--cap-add={name}" for name in spec["cap_add"]]
-    words += [f"--cap-drop={name}" for name in spec["cap_drop"]]
-    words += [f"--security-opt={option}" for option in spec["security_opt"]]
-    words += [f"--tmpfs={path}:{options}" for path, options in spec["tmpfs"].items()]
-    words += ["--init"] * spec["init"] + ["--read-only"] * spec["read_only"]
-    words += [f"--user={spec['user']}"] if spec["user"] else []
-    words += [f"--network={spec['network']}"] if spec["network"] else []
-    if limits["memory_mib"]:
-        words += [f"--memory={limits['memory_mib']}m", f"--memory-swap={limits['memory_mib']}m"]
-    words += [f"--cpus={limits['cpus']:g}"] if limits["cpus"] else []
-    words += [f"--pids-limit={limits['pids']}"] if limits["pids"] else []
-    words += [f"--shm-size={limits['shm_mib']}m"] if limits["shm_mib"] else []
-    return [*words, spec["image"], *(spec["command"] or ())]
+    planner = DESKTOPS[kind].planner()
+    if planner is not None:
+        return planner(config)
+    return {"what": f"{number} {'modelled' if kind == 'sim' else f'{kind} desktops in this process'}"}
 
 
 def _learner(config: Config) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def _packages(config: Config) -> Iterator[Missing]:
     wanted = []
     if config.policy.kind == "vlm":
         wanted.append(doctor.check_packages("train packages", doctor.TRAIN, install_command("train")))
-    if config.backend.desktops in ("desktop", "osworld") or config.backend.workers == "vllm":
+    if config.backend.boots or config.backend.workers == "vllm":
         wanted.append(doctor.check_packages("real packages", doctor.REAL, install_command("real")))
     yield from (Missing(one.name, one.found, one.type) for one in wanted if one.state is not State.OK)
 
@@ -83,7 +83,7 @@ def _model(config: Config) -> Iterator[Missing]:
 
 def _desktops(config: Config) -> Iterator[Missing]:
     kind, desktop = config.backend.desktops, config.desktop
-    if kind not in ("desktop", "osworld"):
+    if not config.backend.boots:
         return
     if all(host.url is None for host in desktop.hosts.values()):  # another machine's is not looked at
         engine = doctor.check_engine()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dartsim.config.schema import Config, FsdpConfig
 from dartsim.config.secrets import secret_settings
+from dartsim.config.sections.backend import DESKTOPS
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import ComponentSection
 from dartsim.core.section import Section
@@ -191,7 +192,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
 def policy_rules(config: Config) -> Iterator[str]:
     """Yield one sentence forevery rule between the policy and what it is used on."""
     policy, source = config.policy.kind, config.tasks.source
-    real_desktops = config.backend.desktops in ("desktop", "osworld")
+    real_desktops = config.backend.boots
     if not real_desktops and (policy == "vlm") != (source == "mock"):
         yield (
             f'policy.kind = "{policy}" does not go with tasks.source = "{source}": a model that sees needs the mock '
@@ -234,8 +235,7 @@ def backend_rules(config: Config) -> Iterator[str]:
             f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modelled cluster in '
             'virtual time, and some components of this run take real time. Set cluster.faults.profile = "none".'
         )
-    wanted = {"sim": None, "mock": ("mock",), "desktop": ("desktop", "osworld"), "osworld": ("osworld",)}
-    sources = wanted[backend.desktops]
+    sources = DESKTOPS[backend.desktops].task_sources
     if sources is not None and source not in sources:
         yield (
             f'backend.desktops = "{backend.desktops}" cannot show tasks.source = "{source}"; set tasks.source to '
@@ -248,7 +248,7 @@ def backend_rules(config: Config) -> Iterator[str]:
             f'backend.workers = "{backend.workers}" and backend.learner = "{backend.learner}" need a model: set '
             'policy.kind = "vlm", or both to "sim".'
         )
-    if backend.desktops in ("desktop", "osworld") and config.policy.kind != "vlm":
+    if backend.boots and config.policy.kind != "vlm":
         yield f'backend.desktops = "{backend.desktops}" needs a model that sees: set policy.kind = "vlm".'
     if backend.learner == "fsdp":
         yield from rank_rules(config.trainer.fsdp)
@@ -291,7 +291,7 @@ def ray_rules(config: Config) -> Iterator[str]:
             "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
             "spreads simulated runs)."
         )
-    if ray.desktops.place and backend.desktops in ("desktop", "osworld") and len(config.desktop.hosts) > 1:
+    if ray.desktops.place and backend.boots and len(config.desktop.hosts) > 1:
         yield (
             f"desktop.hosts names {len(config.desktop.hosts)} Docker engines, but on Ray each host drives the engine "
             "of its own node. Leave one, or set ray.desktops.place = false."

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dartsim.config import Config
-from dartsim.config.schema import DesktopHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.lab.memory import (
     BYTES,
@@ -31,8 +30,6 @@ TUNNELLED = "the engines' machine"
 """Where an engine is that is reached through a tunnel, so by the loopback."""
 TASK_TOKENS = 500
 """System message and instruction of a prompt, about (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
-VM_GIB = 4.2
-"""What one of OSWorld's virtual machines was measured to take (by others, see dartsim.real.containers.official)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,27 +125,6 @@ def estimate(config: Config) -> Estimate | None:
     )
 
 
-def desktops_by_host(config: Config) -> dict[str, int]:
-    """Return how many desktops each engine gets: each goes where the largest share of places is free.
-
-    Raises:
-        ConfigError: If there are more desktops than places.
-    """
-    hosts = config.desktop.hosts or {"local": DesktopHostConfig()}
-    places = sum(host.max_desktops for host in hosts.values())
-    wanted = config.rollout.num_desktops
-    if wanted > places:
-        raise ConfigError(
-            f"{wanted} desktops are wanted (rollout.num_envs and warm_envs), but the hosts take {places}; raise "
-            "desktop.hosts.NAME.max_desktops or lower the first"
-        )
-    dealt: Counter[str] = Counter(dict.fromkeys(hosts, 0))
-    for _ in range(wanted):
-        freest = max(hosts, key=lambda name: 1.0 - dealt[name] / hosts[name].max_desktops)
-        dealt[freest] += 1
-    return dict(dealt)
-
-
 # ---- the parts
 
 
@@ -160,7 +136,7 @@ def _shape(config: Config, folder: Path) -> tuple[ModelShape, str]:
 
 
 def _screen(config: Config) -> tuple[int, int]:
-    if config.backend.desktops in ("desktop", "osworld") and config.policy.grammar == "ui_tars":
+    if config.backend.boots and config.policy.grammar == "ui_tars":
         return config.desktop.width, config.desktop.height
     return config.policy.screen, config.policy.screen
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVarTuple, Unpack
 
 from dartsim.config import Config
+from dartsim.config.sections.backend import DESKTOPS
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
@@ -183,7 +184,7 @@ class RealParts:
     async def _provider(self, store: Store) -> EnvProvider:
         provider = await self._desktops()
         prepare = store.prepare_files
-        if prepare is not None and self._config.backend.desktops not in ("sim", "mock"):
+        if prepare is not None and self._config.backend.boots:
             provider = KeepingDesktops(provider, prepare)
         return provider if self._timings is None else TimedDesktops(provider, self._timings)
 
@@ -193,16 +194,10 @@ class RealParts:
             return await self._stack.enter_async_context(ray_desktops(self._config, self._found.tasks))
         if kind == "sim":
             return backend.provider(self._found, self._world, self._streams)
-        if kind == "mock":
-            from dartsim.envs.direct import DirectProvider
-
-            return DirectProvider(backend.desktop_maker(self._config))
-        from dartsim.real.osworld.backend import cache_folder, desktops
-
         on_call = self._timings.desktop if self._timings else None
-        return await self._stack.enter_async_context(
-            desktops(self._config, self._found.tasks, cache=cache_folder(), on_call=on_call)
-        )
+        opened = DESKTOPS[kind].opener()(self._config, self._found.tasks, on_call)
+        provider: EnvProvider = await self._stack.enter_async_context(opened)
+        return provider
 
     async def _workers(self) -> Sequence[PolicyWorker]:
         workers = await self._engines()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import Action, Click, make_grammar
 from dartsim.envs.actions.grammars import ending, read
@@ -148,9 +147,3 @@ def _default_task() -> Task:
     from dartsim.envs.mock.suites import default_task
 
     return default_task()
-
-
-def mock_desktop_maker(policy: PolicyConfig) -> Callable[[], MockDesktop]:
-    """Return what makes one desktop for a model that sees."""
-    grammar, options = policy.action_grammar
-    return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar=grammar, grammar_options=options)

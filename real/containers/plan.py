@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig, DesktopHostConfig
+from dartsim.core.errors import ConfigError
 from dartsim.real.containers import ContainerLimits, ContainerSpec, HostSettings, Kvm, kvm_state, official_spec
 from dartsim.real.containers.official import IMAGE
+
+VM_GIB = 4.2
+"""What one of OSWorld's virtual machines was measured to take (by others, see ``official``)."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,3 +89,75 @@ def skeleton_problem(config: Config) -> tuple[str, str] | None:
     if desktop.variant != "skeleton" or desktop.image is not None:
         return None
     return machine_problem(office=desktop.office)
+
+
+def desktop_plan(config: Config) -> dict[str, Any]:
+    """Return the containers that a run would start, as plain values."""
+    dealt = desktops_by_host(config)
+    spec = asdict(container_spec(config, look=False))
+    hosts = [
+        {"url": host.url or "DOCKER_HOST or the local engine", "most": host.capacity, "bind": host.bind_address}
+        for host in host_settings(config.desktop)
+    ]
+    ports = ", ".join(f"{name} {port}" for name, port in spec["ports"].items())
+    each = VM_GIB if config.backend.desktops == "osworld" else config.desktop.memory_mib / 1024
+    return {
+        "what": f"{config.rollout.num_desktops} containers, on one port each of the host's choice for: {ports}",
+        "container": spec,
+        "command": docker_command(spec, str(hosts[0]["bind"])),
+        "addresses": [f"{host['url']}: at most {host['most']}, ports on {host['bind']}" for host in hosts],
+        "hosts": [
+            {
+                "name": name,
+                "desktops": count,
+                "gib_used": round(count * each, 1),
+                "gib_limit": round(count * config.desktop.memory_mib / 1024, 1),
+                "cores_limit": count * config.desktop.cpus,
+            }
+            for name, count in dealt.items()
+        ],
+    }
+
+
+def desktops_by_host(config: Config) -> dict[str, int]:
+    """Return how many desktops each engine gets: each goes where the largest share of places is free.
+
+    Raises:
+        ConfigError: If there are more desktops than places.
+    """
+    hosts = config.desktop.hosts or {"local": DesktopHostConfig()}
+    places = sum(host.max_desktops for host in hosts.values())
+    wanted = config.rollout.num_desktops
+    if wanted > places:
+        raise ConfigError(
+            f"{wanted} desktops are wanted (rollout.num_envs and warm_envs), but the hosts take {places}; raise "
+            "desktop.hosts.NAME.max_desktops or lower the first"
+        )
+    dealt: Counter[str] = Counter(dict.fromkeys(hosts, 0))
+    for _ in range(wanted):
+        freest = max(hosts, key=lambda name: 1.0 - dealt[name] / hosts[name].max_desktops)
+        dealt[freest] += 1
+    return dict(dealt)
+
+
+def docker_command(spec: Mapping[str, Any], bind: str) -> list[str]:
+    """Return the command line that asks an engine for the same container; we ask by its API, and add our labels."""
+    limits = spec["limits"]
+    words = ["docker", "run", "--detach"]
+    words += [f"--env={name}={value}" for name, value in spec["environment"].items()]
+    words += [f"--publish={bind}::{port}" for port in spec["ports"].values()]
+    words += [f"--volume={source}:{target}" for source, target in spec["volumes"].items()]
+    words += [f"--device={device}" for device in spec["devices"]]
+    words += [f"--cap-add={name}" for name in spec["cap_add"]]
+    words += [f"--cap-drop={name}" for name in spec["cap_drop"]]
+    words += [f"--security-opt={option}" for option in spec["security_opt"]]
+    words += [f"--tmpfs={path}:{options}" for path, options in spec["tmpfs"].items()]
+    words += ["--init"] * spec["init"] + ["--read-only"] * spec["read_only"]
+    words += [f"--user={spec['user']}"] if spec["user"] else []
+    words += [f"--network={spec['network']}"] if spec["network"] else []
+    if limits["memory_mib"]:
+        words += [f"--memory={limits['memory_mib']}m", f"--memory-swap={limits['memory_mib']}m"]
+    words += [f"--cpus={limits['cpus']:g}"] if limits["cpus"] else []
+    words += [f"--pids-limit={limits['pids']}"] if limits["pids"] else []
+    words += [f"--shm-size={limits['shm_mib']}m"] if limits["shm_mib"] else []
+    return [*words, spec["image"], *(spec["command"] or ())]

@@ -35,16 +35,20 @@ except ModuleNotFoundError as missing:
 
 
 @asynccontextmanager
-async def desktops(
-    config: Config, tasks: Sequence[Task], *, cache: Path, on_call: Callable[[int, str, float], None] | None = None
+async def open_desktops(
+    config: Config,
+    tasks: Sequence[Task],
+    on_call: Callable[[int, str, float], None] | None = None,
+    *,
+    cache: Path | None = None,
 ) -> AsyncIterator[EnvProvider]:
     """Open the configured engines, remove what earlier runs left there, and provide desktops; at the end none is left.
 
     Args:
         config: The configuration.
         tasks: What is offered.
-        cache: Folder of downloads, kept between runs.
         on_call: Told the slot, what a desktop did, and how many seconds it took.
+        cache: Folder of downloads, kept between runs; None: the usual one.
 
     Raises:
         ConfigError: If the image or the disk is missing, or no engine has room.
@@ -69,7 +73,9 @@ async def desktops(
             facts = None if evaluator is None else await evaluator.facts()
             for task in tasks:
                 check_task(task, evaluator=evaluator is not None, facts=facts)
-            yield DesktopProvider(fleet, spec, _usage(config, cache, Scorer(evaluator), on_call, token))
+            yield DesktopProvider(
+                fleet, spec, _usage(config, cache or cache_folder(), Scorer(evaluator), on_call, token)
+            )
 
 
 @asynccontextmanager

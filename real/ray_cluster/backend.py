@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from dartsim.config import Config
 from dartsim.config.schema import RayPart
+from dartsim.config.sections.backend import DESKTOPS
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task, Weights
 
@@ -102,15 +103,7 @@ def share(config: Config, hosts: int) -> Config:
 @asynccontextmanager
 async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[EnvProvider]:
     """Provide the configured desktops of the machine that this is called on."""
-    if config.backend.desktops == "mock":
-        from dartsim.envs.direct import DirectProvider
-        from dartsim.envs.mock.env import mock_desktop_maker
-
-        yield DirectProvider(mock_desktop_maker(config.policy))
-        return
-    from dartsim.real.osworld.backend import cache_folder, desktops
-
-    async with desktops(config, tasks, cache=cache_folder()) as provider:
+    async with DESKTOPS[config.backend.desktops].opener()(config, tasks) as provider:
         yield provider
 
 

@@ -1,12 +1,46 @@
-"""Which parts are real."""
+"""Which parts are real, and where each kind of desktop is built."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from dartsim.core.section import Section
+
+
+class DesktopBackend(NamedTuple):
+    """Desktops that a configuration can choose by name."""
+
+    module: str
+    """Has ``open_desktops(config, tasks, on_call)``, which provides them for the length of a run."""
+    plan: str | None = None
+    """Has ``desktop_plan(config)``, what would start for a dry run; None: nothing but this process."""
+    task_sources: tuple[str, ...] | None = None
+    """Values of ``tasks.source`` that they can show; None: all."""
+    booted: bool = False
+    """Whether they are booted, so that an attempt costs minutes rather than milliseconds."""
+
+    def opener(self) -> Callable[..., Any]:
+        """Return ``open_desktops``; its module is imported only now, and may need an extra."""
+        return import_module(self.module).open_desktops  # type: ignore[no-any-return]
+
+    def planner(self) -> Callable[[Any], dict[str, Any]] | None:
+        """Return ``desktop_plan``."""
+        return None if self.plan is None else import_module(self.plan).desktop_plan
+
+
+_CONTAINERS = DesktopBackend("dartsim.real.osworld.backend", plan="dartsim.real.containers.plan", booted=True)
+
+DESKTOPS: Mapping[str, DesktopBackend] = {
+    "sim": DesktopBackend("dartsim.run.backend"),
+    "mock": DesktopBackend("dartsim.envs.mock.backend", task_sources=("mock",)),
+    "desktop": _CONTAINERS._replace(task_sources=("desktop", "osworld")),
+    "osworld": _CONTAINERS._replace(task_sources=("osworld",)),
+}
+"""Every value of ``backend.desktops``. Modelled desktops need the simulated cluster, and are opened by the run."""
 
 
 class BackendConfig(Section):
@@ -32,4 +66,4 @@ class BackendConfig(Section):
     @property
     def boots(self) -> bool:
         """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
-        return self.desktops in ("desktop", "osworld")
+        return DESKTOPS[self.desktops].booted

@@ -46,7 +46,7 @@ PANEL = (
 @pytest.mark.docker
 def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
-    from dartsim.real.osworld.backend import desktops
+    from dartsim.real.osworld.backend import open_desktops
 
     found = models(load(preset_name="tiny", overrides=PANEL))
 
@@ -65,7 +65,7 @@ def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path)
             return score
 
         actions = (f"click {x} {y}", f"click {(x + 1) % 3} {y}", "wait")
-        async with desktops(found, cache=Path(tmp_path)) as provider:
+        async with open_desktops(found.config, found.tasks, cache=Path(tmp_path)) as provider:
             return await asyncio.gather(*(score_of(action, slot) for slot, action in enumerate(actions)))
 
     assert asyncio.run(main()) == [1.0, 0.0, 0.0]
