@@ -52,7 +52,7 @@ def one_study(num_trials: int, hours: float, seed: int) -> Figures:
     base = load(preset_name=PRESET, overrides=[f"run.hours={hours}"])
     spec = StudySpec(base=base, space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), seed=seed)
     with tempfile.TemporaryDirectory() as folder, executor_for(CORES) as executor:
-        study = Study(asked, Path(folder) / "study.db")
+        study = Study(spec, Path(folder) / "study.db")
         started = time.perf_counter()
         study.run(num_trials, executor)
         seconds = time.perf_counter() - started

@@ -79,7 +79,7 @@ class Study:
     """A study in a database, begun or gone on with.
 
     Args:
-        spec: What is spec.
+        spec: What the study asks.
         database: File of the SQLite database; made if needed.
 
     Raises:

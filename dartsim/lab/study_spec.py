@@ -1,4 +1,4 @@
-"""What a study is spec, and in what two questions differ."""
+"""What a study asks: a base, a space of settings, objectives, seeds; and in what two specs differ."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def objective(text: str) -> StudyObjective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySpec:
-    """What a study is spec.
+    """What a study asks.
 
     Attributes:
         base: The configuration that is tuned.
@@ -127,7 +127,7 @@ class StudySpec:
 
 
 def difference(name: str, old: Any, new: str) -> str:
-    """Say in words what was spec then and what is spec now."""
+    """Return in words what was asked then and what is asked now."""
     if name == "configuration" and old is not None:
         return f"another configuration: {_first_change(str(old), new)}"
     then, now = (_asked_words(name, text) for text in (old, new))
