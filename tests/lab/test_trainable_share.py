@@ -10,7 +10,7 @@ from dartsim.lab import Prices, as_virtual, changed
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import around_seconds, desktop_bound, engine_bound, reply_tokens, sites
 from dartsim.lab.jobs import simulated
-from dartsim.lab.trainable_share import OneTask, _Life, one_task, workload
+from dartsim.lab.trainable_share import OneTask, _TaskLife, one_task, workload
 from dartsim.run.models import models
 
 OURS = {
@@ -35,7 +35,7 @@ def lab(preset, workload, hours=1.0, **settings):
     ],
 )
 def test_a_task_that_always_fails_is_passed_over_and_comes_back(unjudged, revisit_after, offered):
-    life = _Life(OneTask(8, 10.0, 0.0, 1.0, unjudged), revisit_after)
+    life = _TaskLife(OneTask(8, 10.0, 0.0, 1.0, unjudged), revisit_after)
     assert [life.next_pass() for _ in range(8)] == offered
 
 
@@ -43,7 +43,7 @@ def test_a_task_that_always_fails_is_passed_over_and_comes_back(unjudged, revisi
 def test_a_life_is_what_the_filter_does_to_many_tasks(rate):
     """2,000 tasks of one success rate, 12 passes over them, a group of 8 attempts whenever one is offered."""
     found = models(lab("trl", "dart", **OURS))
-    life, rng = _Life(one_task(found, rate, 1.0), 4), np.random.default_rng(0)
+    life, rng = _TaskLife(one_task(found, rate, 1.0), 4), np.random.default_rng(0)
     task_filter = TaskFilter(TaskFilterConfig(window=8, max_mean=0.99, min_mean=0.01, revisit_after=4))
     for _ in range(12):
         offered = [f"{number}" for number in range(2_000) if task_filter.offer(f"{number}")]
