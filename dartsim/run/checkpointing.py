@@ -26,7 +26,7 @@ from dartsim.core.types import Batch, UpdateResult, Version
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.trainer.once import Once
 from dartsim.trainer.promoted import PromotedLearner
-from dartsim.trainer.promotion import Comparison, Decision, Evaluation, Verdict
+from dartsim.trainer.promotion import Comparison, Decision, HeldOutRewards, Verdict
 
 STATE, INCUMBENT, PROMOTION = "checkpoint", "incumbent", "promotion.json"
 
@@ -138,7 +138,7 @@ def _restore_promotions(promoted: PromotedLearner, saved: dict[str, Any]) -> Non
     promotions = promoted.promotions
     promotions.promoted = None
     if saved["version"] is not None:
-        promotions.promoted = Evaluation(version=promoted.incumbent.version, rewards=saved["rewards"])
+        promotions.promoted = HeldOutRewards(version=promoted.incumbent.version, rewards=saved["rewards"])
     promotions.decisions[:] = [_decision(decision) for decision in saved["decisions"]]
     promotions.counts.clear()
     promotions.counts.update(decision.verdict for decision in promotions.decisions)

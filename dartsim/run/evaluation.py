@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dartsim.config import Config
 from dartsim.core.ports import Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Batch, UpdateResult, Weights
@@ -20,8 +19,7 @@ from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
 from dartsim.trainer.once import Once
 from dartsim.trainer.promoted import PromotedLearner
-from dartsim.trainer.promotion import Decision, PromotionRule, Promotions, Verdict
-from dartsim.trainer.promotion import Evaluation as PromotionEvaluation
+from dartsim.trainer.promotion import Decision, HeldOutRewards, Promotions, Verdict
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""
@@ -122,9 +120,9 @@ class PromotionJudge:
     def __init__(self, found: Models, vlm: Vlm) -> None:
         self._trials = Trials(found, vlm, found.config.trainer.promotion.attempts_per_task)
 
-    def __call__(self, weights: Weights, seed: int) -> PromotionEvaluation:
+    def __call__(self, weights: Weights, seed: int) -> HeldOutRewards:
         """Return how weights do in the attempts of a seed."""
-        return PromotionEvaluation(version=weights.version, rewards=self._trials(weights, seed).scores)
+        return HeldOutRewards(version=weights.version, rewards=self._trials(weights, seed).scores)
 
 
 def promoting(found: Models, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
@@ -147,21 +145,9 @@ def promoting(found: Models, vlm: Vlm, trainer: RealLearner, folder: Path | None
     return PromotedLearner(
         trainer,
         PromotionJudge(found, vlm),
-        Promotions(rule=promotion_rule(found.config), rng=Streams(found.config.run.seed).rng("trainer/promotion")),
+        Promotions(rule=settings, rng=Streams(found.config.run.seed).rng("trainer/promotion")),
         every_updates=settings.every_updates,
         on_promoted=keep,
-    )
-
-
-def promotion_rule(config: Config) -> PromotionRule:
-    """Return the configured rule."""
-    settings = config.trainer.promotion
-    return PromotionRule(
-        confidence=settings.confidence,
-        min_gain=settings.min_gain,
-        max_loss=settings.max_loss,
-        min_tasks=settings.min_tasks,
-        resamples=settings.resamples,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.trainer.once import Once
-from dartsim.trainer.promotion import Decision, Evaluation, Promotions, Verdict
+from dartsim.trainer.promotion import Decision, HeldOutRewards, Promotions, Verdict
 
 COUNTED = {
     Verdict.PROMOTE: "promotion/promoted",
@@ -27,7 +27,7 @@ COUNTED = {
 }
 """What each verdict is counted as: a metric of the update that was judged, and a count of the run."""
 
-Evaluate = Callable[[Weights, int], Evaluation]
+Evaluate = Callable[[Weights, int], HeldOutRewards]
 """Lets weights try the held-out tasks, and says how they did; equal seeds make attempts that can be compared."""
 
 
@@ -89,7 +89,7 @@ class PromotedLearner:
         self._on_promoted = on_promoted
         self.incumbent = inner.weights()
         inner.keep()
-        promotions.promoted = Evaluation(version=self.incumbent.version, rewards={})
+        promotions.promoted = HeldOutRewards(version=self.incumbent.version, rewards={})
 
     @property
     def promotions(self) -> Promotions:

@@ -18,6 +18,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.config.sections.trainer import PromotionConfig
 from dartsim.core.types import Trajectory, Version
 
 _BLOCK = 2_000_000
@@ -25,7 +26,7 @@ _BLOCK = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class HeldOutRewards:
     """What one version scored.
 
     Attributes:
@@ -39,7 +40,7 @@ class Evaluation:
     num_masked: int = 0
 
     @classmethod
-    def of(cls, version: Version, trajectories: Iterable[Trajectory]) -> Evaluation:
+    def of(cls, version: Version, trajectories: Iterable[Trajectory]) -> HeldOutRewards:
         """Return the evaluation that attempts at held-out tasks amount to."""
         rewards: dict[str, list[float]] = {}
         num_masked = 0
@@ -105,37 +106,6 @@ class Decision:
     version: Version
     promoted: Version | None
     comparison: Comparison | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromotionRule:
-    """When new weights are promoted, and when they are given up.
-
-    Attributes:
-        confidence: Of each bound, one-sided, in (.5, 1). A version that is no better is promoted with a
-            probability of about 1 - confidence, a worse one with less.
-        min_gain: The lower bound must be above it: 0 asks for evidence of a gain, a negative value only for
-            evidence that no more than that is lost.
-        max_loss: Rolled back if the upper bound is below -max_loss, >= 0; None never rolls back.
-        min_tasks: Fewer tasks in common decide nothing.
-        resamples: Of the bootstrap.
-    """
-
-    confidence: float = 0.95
-    min_gain: float = 0.0
-    max_loss: float | None = 0.0
-    min_tasks: int = 8
-    resamples: int = 4_000
-
-    def __post_init__(self) -> None:
-        for name, good, wanted in (
-            ("confidence", 0.5 < self.confidence < 1.0, "in (0.5, 1)"),
-            ("max_loss", self.max_loss is None or self.max_loss >= 0.0, "at least 0, or None"),
-            ("min_tasks", self.min_tasks >= 1, "at least 1"),
-            ("resamples", self.resamples >= 100, "at least 100"),
-        ):
-            if not good:
-                raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)}")
 
 
 def paired_bootstrap(
@@ -204,18 +174,18 @@ class Promotions:
         rng: Draws resamples.
 
     Attributes:
-        promoted: Evaluation of the promoted version; None until there is one.
+        promoted: HeldOutRewards of the promoted version; None until there is one.
         decisions: All, oldest first.
         counts: How many by verdict.
     """
 
-    rule: PromotionRule
+    rule: PromotionConfig
     rng: np.random.Generator
-    promoted: Evaluation | None = None
+    promoted: HeldOutRewards | None = None
     decisions: list[Decision] = field(default_factory=list)
     counts: Counter[Verdict] = field(default_factory=Counter)
 
-    def judge(self, evaluation: Evaluation, *, against: Evaluation | None = None) -> Decision:
+    def judge(self, evaluation: HeldOutRewards, *, against: HeldOutRewards | None = None) -> Decision:
         """Judge a version by its evaluation. The first that has enough tasks is promoted, as the one to beat.
 
         Args:
@@ -238,7 +208,7 @@ class Promotions:
         self.counts[decision.verdict] += 1
         return decision
 
-    def _decide(self, evaluation: Evaluation) -> Decision:
+    def _decide(self, evaluation: HeldOutRewards) -> Decision:
         rule, best, means = self.rule, self.promoted, evaluation.task_means()
         common = means.keys() if best is None else means.keys() & best.task_means().keys()
         if len(common) < rule.min_tasks:
@@ -255,7 +225,7 @@ class Promotions:
         return self._decision(Verdict.KEEP, "unclear", evaluation, comparison)
 
     def _decision(
-        self, verdict: Verdict, reason: str, evaluation: Evaluation, comparison: Comparison | None = None
+        self, verdict: Verdict, reason: str, evaluation: HeldOutRewards, comparison: Comparison | None = None
     ) -> Decision:
         promoted = self.promoted.version if self.promoted is not None else None
         if verdict is Verdict.PROMOTE:

@@ -303,7 +303,7 @@ def test_a_study_of_something_else_is_refused(tmp_path: Path):
 class Drawn:
     """A runner whose figures are a formula of the settings."""
 
-    def run(self, jobs):
+    def run(self, function, jobs, on_progress=None):
         for place, job in enumerate(jobs):
             size = job.config.rollout.num_envs
             turns = float(size) if job.config.rollout.sync.mode == "keep" else size / 2.0
@@ -340,7 +340,7 @@ def test_importance_is_for_what_is_wanted_of_several_objectives_too(tmp_path: Pa
     class Top:
         """Only the best tenth depends on the sync: all else is the number of desktops."""
 
-        def run(self, jobs):
+        def run(self, function, jobs, on_progress=None):
             for place, job in enumerate(jobs):
                 size, keep = job.config.rollout.num_envs, job.config.rollout.sync.mode == "keep"
                 figures = {"trained_turns_per_minute": 1000.0 if keep and size > 9 else float(size), "cost_per_hour": 1}
@@ -391,7 +391,7 @@ def test_each_knob_is_moved_alone_with_seeds_that_no_trial_had():
 class Lucky:
     """A runner in which settings mean nothing: every seed of every job has its own luck."""
 
-    def run(self, jobs):
+    def run(self, function, jobs, on_progress=None):
         for place, job in enumerate(jobs):
             by_seed = []
             for seed in job.seeds:

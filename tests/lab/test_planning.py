@@ -45,7 +45,7 @@ class Modelled:
         self.trainer = trainer
         self.seeds: dict[str, tuple[int, ...]] = {}
 
-    def run(self, jobs):
+    def run(self, function, jobs, on_progress=None):
         for place, job in enumerate(jobs):
             self.seeds[job.name] = job.seeds
             rollout, learner = job.config.rollout, job.config.cluster.learner
@@ -70,7 +70,7 @@ def plain_plan() -> tuple[MachinePlan, Modelled]:
 def modelled(machines: Machines, trainer: float = 5.0, **tables):
     runner = Modelled(trainer)
     base = as_virtual(small(**tables))
-    return Planner(base, machines, prices=Prices(2.0, 1.0), runner=runner, seeds=(0, 1)).plan(), runner
+    return Planner(base, machines, prices=Prices(2.0, 1.0), executor=runner, seeds=(0, 1)).plan(), runner
 
 
 def test_a_plan_is_told_with_seeds_that_its_search_has_not_seen():
@@ -106,7 +106,7 @@ def test_spare_desktops_make_room_where_there_is_little():
     assert (few.split.num_envs, few.split.spares) == (3, 0)
     assert few.config.rollout.warm_envs == 0
     planner = Planner(
-        as_virtual(small(**spares)), Machines(gpus=4, hosts=4, memory_gib=64.0), prices=Prices(), runner=Modelled()
+        as_virtual(small(**spares)), Machines(gpus=4, hosts=4, memory_gib=64.0), prices=Prices(), executor=Modelled()
     )
     assert {split.spares for split in planner.scan()} == {2}
 
@@ -135,14 +135,14 @@ def test_ways_to_change_weights_that_a_scheduler_refuses_are_not_tried():
 
 def test_runs_last_several_updates_and_not_many_more_turns_than_they_need():
     slow = as_virtual(small(cluster={"learner": {"fixed_seconds": 7200.0}}))
-    planner = Planner(slow, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), runner=Modelled())
+    planner = Planner(slow, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modelled())
     assert planner.plan().config.run.hours >= 16.0
     fast = {"fixed_seconds": 0.1, "turn_seconds": 0.0}
     parts = ("start", "boot", "setup", "step", "evaluate", "teardown", "settle_seconds", "evaluate_settle_seconds")
     instant = {"latency": dict.fromkeys(parts, 0.01)}
     engine = {"model": "batch", "overhead_seconds": 0.0}
     quick = as_virtual(small(cluster={"learner": fast, "env": instant, "engine": engine}))
-    planner = Planner(quick, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), runner=Modelled())
+    planner = Planner(quick, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modelled())
     assert planner.plan().config.run.hours < 2.0
 
 

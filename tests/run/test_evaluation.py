@@ -18,7 +18,7 @@ from dartsim.run.learning import learning
 from dartsim.run.models import models
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
-from dartsim.trainer.promotion import Evaluation
+from dartsim.trainer.promotion import HeldOutRewards
 
 SMALL = (
     "tasks.count=16", "tasks.held_out=32", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0",
@@ -33,7 +33,9 @@ def test_a_collapse_is_rolled_back_under_a_new_version():
     learned = learning(found)
 
     def judge(weights, seed):  # the first weights know no more than wrecked ones
-        return Evaluation(version=weights.version, rewards={f"t{i}": [float(not weights.version)] for i in range(9)})
+        return HeldOutRewards(
+            version=weights.version, rewards={f"t{i}": [float(not weights.version)] for i in range(9)}
+        )
 
     learned.promoted._evaluate = judge
     first = learned.trainer.weights()

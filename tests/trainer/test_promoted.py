@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.trainer import PromotionConfig
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe import Recorder
 from dartsim.sim import simulate
 from dartsim.trainer import Trainer
 from dartsim.trainer.promoted import PromotedLearner
-from dartsim.trainer.promotion import Evaluation, PromotionRule, Promotions, Verdict
+from dartsim.trainer.promotion import HeldOutRewards, Promotions, Verdict
 
 TASKS = 24
 
@@ -65,13 +66,13 @@ class Examiner:
     def __call__(self, weights, seed):
         self.asked.append((weights.version, seed))
         noise = np.random.default_rng(seed).normal(0.0, self.noise, TASKS)
-        return Evaluation(
+        return HeldOutRewards(
             version=weights.version, rewards={f"t{i}": [weights.source[0] + noise[i]] for i in range(TASKS)}
         )
 
 
 def promoted(learner, examiner=None, *, every=1, seen=None, **rule):
-    promotions = Promotions(rule=PromotionRule(**rule), rng=np.random.default_rng(0))
+    promotions = Promotions(rule=PromotionConfig(**rule), rng=np.random.default_rng(0))
     return PromotedLearner(
         learner,
         examiner or Examiner(),

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.trainer import PromotionConfig
 from dartsim.core.types import Attempt, Ending, Task, Trajectory
 from dartsim.trainer.promotion import (
-    Evaluation,
-    PromotionRule,
+    HeldOutRewards,
     Promotions,
     Verdict,
     paired_bootstrap,
@@ -23,12 +23,12 @@ from dartsim.trainer.promotion import (
 scores = st.dictionaries(st.sampled_from([f"t{i}" for i in range(12)]), st.sampled_from([0.0, 0.25, 1.0]), min_size=1)
 
 
-def evaluation(version: int, means: list[float]) -> Evaluation:
-    return Evaluation(version=version, rewards={f"t{i}": [mean] for i, mean in enumerate(means)})
+def evaluation(version: int, means: list[float]) -> HeldOutRewards:
+    return HeldOutRewards(version=version, rewards={f"t{i}": [mean] for i, mean in enumerate(means)})
 
 
 def promotions(**rule: Any) -> Promotions:
-    return Promotions(rule=PromotionRule(**rule), rng=np.random.default_rng(0))
+    return Promotions(rule=PromotionConfig(**rule), rng=np.random.default_rng(0))
 
 
 def verdicts(old: list[float], new: list[float], **rule: Any) -> tuple[Verdict, str, int | None]:
@@ -124,7 +124,7 @@ def judged(loss: float, *, num_tasks: int = 40, runs: int = 300) -> Counter[Verd
         rates = rng.beta(0.6, 0.6, num_tasks)
         old = rng.binomial(8, rates) / 8
         new = rng.binomial(8, np.clip(rates - loss, 0, 1)) / 8
-        judge = Promotions(rule=PromotionRule(resamples=500), rng=rng, promoted=evaluation(0, old.tolist()))
+        judge = Promotions(rule=PromotionConfig(resamples=500), rng=rng, promoted=evaluation(0, old.tolist()))
         found[judge.judge(evaluation(1, new.tolist())).verdict] += 1
     return found
 
@@ -144,10 +144,10 @@ def test_masked_attempts_are_counted_and_never_scored():
         attempt = Attempt(id=index, task=Task(task, "do it"), group=0, index=index, seed=0, turn_limit=30, version=4)
         return Trajectory(attempt, (), Ending.DONE, reward, None, 0.0, 1.0)
 
-    found = Evaluation.of(4, [played(0, "a", 1.0), played(1, "a", 0.0), played(2, "a", None), played(3, "b", 1.0)])
+    found = HeldOutRewards.of(4, [played(0, "a", 1.0), played(1, "a", 0.0), played(2, "a", None), played(3, "b", 1.0)])
     assert found.task_means() == {"a": 0.5, "b": 1.0}
     assert (found.mean, found.num_masked) == (0.75, 1)
-    assert Evaluation.of(4, []).mean is None
+    assert HeldOutRewards.of(4, []).mean is None
 
 
 def test_the_promoted_version_changes_by_promotion_only_and_all_is_recorded():
@@ -164,8 +164,8 @@ def test_the_promoted_version_changes_by_promotion_only_and_all_is_recorded():
 )
 def test_a_rule_out_of_range_is_refused(rule: dict[str, Any]):
     (name,) = rule
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        PromotionRule(**rule)
+    with pytest.raises(ValueError, match=name):
+        PromotionConfig(**rule)
 
 
 def test_a_new_evaluation_of_the_promoted_version_is_what_is_compared_with():
