@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dartsim.config import load
+from dartsim.config.sections.backend import BackendConfig
 from dartsim.core.errors import ConfigError
 from dartsim.observe import ticker
 from dartsim.real.keeping import KeepingDesktops
@@ -110,7 +111,7 @@ def test_screens_of_real_desktops_are_kept_in_threads(tmp_path, monkeypatch, des
         return there
 
     monkeypatch.setattr(RealParts, "_desktops", started)
-    config = SimpleNamespace(backend=SimpleNamespace(desktops=desktops), run=SimpleNamespace(seed=0))
+    config = SimpleNamespace(backend=BackendConfig(desktops=desktops), run=SimpleNamespace(seed=0))
     parts = RealParts(SimpleNamespace(config=config), None, None)
     store = open_store("sqlite", tmp_path)
     provider = asyncio.run(parts._provider(store))
