@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from dartsim.config import load
-from dartsim.lab import Prices, as_virtual, executor_for
+from dartsim.lab.costs import Prices
 from dartsim.lab.jobs import simulated
 from dartsim.lab.space import read_space
 from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, objective
+from dartsim.lab.sweep import executor_for
+from dartsim.lab.virtual import as_virtual
 from experiments.common import Figures, Options, run_experiment
 from experiments.isolated import isolated, peak_rss_mb
 from experiments.speed import PRESET, configuration

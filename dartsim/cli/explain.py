@@ -88,8 +88,8 @@ def _gains(
     processes: int | None,
     ray: str | None,
 ) -> Gains:
-    from dartsim.lab import as_virtual, changed
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
+    from dartsim.lab.virtual import as_virtual, changed
     from dartsim.lab.whatif import gains
 
     config = as_virtual(_config(folder))

@@ -60,11 +60,12 @@ def plan(
     where they disagree.
     """
     from dartsim.cli.profiles import load_with_profile
-    from dartsim.lab import Prices, as_virtual
     from dartsim.lab.analytic_model import checks
+    from dartsim.lab.costs import Prices
     from dartsim.lab.machines import Machines, read_hosts
     from dartsim.lab.planning import Planner, expected_runs
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
+    from dartsim.lab.virtual import as_virtual
     from dartsim.run.models import models
 
     count, memory_gib, cores = read_hosts(hosts)

@@ -237,7 +237,7 @@ def _toml(path: Path, asked: StudySpec, trial: Trial, held: Validation | None = 
     """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
     from dartsim.cli.tuned import in_words
     from dartsim.config import to_toml
-    from dartsim.lab import changed
+    from dartsim.lab.virtual import changed
     from dartsim.observe.rundir import write_text
 
     tuned: Config = changed(asked.base, trial.settings)

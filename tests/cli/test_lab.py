@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load
-from dartsim.lab import Job, as_virtual, run_job
+from dartsim.lab.jobs import Job, run_job
+from dartsim.lab.virtual import as_virtual
 from dartsim.real.processes import LocalProcesses
 
 SETTINGS = (

@@ -11,7 +11,7 @@ from rich.console import Console
 from dartsim.cli import progress
 from dartsim.cli.progress import RunBar, bars
 from dartsim.config import Config
-from dartsim.lab import Job, Outcome, run_job
+from dartsim.lab.jobs import Job, Outcome, run_job
 from dartsim.lab.sweep import WithProgress, progress_bar
 from dartsim.observe import Recorder
 

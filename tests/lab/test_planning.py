@@ -9,9 +9,12 @@ import pytest
 
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import ConfigError
-from dartsim.lab import InProcess, Outcome, Prices, as_virtual
+from dartsim.lab.costs import Prices
+from dartsim.lab.jobs import Outcome
 from dartsim.lab.machines import Machines, MachineSplit, Splits, read_hosts
 from dartsim.lab.planning import MachinePlan, Planner, planned
+from dartsim.lab.sweep import InProcess
+from dartsim.lab.virtual import as_virtual
 
 SMALL = {
     "tasks": {"count": 12},

@@ -7,8 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dartsim.lab import InProcess, Trial, sweep
-from dartsim.lab.sweep import executor_for, finished
+from dartsim.lab.sweep import InProcess, Trial, executor_for, finished, sweep
 from dartsim.real.processes import LocalProcesses
 
 QUIET = Console(file=io.StringIO())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.lab import InProcess, as_virtual
+from dartsim.lab.sweep import InProcess
+from dartsim.lab.virtual import as_virtual
 from dartsim.lab.whatif import gains
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation

@@ -22,8 +22,10 @@ EXTRAS = [
     "aiohttp", "cssselect", "docker", "httpx", "lxml", "openpyxl", "peft", "ray", "safetensors", "torch",
     "transformers", "vllm",
 ]  # fmt: skip
-LEARNING = ("collecting", "engines", "held_out", "learners", "learning", "model_plan", "promoting", "successes")
-LEARN = [f"dartsim.run.{name}" for name in LEARNING]
+LEARN = [
+    *(f"dartsim.run.{name}" for name in ("collecting", "demonstrations", "evaluation", "learning")),
+    *(f"dartsim.real.{name}" for name in ("inference.backend", "learners", "vlm.plan")),
+]
 """What puts a real model into a run: loaded where there is something to train or to serve."""
 DEV = ["aiotools", "hypothesis", "playwright", "pyinstrument", "tensorboard", "trio"]
 
