@@ -1,4 +1,4 @@
-"""PolicyEvaluation of a model in training on held-out tasks, and promotion of its best weights."""
+"""Evaluation of a model in training on held-out tasks, and promotion of its best weights."""
 
 from __future__ import annotations
 
