@@ -10,7 +10,7 @@ from typing_extensions import override
 from dartsim.config.sections.run import RunConfig
 from dartsim.core.types import Version
 from dartsim.observe import HELD_OUT, Instrument, Recorder, UpdateRecord
-from dartsim.run.origin import Origin
+from dartsim.run.resume_point import ResumePoint
 
 
 class RunEnd(Instrument):
@@ -29,7 +29,7 @@ class RunEnd(Instrument):
         self.alarm: str | None = None
         """Name of the alarm that ended the run."""
 
-    def resume(self, origin: Origin, version: Version) -> None:
+    def resume(self, origin: ResumePoint, version: Version) -> None:
         """Take into account where a resumed run begins: it may have crashed between its last update and its end."""
         last = origin.updates[-1] if not origin.longer and origin.updates else None
         done = self._num_updates is not None and version >= self._num_updates
