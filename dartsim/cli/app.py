@@ -16,37 +16,38 @@ import typer
 from dartsim.cli import (
     collect,
     compare,
+    config_commands,
     desktop,
     desktop_tasks,
     doctor,
     evaluator,
     explain,
     faults,
+    finished_run,
     fuzz,
-    inspect,
     measure,
-    model,
     plan,
     resume,
     run,
     status,
     tune,
 )
-from dartsim.cli.console import drop_output, errors, hide_secrets_in_logs, printable
-from dartsim.cli.ending import (
-    INTERRUPTED,
-    Commands,
-    ended_by_term,
-    exit_code,
+from dartsim.cli.command_group import RootCommandGroup
+from dartsim.cli.console import (
+    drop_output,
+    errors,
     flush_output,
-    is_of_output,
+    hide_secrets_in_logs,
+    is_output_error,
     output_failed,
+    printable,
 )
+from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
 from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
 
 app = typer.Typer(
     name="dartsim",
-    cls=Commands,
+    cls=RootCommandGroup,
     help="Decoupled, asynchronous reinforcement learning of GUI agents: try it on a simulated cluster.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -61,18 +62,18 @@ app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
-app.command("eval", epilog=model.EVAL_EXAMPLES)(model.evaluate)
-app.command("watch", epilog=model.WATCH_EXAMPLES)(model.watch)
+app.command("eval", epilog=finished_run.EVAL_EXAMPLES)(finished_run.evaluate)
+app.command("watch", epilog=finished_run.WATCH_EXAMPLES)(finished_run.watch)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("report", epilog=inspect.REPORT_EXAMPLES)(inspect.report)
+app.command("report", epilog=finished_run.REPORT_EXAMPLES)(finished_run.report)
 app.command("status", epilog=status.EXAMPLES)(status.status)
-app.command("presets", epilog=inspect.PRESETS_EXAMPLES)(inspect.presets)
-app.command("profiles", epilog=inspect.PROFILES_EXAMPLES)(inspect.profiles)
+app.command("presets", epilog=config_commands.PRESETS_EXAMPLES)(config_commands.presets)
+app.command("profiles", epilog=config_commands.PROFILES_EXAMPLES)(config_commands.profiles)
 app.command("faults", epilog=faults.EXAMPLES)(faults.faults)
 app.command("fuzz", epilog=fuzz.EXAMPLES)(fuzz.fuzz)
 app.command("replay", epilog=fuzz.REPLAY_EXAMPLES)(fuzz.replay)
-app.add_typer(inspect.config_app, name="config")
+app.add_typer(config_commands.config_app, name="config")
 desktop.desktop_app.command("tasks", epilog=desktop_tasks.EXAMPLES)(desktop_tasks.tasks)
 app.add_typer(desktop.desktop_app, name="desktop")
 app.add_typer(evaluator.evaluator_app, name="evaluator")
@@ -94,7 +95,7 @@ def root(
 def main() -> None:
     """Run the command line and turn errors into messages and exit codes."""
     hide_secrets_in_logs()
-    with ended_by_term():
+    with sigterm_as_ctrl_c():
         code = flush_output(_run())
     sys.exit(code)
 
@@ -115,7 +116,7 @@ def _run() -> int:
         errors.print("interrupted: nothing was written")
         return exit_code(INTERRUPTED)
     except Exception as error:
-        if isinstance(error, OSError) and is_of_output(error):
+        if isinstance(error, OSError) and is_output_error(error):
             drop_output()
             return output_failed(error)
         from dartsim.config.secrets import hidden

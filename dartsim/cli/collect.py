@@ -59,7 +59,7 @@ def collect(
     A model's success keeps the log-probabilities and the version of the weights that made it. An oracle has no
     log-probabilities: the first weights of the run that begins with its successes give them theirs.
     """
-    source = _only_source(oracle, model, run)
+    source = _single_source(oracle, model, run)
     folder = out_folder or new_folder(f"successes-{source}")
     if folder.exists():
         raise ConfigError(f"{folder} exists already; give another folder with --out")
@@ -83,7 +83,7 @@ def collect(
         write_json(_figures(found, folder), json_file)
 
 
-def _only_source(oracle: int | None, model: Path | None, run: Path | None) -> str:
+def _single_source(oracle: int | None, model: Path | None, run: Path | None) -> str:
     """Return which source was asked for.
 
     Raises:

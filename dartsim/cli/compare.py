@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from dartsim.cli.compared_runs import ComparedRun, make_runs
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.jobs import ComparedRun, make_runs
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
 from dartsim.cli.tables import SHOWN, figure_table
 from dartsim.config import Config, to_toml
@@ -41,7 +41,7 @@ BESIDE = 4
 """Presets beside each other in one table."""
 
 UPDATES = "hours to update {}"
-"""The row of the time to an update; its number is filled in."""
+"""The row of the time to an update; its number is unwrap_paragraphs in."""
 
 ROWS: dict[str, tuple[str, float]] = {
     "trained turns/min": ("trained_turns_per_minute", 1.0),
@@ -104,7 +104,7 @@ def compare(
     try:
         make_runs(jobs, ray)
     except KeyboardInterrupt:
-        _tell_interrupted(jobs, folder)
+        _report_interrupted(jobs, folder)
         raise typer.Exit(130) from None
     runs = [read_run(job.path) for job in jobs]
     updates, figures = _figures(runs, updates)
@@ -168,11 +168,11 @@ def plan(
             models(config)
             _refuse_without_engine(config)
             jobs.append(ComparedRun(config, folder / f"{preset}-seed{seed}"))
-    _refuse_another(jobs, folder)
+    _refuse_other_comparison(jobs, folder)
     return jobs
 
 
-def _refuse_another(runs: Sequence[ComparedRun], folder: Path) -> None:
+def _refuse_other_comparison(runs: Sequence[ComparedRun], folder: Path) -> None:
     """Refuse a folder that holds anything but a part of this very comparison.
 
     Raises:
@@ -188,7 +188,7 @@ def _refuse_another(runs: Sequence[ComparedRun], folder: Path) -> None:
         raise ConfigError(f"{folder} exists already; give another folder with --out")
 
 
-def _tell_interrupted(jobs: Sequence[ComparedRun], folder: Path) -> None:
+def _report_interrupted(jobs: Sequence[ComparedRun], folder: Path) -> None:
     """Say how far an interrupted comparison came, and what can be done."""
     from dartsim.observe.rundir import SUMMARY
 
@@ -205,11 +205,11 @@ def _refuse_without_engine(config: Config) -> None:
     local = all(host.url is None for host in config.desktop.hosts.values())
     if not config.backend.boots or not local:
         return
-    from dartsim.cli.check import State
     from dartsim.cli.doctor import check_engine
+    from dartsim.cli.service_checks import CheckState
 
     engine = check_engine()
-    if engine.state is not State.OK:
+    if engine.state is not CheckState.OK:
         raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.type}")
 
 

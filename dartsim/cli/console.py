@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -15,6 +16,9 @@ from dartsim.core.errors import ConfigError
 
 WIDE = 10_000
 """Columns of what is no terminal: there nothing is wrapped, cut or folded, so that it can be searched."""
+
+OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of writing to standard output, other than a closed pipe."""
 
 
 class _Console(Console):
@@ -48,7 +52,33 @@ def drop_output(file: IO[str] | None = None) -> None:
     os.close(nowhere)
 
 
-class _Hiding(logging.Formatter):
+def flush_output(code: int) -> int:
+    """Write what standard output still holds, and return the code to end with.
+
+    A reader that has gone (``| head``) wanted no more, and is no failure; a full disk is.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+    except OSError as error:
+        drop_output()
+        return output_failed(error)
+    return code
+
+
+def output_failed(error: OSError) -> int:
+    """Say that standard output could not be written, and return the code to end with."""
+    errors.print(f"[bold red]error:[/bold red] the output could not be written: {error.strerror}", highlight=False)
+    return 1
+
+
+def is_output_error(error: OSError) -> bool:
+    """Whether standard output is what could not be written: such an error names no file."""
+    return error.errno in OUTPUT_ERRORS and error.filename is None
+
+
+class _SecretHidingFormatter(logging.Formatter):
     """Writes what is logged without the secrets that it may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -57,7 +87,7 @@ class _Hiding(logging.Formatter):
         return hidden(super().format(record))
 
 
-class _ToErrors(logging.Handler):
+class _StderrHandler(logging.Handler):
     """Writes what is logged where errors go: above a progress bar, if there is one, and not through it."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -69,9 +99,9 @@ class _ToErrors(logging.Handler):
 
 def hide_secrets_in_logs() -> None:
     """Write warnings to standard error, as Python does by default, but without secrets."""
-    handler = _ToErrors()
+    handler = _StderrHandler()
     handler.setLevel(logging.WARNING)
-    handler.setFormatter(_Hiding("%(message)s"))
+    handler.setFormatter(_SecretHidingFormatter("%(message)s"))
     logging.lastResort = handler
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.help import Group
 from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
@@ -20,10 +20,10 @@ from dartsim.core.install import install_command
 if TYPE_CHECKING:
     from dartsim.real.containers import HostSettings
 
-desktop_app = typer.Typer(name="desktop", cls=Group, help="Real desktops in containers.", no_args_is_help=True)
+desktop_app = typer.Typer(name="desktop", cls=CommandGroup, help="Real desktops in containers.", no_args_is_help=True)
 
 
-class Variant(StrEnum):
+class ImageVariant(StrEnum):
     """Kinds of our image."""
 
     SKELETON = "skeleton"
@@ -31,7 +31,7 @@ class Variant(StrEnum):
 
 
 VariantOption = Annotated[
-    Variant,
+    ImageVariant,
     typer.Option(help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own."),
 ]
 Office = Annotated[bool, typer.Option("--office", help="With LibreOffice Calc.")]
@@ -48,7 +48,7 @@ REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all
 
 @desktop_app.command(epilog=BUILD_EXAMPLES)
 def build(
-    variant: VariantOption = Variant.SKELETON,
+    variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
     again: Annotated[bool, typer.Option("--again", help="Make it even if it is there.")] = False,
     host: Host = None,
@@ -66,7 +66,7 @@ def build(
 
 @desktop_app.command(epilog=START_EXAMPLES)
 def start(
-    variant: VariantOption = Variant.SKELETON,
+    variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
     app: Annotated[str, typer.Option(help="A program to start with it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1920,

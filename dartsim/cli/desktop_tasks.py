@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.desktop import Host, Office, Variant, VariantOption, engine_settings
+from dartsim.cli.desktop import Host, ImageVariant, Office, VariantOption, engine_settings
 from dartsim.cli.options import Json
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
@@ -30,7 +30,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TaskCheckRow:
     """What came out of one task's check.
 
     Attributes:
@@ -61,7 +61,7 @@ def tasks(
         Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as GIF.")
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Desktops at one time.")] = 2,
-    variant: VariantOption = Variant.SKELETON,
+    variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
     width: Annotated[int, typer.Option(min=1024, help="Of their screens, pixels.")] = 1280,
     height: Annotated[int, typer.Option(min=720, help="Of their screens, pixels.")] = 720,
@@ -78,7 +78,7 @@ def tasks(
         raise ConfigError(f"--gif {gif} is not a folder; name one, which is made if it is not there")
     chosen = _chosen(names or [])
     if not check and gif is None:
-        rows = [Row(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
+        rows = [TaskCheckRow(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
         if json_file is not None:
             write_json([{"task": row.task, "apps": row.apps, "steps": row.steps} for row in rows], json_file)
         if json_file != "-":
@@ -123,7 +123,7 @@ async def _check(
     screen: tuple[int, int],
     at_once: int,
     gif: Path | None,
-) -> list[Row]:
+) -> list[TaskCheckRow]:
     from dartsim.real.desktop.tasks.playing import desktops
 
     free = list(range(at_once))
@@ -132,7 +132,7 @@ async def _check(
 
     with errors.status(f"0 of {len(chosen)} tasks") as status:
 
-        async def one(provider: EnvProvider, task: Task) -> Row:
+        async def one(provider: EnvProvider, task: Task) -> TaskCheckRow:
             nonlocal done
             async with room:
                 slot = free.pop()
@@ -148,7 +148,7 @@ async def _check(
     return [row.result() for row in rows]
 
 
-async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> Row:
+async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> TaskCheckRow:
     """Try one task out; a fault is told in its row."""
     from dartsim.envs.render import episode_gif
     from dartsim.real.desktop.tasks.oracles import ORACLES
@@ -158,13 +158,13 @@ async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -
     try:
         tried = await try_out(provider, task, slot=slot)
     except (EnvFault, ScoreUnavailable) as fault:
-        return Row(task=task.id, apps=apps, steps=steps, fault=str(fault))
+        return TaskCheckRow(task=task.id, apps=apps, steps=steps, fault=str(fault))
     oracle = tried.oracle
     if gif is not None:
         await asyncio.to_thread(
             episode_gif, oracle.frames, oracle.actions, gif / f"{task.id}.gif", end=f"score {oracle.score:g}"
         )
-    return Row(
+    return TaskCheckRow(
         task=task.id,
         apps=apps,
         steps=steps,
@@ -187,14 +187,14 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _listing(rows: Sequence[Row], chosen: Sequence[Task]) -> Table:
+def _listing(rows: Sequence[TaskCheckRow], chosen: Sequence[Task]) -> Table:
     table = _table("task", "app", "steps", "instruction")
     for row, task in zip(rows, chosen, strict=True):
         table.add_row(row.task, ", ".join(row.apps), str(row.steps), task.instruction)
     return table
 
 
-def _checked(rows: Sequence[Row]) -> Table:
+def _checked(rows: Sequence[TaskCheckRow]) -> Table:
     table = _table("task", "app", "steps", "oracle", "nothing", "seconds", "")
     for row in rows:
         figures = ["–" if value is None else f"{value:g}" for value in (row.oracle, row.nothing, row.seconds)]

@@ -17,10 +17,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.check import Check, State, installed
 from dartsim.cli.console import out, write_json
-from dartsim.cli.doctor_parts import parts
 from dartsim.cli.options import JsonInstead
+from dartsim.cli.service_checks import CheckState, DoctorCheck, installed, service_checks
 from dartsim.core.install import install_command
 
 EXAMPLES = (
@@ -36,7 +35,7 @@ REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-STYLES = {State.OK: "green", State.MISSING: "bold red", State.OPTIONAL: "yellow"}
+STYLES = {CheckState.OK: "green", CheckState.MISSING: "bold red", CheckState.OPTIONAL: "yellow"}
 
 
 NEEDS = {
@@ -85,7 +84,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None) -> list[Check]:
+def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None) -> list[DoctorCheck]:
     """Return all checks of this machine.
 
     Args:
@@ -104,86 +103,93 @@ def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str |
         check_packages("real packages", REAL, install_command("real")),
         check_engine(),
         check_kvm(),
-        *(check() for check in parts(ray=ray, engines=engines, store=store)),
+        *(check() for check in service_checks(ray=ray, engines=engines, store=store)),
         check_browser(),
     ]
 
 
-def works_with(checks: Iterable[Check], needs: Iterable[str]) -> bool:
+def works_with(checks: Iterable[DoctorCheck], needs: Iterable[str]) -> bool:
     """Return whether all the named checks are fine."""
     states = {check.name: check.state for check in checks}
-    return all(states[name] is State.OK for name in needs)
+    return all(states[name] is CheckState.OK for name in needs)
 
 
-def check_python(version: tuple[int, ...]) -> Check:
+def check_python(version: tuple[int, ...]) -> DoctorCheck:
     """Look at the interpreter."""
     fine = version[:2] >= OLDEST_PYTHON
     wanted = ".".join(map(str, OLDEST_PYTHON))
-    return Check(
+    return DoctorCheck(
         name="python",
-        state=State.OK if fine else State.MISSING,
+        state=CheckState.OK if fine else CheckState.MISSING,
         found=f"{platform.python_implementation()} {platform.python_version()} on {platform.system()}",
         type="" if fine else f"install Python {wanted} or newer",
     )
 
 
-def check_packages(name: str, wanted: Iterable[str], command: str) -> Check:
+def check_packages(name: str, wanted: Iterable[str], command: str) -> DoctorCheck:
     """Look for installed distributions, without importing them."""
     versions = {package: installed(package) for package in wanted}
     missing = [package for package, version in versions.items() if version is None]
     there = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
     found = there if not missing else f"no {', '.join(missing)}" + (f"; {there}" if there else "")
-    return Check(name=name, state=State.MISSING if missing else State.OK, found=found, type=command if missing else "")
+    return DoctorCheck(
+        name=name, state=CheckState.MISSING if missing else CheckState.OK, found=found, type=command if missing else ""
+    )
 
 
-def check_cores() -> Check:
+def check_cores() -> DoctorCheck:
     """Look at the processor; one core is enough for everything, slowly."""
     from dartsim.real.machine import cpu_model, usable_cores
 
-    return Check(name="cores", state=State.OK, found=f"{usable_cores()} usable, {cpu_model() or 'unknown model'}")
+    return DoctorCheck(
+        name="cores", state=CheckState.OK, found=f"{usable_cores()} usable, {cpu_model() or 'unknown model'}"
+    )
 
 
-def check_memory(total_gib: float) -> Check:
+def check_memory(total_gib: float) -> DoctorCheck:
     """Look at the memory."""
     # Measured: a small desktop takes about 0.11 GiB, one with LibreOffice 0.4, an official virtual machine 4.2.
     found = (
         f"{total_gib:.1f} GiB: about {int(total_gib * 0.85 / 0.4)} small desktops or {int(total_gib * 0.85 / 4.2)} VMs"
     )
     fine = total_gib >= 1.0
-    return Check(
-        name="memory", state=State.OK if fine else State.MISSING, found=found, type="" if fine else "1 GiB at least"
+    return DoctorCheck(
+        name="memory",
+        state=CheckState.OK if fine else CheckState.MISSING,
+        found=found,
+        type="" if fine else "1 GiB at least",
     )
 
 
-def check_disk(free_gib: float) -> Check:
+def check_disk(free_gib: float) -> DoctorCheck:
     """Look at the disk on which runs are written."""
     fine = free_gib >= 1.0
-    return Check(
+    return DoctorCheck(
         name="disk",
-        state=State.OK if fine else State.MISSING,
+        state=CheckState.OK if fine else CheckState.MISSING,
         found=f"{free_gib:.1f} GiB free here (the official VM's disk and image want 32)",
         type="" if fine else "free 1 GiB, or run in another folder",
     )
 
 
-def check_gpu(query: Callable[[], str | None] | None = None) -> Check:
+def check_gpu(query: Callable[[], str | None] | None = None) -> DoctorCheck:
     """Look for a GPU by its driver; torch is not imported."""
     found = (query or nvidia_smi)()
     if found and (installed("torch") or "").endswith("+cpu"):
         found = f"{found}, but the installed torch is built for processors only"
         command = "pip install --force-reinstall torch"
-        return Check(name="gpu", state=State.OPTIONAL, found=found, type=command)
+        return DoctorCheck(name="gpu", state=CheckState.OPTIONAL, found=found, type=command)
     if found:
-        return Check(name="gpu", state=State.OK, found=found)
-    return Check(
+        return DoctorCheck(name="gpu", state=CheckState.OK, found=found)
+    return DoctorCheck(
         name="gpu",
-        state=State.OPTIONAL,
+        state=CheckState.OPTIONAL,
         found="no nvidia-smi that lists one; the tiny model learns on the processor",
         type="install the NVIDIA driver, where there is a GPU",
     )
 
 
-def check_engine() -> Check:
+def check_engine() -> DoctorCheck:
     """Ask the Docker engine what it is."""
     from dartsim.core.errors import DartsimError
     from dartsim.real.containers import DockerHost, EngineInfo, HostSettings
@@ -196,35 +202,37 @@ def check_engine() -> Check:
         info = asyncio.run(ask())
     except DartsimError as error:
         what, _, command = str(error).rpartition(": ")
-        return Check(name="engine", state=State.MISSING, found=what, type=command)
+        return DoctorCheck(name="engine", state=CheckState.MISSING, found=what, type=command)
     left = f", {info.ours} of ours" if info.ours else ""
     found = (
         f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
         f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{left}"
     )
-    return Check(name="engine", state=State.OK, found=found)
+    return DoctorCheck(name="engine", state=CheckState.OK, found=found)
 
 
-def check_kvm() -> Check:
+def check_kvm() -> DoctorCheck:
     """Look whether virtual machines are accelerated."""
     from dartsim.real.containers import HostSettings, Kvm, kvm_state
 
     state = kvm_state(Kvm.AUTO, local=HostSettings().local)
-    return Check(
+    return DoctorCheck(
         name="kvm",
-        state=State.OK if state.use else State.OPTIONAL,
+        state=CheckState.OK if state.use else CheckState.OPTIONAL,
         found=state.why,
         type="" if state.use else "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization switched on",
     )
 
 
-def check_browser() -> Check:
+def check_browser() -> DoctorCheck:
     """Look for a Chromium; only the tests of the pages use it."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         command = "sudo apt-get install chromium"
-        return Check(name="browser", state=State.OPTIONAL, found="no Chromium: browser tests are skipped", type=command)
-    return Check(name="browser", state=State.OK, found=path)
+        return DoctorCheck(
+            name="browser", state=CheckState.OPTIONAL, found="no Chromium: browser tests are skipped", type=command
+        )
+    return DoctorCheck(name="browser", state=CheckState.OK, found=path)
 
 
 def nvidia_smi() -> str | None:
@@ -237,7 +245,7 @@ def nvidia_smi() -> str | None:
     return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or None
 
 
-def _table(checks: Iterable[Check]) -> Table:
+def _table(checks: Iterable[DoctorCheck]) -> Table:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for column in ("what", "", "found", "to type"):
         table.add_column(column, overflow="fold")
@@ -246,12 +254,12 @@ def _table(checks: Iterable[Check]) -> Table:
     return table
 
 
-def _uses(checks: Iterable[Check], works: dict[str, bool]) -> Table:
+def _uses(checks: Iterable[DoctorCheck], works: dict[str, bool]) -> Table:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for column in ("use", "works", "for want of"):
         table.add_column(column, overflow="fold")
     states = {check.name: check.state for check in checks}
     for use, fine in works.items():
-        wanting = ", ".join(need for need in NEEDS[use] if states[need] is not State.OK)
+        wanting = ", ".join(need for need in NEEDS[use] if states[need] is not CheckState.OK)
         table.add_row(use, Text("yes", "green") if fine else Text("no", "bold red"), wanting)
     return table

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from dartsim.cli.missing import missing
+from dartsim.cli.requirements import missing_requirements
 from dartsim.config import Config
 from dartsim.config.sections.backend import DESKTOPS
 from dartsim.config.sections.vllm import VARIABLE
@@ -53,7 +53,7 @@ def plan(config: Config) -> dict[str, Any]:
         "desktops": _placed(config, "desktops", _desktops(config)),
         "learner": _placed(config, "learner", _learner(config)),
         "memory": None if needed is None else needed.as_json(),
-        "missing": [one._asdict() for one in missing(config, needed)],
+        "missing": [one._asdict() for one in missing_requirements(config, needed)],
     }
 
 

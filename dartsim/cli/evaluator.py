@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.help import Group
 from dartsim.cli.options import Json
 from dartsim.core.errors import ConfigError
 
@@ -22,7 +22,7 @@ INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator 
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
 
 evaluator_app = typer.Typer(
-    cls=Group, help="OSWorld's own metrics: install them, see what can be scored.", no_args_is_help=True
+    cls=CommandGroup, help="OSWorld's own metrics: install them, see what can be scored.", no_args_is_help=True
 )
 
 Home = Annotated[

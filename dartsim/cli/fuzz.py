@@ -58,7 +58,7 @@ def fuzz(
     workers = processes or usable_cores()
     began = time.monotonic()
     try:
-        with _hushed(), _pool(workers) as pool, _bar() as bar:
+        with _silenced(), _pool(workers) as pool, _bar() as bar:
             tally, failure = _search(pool, workers, bar, presets, faults, seed, seconds)
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written; the same command searches the same cases again")
@@ -96,7 +96,7 @@ def replay(
 
     case = from_token(token)
     folder_target(out_folder or Path("runs"))
-    with _hushed():
+    with _silenced():
         result = run_case(case, keep=True)
     # The hash names what was played: again, it is the same bytes in the same place.
     folder = write_case_directory(out_folder or Path("runs") / f"replay-{result.event_hash}", result)
@@ -139,12 +139,12 @@ def _work(chunk: Chunk, cpu_seconds: float) -> ChunkResult:
     """Search a chunk in a process of the pool."""
     from dartsim.fuzz import search
 
-    with _hushed():
+    with _silenced():
         return search(chunk, clock=time.process_time, until=time.process_time() + max(0.0, cpu_seconds))
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Say nothing of faults that are meant to be there, nor of tasks that a failed run left behind."""
     level, hook = logging.root.manager.disable, sys.unraisablehook
     logging.disable(logging.CRITICAL)
@@ -156,7 +156,7 @@ def _hushed() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-class _Inline(Executor):
+class _InlineExecutor(Executor):
     """Does in this process what a pool of one would do."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -172,7 +172,7 @@ class _Inline(Executor):
 @contextmanager
 def _pool(workers: int) -> Iterator[Executor]:
     if workers == 1:
-        yield _Inline()
+        yield _InlineExecutor()
         return
     from dartsim.real.processes import process_pool
 
@@ -183,7 +183,7 @@ def _pool(workers: int) -> Iterator[Executor]:
 def _search(
     pool: Executor,
     workers: int,
-    bar: _Bar,
+    bar: _SearchProgress,
     presets: list[str],
     faults: str,
     seed: int,
@@ -209,7 +209,7 @@ def _search(
     return tally, None
 
 
-def _simplest(failures: list[CaseResult], bar: _Bar) -> CaseResult:
+def _simplest(failures: list[CaseResult], bar: _SearchProgress) -> CaseResult:
     from dartsim.fuzz import shrink
 
     first = min(failures, key=lambda result: len(result.case.token()))
@@ -219,7 +219,7 @@ def _simplest(failures: list[CaseResult], bar: _Bar) -> CaseResult:
 # -- showing --------------------------------------------------------------------------------------
 
 
-class _Bar:
+class _SearchProgress:
     """How far the search has come."""
 
     def __init__(self, progress: Progress) -> None:
@@ -237,7 +237,7 @@ class _Bar:
 
 
 @contextmanager
-def _bar() -> Iterator[_Bar]:
+def _bar() -> Iterator[_SearchProgress]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
@@ -245,7 +245,7 @@ def _bar() -> Iterator[_Bar]:
         TextColumn("[dim]{task.fields[live]}"),
     )
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
-        yield _Bar(progress)
+        yield _SearchProgress(progress)
 
 
 def _report(failure: CaseResult, out_folder: Path | None, console: Console) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _report(failure: CaseResult, out_folder: Path | None, console: Console) -> d
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
 
-    with _hushed():
+    with _silenced():
         again = run_case(failure.case, keep=True)
     folder = write_case_directory(out_folder or new_folder(f"fuzz-{again.event_hash}"), again)
     token = failure.case.token()

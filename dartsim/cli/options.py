@@ -14,7 +14,7 @@ from dartsim.cli.console import cannot_write
 from dartsim.core.errors import ConfigError
 
 
-class Desktops(StrEnum):
+class DesktopKind(StrEnum):
     """Kinds of desktops."""
 
     SIM = "sim"
@@ -23,7 +23,7 @@ class Desktops(StrEnum):
     OSWORLD = "osworld"
 
 
-class Engines(StrEnum):
+class EngineKind(StrEnum):
     """Kinds of workers."""
 
     SIM = "sim"
@@ -107,7 +107,7 @@ def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None
         raise ConfigError(f"{name} is a folder; name a file in it")
     if not target.parent.is_dir():
         raise ConfigError(f"{name}: there is no folder {target.parent}; make it, or name another file")
-    _refuse_locked(name, target.parent)
+    _refuse_read_only(name, target.parent)
     return target
 
 
@@ -122,11 +122,11 @@ def folder_target(folder: Path | None) -> Path | None:
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not place.is_dir():
         raise ConfigError(f"--out {folder}: {place} is not a folder; name one, which is made if it is not there")
-    _refuse_locked(f"--out {folder}", place)
+    _refuse_read_only(f"--out {folder}", place)
     return folder
 
 
-def _refuse_locked(name: str, folder: Path) -> None:
+def _refuse_read_only(name: str, folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{name}: {folder} cannot be written to; name another place")
 
@@ -150,7 +150,7 @@ Out = Annotated[
 
 
 Backend = Annotated[
-    Desktops | None,
+    DesktopKind | None,
     typer.Option(
         metavar="KIND",
         help="Which desktops: sim (modelled, virtual time), mock (the mock desktop in real time), desktop (containers "
@@ -158,7 +158,7 @@ Backend = Annotated[
     ),
 ]
 Workers = Annotated[
-    Engines | None,
+    EngineKind | None,
     typer.Option(metavar="KIND", help="Which workers: sim (modelled), local (in this process), vllm (servers)."),
 ]
 RealTime = Annotated[bool, typer.Option("--real-time", help="By the machine's clock, also if every part is modelled.")]
@@ -173,13 +173,13 @@ Ray = Annotated[
 ]
 
 
-def backend_settings(
-    desktops: Desktops | None, workers: Engines | None, real_time: bool, ray: str | None = None
+def backend_overrides(
+    desktops: DesktopKind | None, workers: EngineKind | None, real_time: bool, ray: str | None = None
 ) -> list[str]:
     """Return the overrides that these options stand for."""
     found = []
     if desktops is not None:
-        part = "sim" if desktops is Desktops.SIM else "local"
+        part = "sim" if desktops is DesktopKind.SIM else "local"
         found += [f"backend.desktops={desktops}", f"backend.workers={part}", f"backend.learner={part}"]
     if workers is not None:
         found.append(f"backend.workers={workers}")

@@ -59,7 +59,7 @@ def plan(
     Every figure is simulated, with seeds that the search has not seen; the closed form stands beside it, with an alarm
     where they disagree.
     """
-    from dartsim.cli.profiles import load_with_profile
+    from dartsim.cli.load_config import load_with_profile
     from dartsim.lab.analytic_model import checks
     from dartsim.lab.costs import Prices
     from dartsim.lab.machines import Machines, read_hosts

@@ -13,7 +13,7 @@ import typer
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import (
     Backend,
-    Desktops,
+    DesktopKind,
     FaultsOption,
     Hours,
     Json,
@@ -24,7 +24,7 @@ from dartsim.cli.options import (
     RealTime,
     Workers,
     WorkloadOption,
-    backend_settings,
+    backend_overrides,
     new_folder,
     settings,
 )
@@ -85,17 +85,17 @@ def run(
 
     Ctrl-C ends the run where it is and writes the report so far.
     """
-    from dartsim.cli.profiles import load_with_profile
+    from dartsim.cli.load_config import load_with_profile
     from dartsim.lab.bounds import bounds
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
 
-    given = [*backend_settings(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
+    given = [*backend_overrides(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
     given += ["run.fail_on_alarm=true"] if strict_alarms else []
     resolved = load_with_profile(
         config,
         preset_name=preset,
-        default="desktop" if backend is Desktops.DESKTOP else "tiny",
+        default="desktop" if backend is DesktopKind.DESKTOP else "tiny",
         workload_name=workload,
         profile=profile,
         overrides=given,

@@ -42,7 +42,7 @@ DEFAULT = "steady_turns_per_minute"
 """Counts whole updates: over a window, one update more or less at its ends is worth more than most settings."""
 
 
-class Samplers(StrEnum):
+class SamplerKind(StrEnum):
     """How settings are proposed."""
 
     TPE = "tpe"
@@ -83,7 +83,7 @@ def tune(
     ] = None,
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
-    sampler: Annotated[Samplers | None, typer.Option(help="Default: tpe.")] = None,
+    sampler: Annotated[SamplerKind | None, typer.Option(help="Default: tpe.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the proposals.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations of a trial, seeds from 0; figures are means.")] = 1,
     fresh_seeds: Annotated[
@@ -106,8 +106,8 @@ def tune(
     The study is kept in FOLDER/study.db: the same command with --out FOLDER goes on with it after Ctrl-C, or with a
     larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
     """
-    from dartsim.cli.profiles import load_with_profile
-    from dartsim.cli.tuned import show
+    from dartsim.cli.load_config import load_with_profile
+    from dartsim.cli.tune_tables import show
     from dartsim.core.errors import ConfigError
     from dartsim.lab.costs import Prices
     from dartsim.lab.space import read_space
@@ -130,7 +130,7 @@ def tune(
         space=read_space(space),
         objectives=tuple(objective_of(text) for text in objective or [DEFAULT]),
         seeds=tuple(range(seeds)),
-        sampler=(sampler or Samplers.TPE).value,
+        sampler=(sampler or SamplerKind.TPE).value,
         seed=seed,
         batch=batch,
         prune=prune,
@@ -171,7 +171,7 @@ def _search(
     study: Study, asked: StudySpec, budget: int, fresh_seeds: int, processes: int | None, ray: str | None
 ) -> Validation | None:
     """Run the study and, with seeds that it has not seen, its best settings and each knob moved from there."""
-    from dartsim.cli.ending import undisturbed
+    from dartsim.cli.signals import undisturbed
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.validation import validate
 
@@ -200,7 +200,7 @@ def _live(study: Study) -> str:
 
 def _write(study: Study, asked: StudySpec, held: Validation | None, folder: Path) -> dict[str, Any]:
     """Write the best configurations and the page; return all that was found, as plain values."""
-    from dartsim.cli.tuned import as_it_is
+    from dartsim.cli.tune_tables import as_it_is
     from dartsim.observe.studies import render_study
 
     best, front, trials = study.best(), study.front(), study.trials()
@@ -235,7 +235,7 @@ def _write(study: Study, asked: StudySpec, held: Validation | None, folder: Path
 
 def _toml(path: Path, asked: StudySpec, trial: Trial, held: Validation | None = None) -> Path:
     """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
-    from dartsim.cli.tuned import in_words
+    from dartsim.cli.tune_tables import in_words
     from dartsim.config import to_toml
     from dartsim.lab.virtual import changed
     from dartsim.observe.rundir import write_text

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.cli import compare
-from dartsim.cli.jobs import named_handler
+from dartsim.cli.compared_runs import named_handler
 from dartsim.config import load, to_toml, valid_keys
 from dartsim.run.execute import execute
 

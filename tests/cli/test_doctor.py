@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from dartsim.cli import doctor
-from dartsim.cli.check import State
+from dartsim.cli.service_checks import CheckState
 from dartsim.core.install import install_command
 
 
@@ -44,7 +44,7 @@ def test_every_package_of_an_extra_is_looked_for(extra, looked_for):
 def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "docker", None)
     check = doctor.check_engine()
-    assert (check.state, check.type) == (State.MISSING, install_command("real"))
+    assert (check.state, check.type) == (CheckState.MISSING, install_command("real"))
 
 
 def test_the_table_shows_every_check_and_every_use(capsys):
@@ -63,36 +63,36 @@ def test_without_the_basics_the_exit_code_is_1(monkeypatch, capsys):
 
 
 def test_an_old_python_is_named():
-    assert doctor.check_python((3, 10)).state is State.MISSING
-    assert doctor.check_python((3, 13)).state is State.OK
+    assert doctor.check_python((3, 10)).state is CheckState.MISSING
+    assert doctor.check_python((3, 13)).state is CheckState.OK
 
 
 def test_missing_packages_are_named_with_the_command():
     check = doctor.check_packages("p", ("rich", "absent-a", "absent-b"), "pip install p")
-    assert check.state is State.MISSING
+    assert check.state is CheckState.MISSING
     assert check.found.startswith("no absent-a, absent-b; rich ")
     assert check.type == "pip install p"
 
 
 @pytest.mark.parametrize(("check", "enough", "little"), [("check_memory", 16.0, 0.5), ("check_disk", 40.0, 0.5)])
 def test_memory_and_disk_have_a_least_amount(check, enough, little):
-    assert getattr(doctor, check)(enough).state is State.OK
-    assert getattr(doctor, check)(little).state is State.MISSING
+    assert getattr(doctor, check)(enough).state is CheckState.OK
+    assert getattr(doctor, check)(little).state is CheckState.MISSING
 
 
 def test_a_gpu_counts_if_torch_can_use_it(monkeypatch):
-    assert doctor.check_gpu(lambda: None).state is State.OPTIONAL
+    assert doctor.check_gpu(lambda: None).state is CheckState.OPTIONAL
     monkeypatch.setattr(doctor, "installed", lambda _: "2.13.0")
-    assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is State.OK
+    assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is CheckState.OK
     monkeypatch.setattr(doctor, "installed", lambda _: "2.13.0+cpu")
-    assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is State.OPTIONAL
+    assert doctor.check_gpu(lambda: "H200, 143771 MiB").state is CheckState.OPTIONAL
 
 
 @pytest.mark.docker
 def test_an_engine_is_described(monkeypatch):
     monkeypatch.undo()
     check = doctor.check_engine()
-    if check.state is not State.OK:
+    if check.state is not CheckState.OK:
         pytest.skip(check.found)
     assert "API" in check.found
     assert "cgroup v" in check.found

@@ -90,7 +90,7 @@ def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
 @pytest.mark.soak
 def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
     from dartsim.cli.compare import plan
-    from dartsim.cli.jobs import make_runs
+    from dartsim.cli.compared_runs import make_runs
     from dartsim.observe.rundir import read_run
 
     folders = {}

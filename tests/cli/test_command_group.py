@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from dartsim.cli.app import app
-from dartsim.cli.help import filled
+from dartsim.cli.command_group import unwrap_paragraphs
 
 WIDTH = 78
 """Columns of a line in a terminal of 80: what is wider is broken, and is two commands once it is pasted."""
@@ -61,5 +61,5 @@ def test_flags_are_shown_without_a_type(path):
 def test_paragraphs_fill_the_width():
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
     assert "the presets with a surrogate policy need nothing." in shown
-    assert filled("A line.\n\n    Broken\n    here.\n\n    Again.") == "A line.\n\nBroken here.\n\nAgain."
-    assert filled(None) is None
+    assert unwrap_paragraphs("A line.\n\n    Broken\n    here.\n\n    Again.") == "A line.\n\nBroken here.\n\nAgain."
+    assert unwrap_paragraphs(None) is None

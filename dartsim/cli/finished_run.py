@@ -1,4 +1,4 @@
-"""``dartsim eval`` and ``dartsim watch``: what a finished run's model can do."""
+"""``dartsim eval``, ``dartsim watch`` and ``dartsim report``: commands on a finished run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
 
 EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
+REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
 WATCH_EXAMPLES = (
     "Examples:\n\ndartsim watch runs/tiny-seed0\n\ndartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
 )
@@ -62,3 +63,15 @@ def watch(
     actions = ", ".join(turn.reply.action for turn in trajectory.turns)
     out.print(f"{trajectory.attempt.task.instruction} {actions}: reward {trajectory.reward:g}")
     out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
+
+
+def report(folder: Folder) -> None:
+    """Draw report.html of a finished run again, and print its figures."""
+    from dartsim.cli.tables import figure_table
+    from dartsim.observe.report import render_report
+    from dartsim.observe.rundir import read_run
+
+    found = read_run(folder)
+    page = render_report(found)
+    out.print(figure_table([(found.name, found.summary)]))
+    out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)

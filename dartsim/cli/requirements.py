@@ -11,8 +11,7 @@ from typing import NamedTuple
 import psutil
 
 from dartsim.cli import doctor
-from dartsim.cli.check import State
-from dartsim.cli.doctor_parts import install_vllm
+from dartsim.cli.service_checks import CheckState, install_vllm
 from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
@@ -21,7 +20,7 @@ from dartsim.lab.memory import GIB
 from dartsim.real.containers.plan import skeleton_problem
 
 
-class Missing(NamedTuple):
+class MissingRequirement(NamedTuple):
     """One thing: what, what was found in its place, and what to type."""
 
     what: str
@@ -29,9 +28,9 @@ class Missing(NamedTuple):
     type: str
 
 
-def missing(
+def missing_requirements(
     config: Config, found: Estimate | None, *, gpus: Callable[[], str | None] = doctor.nvidia_smi
-) -> list[Missing]:
+) -> list[MissingRequirement]:
     """Return all that is missing here for a run of this configuration.
 
     Args:
@@ -46,27 +45,27 @@ def missing(
     return [*(one for part in parts for one in part(config)), *rest]
 
 
-def _packages(config: Config) -> Iterator[Missing]:
+def _packages(config: Config) -> Iterator[MissingRequirement]:
     wanted = []
     if config.policy.kind == "vlm":
         wanted.append(doctor.check_packages("train packages", doctor.TRAIN, install_command("train")))
     if config.backend.boots or config.backend.workers == "vllm":
         wanted.append(doctor.check_packages("real packages", doctor.REAL, install_command("real")))
-    yield from (Missing(one.name, one.found, one.type) for one in wanted if one.state is not State.OK)
+    yield from (MissingRequirement(one.name, one.found, one.type) for one in wanted if one.state is not CheckState.OK)
 
 
-def _vllm(config: Config) -> Iterator[Missing]:
+def _vllm(config: Config) -> Iterator[MissingRequirement]:
     vllm = config.vllm
     if config.backend.workers != "vllm" or vllm.addresses:
         return
     python = vllm.python or os.environ.get(VARIABLE)
     if python is None:
-        yield Missing("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", install_vllm())
+        yield MissingRequirement("vLLM's interpreter", f"neither vllm.python nor {VARIABLE} is set", install_vllm())
     elif shutil.which(python) is None:
-        yield Missing("vLLM's interpreter", f"{python} cannot be run", install_vllm())
+        yield MissingRequirement("vLLM's interpreter", f"{python} cannot be run", install_vllm())
 
 
-def _model(config: Config) -> Iterator[Missing]:
+def _model(config: Config) -> Iterator[MissingRequirement]:
     policy = config.policy
     if policy.kind == "vlm" and policy.model is not None:
         folder = Path(policy.model)
@@ -74,57 +73,63 @@ def _model(config: Config) -> Iterator[Missing]:
         if absent or not any(folder.glob("*.safetensors")):
             wanted = ", ".join([*absent, *(() if any(folder.glob("*.safetensors")) else ("*.safetensors",))])
             repository = f"ByteDance-Seed/{folder.name}" if "UI-TARS" in folder.name else f"Qwen/{folder.name}"
-            yield Missing(
+            yield MissingRequirement(
                 "model", f"{policy.model} has no {wanted}", f"hf download {repository} --local-dir {policy.model}"
             )
     if policy.instructions is not None and not Path(policy.instructions).is_file():
-        yield Missing("instructions", f"there is no file {policy.instructions}", "write it, with {instruction} in it")
+        yield MissingRequirement(
+            "instructions", f"there is no file {policy.instructions}", "write it, with {instruction} in it"
+        )
 
 
-def _desktops(config: Config) -> Iterator[Missing]:
+def _desktops(config: Config) -> Iterator[MissingRequirement]:
     kind, desktop = config.backend.desktops, config.desktop
     if not config.backend.boots:
         return
     if all(host.url is None for host in desktop.hosts.values()):  # another machine's is not looked at
         engine = doctor.check_engine()
-        if engine.state is not State.OK:
-            yield Missing("engine", engine.found, engine.type)
+        if engine.state is not CheckState.OK:
+            yield MissingRequirement("engine", engine.found, engine.type)
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
-            yield Missing("desktop image", *problem)
+            yield MissingRequirement("desktop image", *problem)
         if kind == "osworld" and desktop.disk is not None and not Path(desktop.disk).is_file():
-            yield Missing("disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says")
+            yield MissingRequirement(
+                "disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says"
+            )
         kvm = doctor.check_kvm()
-        if kind == "osworld" and kvm.state is not State.OK:
-            yield Missing("kvm", kvm.found, kvm.type)
+        if kind == "osworld" and kvm.state is not CheckState.OK:
+            yield MissingRequirement("kvm", kvm.found, kvm.type)
     if desktop.evaluator == "desktop-env":
         from dartsim.real.osworld.evaluator_venv import default_home
 
         if not default_home().is_dir():
-            yield Missing("evaluator", f"there is no {default_home()}", "dartsim evaluator install")
+            yield MissingRequirement("evaluator", f"there is no {default_home()}", "dartsim evaluator install")
 
 
-def _tasks(config: Config) -> Iterator[Missing]:
+def _tasks(config: Config) -> Iterator[MissingRequirement]:
     tasks = config.tasks
     if tasks.source == "osworld" and tasks.folder is not None:
         file = Path(tasks.folder) / f"{tasks.list_name}.json"
         if not file.is_file():
-            yield Missing("tasks", f"there is no file {file}", "git clone https://github.com/xlang-ai/OSWorld")
+            yield MissingRequirement(
+                "tasks", f"there is no file {file}", "git clone https://github.com/xlang-ai/OSWorld"
+            )
 
 
-def _gpus(found: Estimate, listed: str | None) -> Iterator[Missing]:
+def _gpus(found: Estimate, listed: str | None) -> Iterator[MissingRequirement]:
     wanted = {gpu.number for gpu in found.gpus if gpu.host == HERE}
     there = len(listed.split("; ")) if listed else 0
     if wanted and max(wanted) >= there:
         names = ", ".join(map(str, sorted(wanted)))
-        yield Missing(
+        yield MissingRequirement(
             "gpus", f"{there} on this machine ({listed or 'no nvidia-smi'})", f"a machine with the GPUs {names}"
         )
 
 
-def _sizes(config: Config, found: Estimate) -> Iterator[Missing]:
+def _sizes(config: Config, found: Estimate) -> Iterator[MissingRequirement]:
     memory = psutil.virtual_memory().total
     if found.host_bytes > memory:
-        yield Missing(
+        yield MissingRequirement(
             "memory",
             f"{memory / GIB:.0f} GiB here; {found.host_bytes / GIB:.0f} at the start, when every process has the model",
             "more memory, fewer ranks, or policy.dtype = bfloat16 with trainer.lora.rank",
@@ -134,7 +139,7 @@ def _sizes(config: Config, found: Estimate) -> Iterator[Missing]:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if found.disk_bytes > free:
-        yield Missing(
+        yield MissingRequirement(
             "disk space",
             f"{free / GIB:.0f} GiB free in {folder}; {found.disk_bytes / GIB:.0f} for weights and checkpoints",
             "trainer.fsdp.folder on a larger disk, or a lower trainer.fsdp.keep_weights",

@@ -1,4 +1,4 @@
-"""Sub-commands that look and do not run: presets, profiles, configuration, report."""
+"""Commands that print presets, profiles and settings: they run nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import out, write_json
-from dartsim.cli.help import Group
 from dartsim.cli.options import (
     FaultsOption,
     JsonInstead,
@@ -21,10 +21,9 @@ from dartsim.cli.options import (
 )
 
 config_app = typer.Typer(
-    cls=Group, help="Show a resolved configuration, or every setting there is.", no_args_is_help=True
+    cls=CommandGroup, help="Show a resolved configuration, or every setting there is.", no_args_is_help=True
 )
 
-REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
 PRESETS_EXAMPLES = (
     "Examples:\n\ndartsim presets\n\ndartsim presets areal-eta4 prime-rl\n\ndartsim presets --json - | jq 'keys'"
 )
@@ -35,20 +34,6 @@ SHOW_EXAMPLES = (
     "dartsim config show --preset areal-eta4 --workload osworld --faults calm"
 )
 SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
-
-
-def report(
-    folder: Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")],
-) -> None:
-    """Draw report.html of a finished run again, and print its figures."""
-    from dartsim.cli.tables import figure_table
-    from dartsim.observe.report import render_report
-    from dartsim.observe.rundir import read_run
-
-    found = read_run(folder)
-    page = render_report(found)
-    out.print(figure_table([(found.name, found.summary)]))
-    out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
 def presets(
@@ -118,7 +103,7 @@ def show(
     overrides: Overrides = None,
 ) -> None:
     """Print the resolved configuration as TOML, ready to be edited and run."""
-    from dartsim.cli.profiles import load_with_profile
+    from dartsim.cli.load_config import load_with_profile
     from dartsim.config import to_toml
 
     found = load_with_profile(

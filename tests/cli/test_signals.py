@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.cli import compare, console
-from dartsim.cli.ending import ended_by_term, undisturbed
+from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe.rundir import CONFIG, read_run
@@ -37,11 +37,11 @@ def terminate(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_waits_for_what_must_not_be_disturbed(monkeypatch, number):
-    monkeypatch.setattr("dartsim.cli.ending._terminated", False)
+    monkeypatch.setattr("dartsim.cli.signals._terminated", False)
     done = []
 
     def work():
-        with ended_by_term():
+        with sigterm_as_ctrl_c():
             with undisturbed():
                 signal.raise_signal(number)
                 signal.raise_signal(number)
@@ -75,7 +75,7 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_pat
 @pytest.mark.parametrize(("ended", "code"), [(interrupt, 130), (terminate, 143)])
 def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys, ended, code):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("dartsim.cli.ending._terminated", False)
+    monkeypatch.setattr("dartsim.cli.signals._terminated", False)
     monkeypatch.setattr("dartsim.run.execute.execute", ended)
     assert dartsim("run", "--preset", "dart", "--out", "new") == code
     assert "interrupted before the run began" in capsys.readouterr().err

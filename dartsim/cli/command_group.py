@@ -1,0 +1,79 @@
+"""How ``--help`` reads: flags as they are typed, paragraphs that fill the terminal's width."""
+
+from __future__ import annotations
+
+import inspect
+import select
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from dartsim.cli.console import drop_output, errors
+from dartsim.cli.signals import INTERRUPTED
+
+
+class CommandGroup(TyperGroup):
+    """Commands under one name."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command whose help can be read at any width."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.help = unwrap_paragraphs(command.help)
+            _hide_bool_type([*command.params, command.get_help_option(ctx)])
+        return command
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the group's own options, and ``--help``."""
+        return _hide_bool_type(super().get_params(ctx))
+
+
+class RootCommandGroup(CommandGroup):
+    """All commands: what was interrupted always says so."""
+
+    def invoke(self, context: Any) -> Any:
+        """Run a command.
+
+        Raises:
+            typer.Exit: If it was interrupted.
+        """
+        try:
+            return super().invoke(context)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's words, not the user's
+            raise
+        except KeyboardInterrupt:
+            errors.print("interrupted: nothing was written")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            if not _output_closed():
+                raise
+            drop_output()
+            return None
+
+
+def _output_closed() -> bool:
+    """Whether nobody reads standard output any more."""
+    polled = select.poll()
+    try:
+        polled.register(sys.stdout.fileno(), select.POLLOUT)
+    except (OSError, ValueError):
+        return False
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in polled.poll(0))
+
+
+def unwrap_paragraphs(text: str | None) -> str | None:
+    """Return a docstring with each paragraph on one line: where the source breaks its lines is no reader's business."""
+    if text is None:
+        return None
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in inspect.cleandoc(text).split("\n\n"))
+
+
+def _hide_bool_type(options: list[Any]) -> list[Any]:
+    """Show flags as what is typed, without a type behind them."""
+    for option in options:
+        if getattr(option, "is_bool_flag", False) and option.metavar is None:
+            option.metavar = ""
+    return options
