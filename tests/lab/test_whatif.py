@@ -35,8 +35,8 @@ def gain_by_cause(config, *causes):
 def test_publishing_at_once_is_worth_what_the_publication_waits_for():
     config = small(trainer={"publish_wait": "running"})
     assert run_simulation(models(config)).figures["trainer_shares"]["wait_publish"] > 0.3
-    found = gain_by_cause(config, "publication", "weight sync")
-    assert found["publication"] > 0.1
+    found = gain_by_cause(config, "waiting to publish", "weight sync")
+    assert found["waiting to publish"] > 0.1
     assert found["weight sync"] == pytest.approx(0.0)  # it took no time before
 
 
@@ -45,4 +45,4 @@ def test_weights_that_wait_for_a_whole_batch_wait_for_data_that_admission_holds_
     shares = run_simulation(models(config)).figures["trainer_shares"]
     assert shares["wait_data"] > 0.3
     assert shares["wait_publish"] == 0.0
-    assert gain_by_cause(config, "admission limit")["admission limit"] > 0.1
+    assert gain_by_cause(config, "not admitted")["not admitted"] > 0.1
