@@ -470,12 +470,12 @@ def test_every_cause_that_can_be_removed_is_a_cause():
 def test_removing_what_it_waits_for_makes_a_run_faster():
     instant = {"learner": {"fixed_seconds": 0.0, "turn_seconds": 0.0}, "engine": {"reload_seconds": 0.0}}
     config = as_virtual(small(cluster=instant, curation={"staleness": {"max_staleness": None}}))
-    found = gains(config, ["set-up", "update", "spare"], (0,), InProcess())
+    found = gains(config, ["setting up", "training", "spare"], (0,), InProcess())
     by_cause = {gain.cause: gain for gain in found.gains}
-    assert set(by_cause) == {"set-up", "update", "host contention"}
-    assert by_cause["set-up"].gain > 0.1
-    assert by_cause["update"].gain == pytest.approx(0.0)  # it took no time before
-    assert found.gains[0].cause == "set-up"
+    assert set(by_cause) == {"setting up", "training", "host contention"}
+    assert by_cause["setting up"].gain > 0.1
+    assert by_cause["training"].gain == pytest.approx(0.0)  # it took no time before
+    assert found.gains[0].cause == "setting up"
 
 
 @given(
