@@ -121,14 +121,14 @@ def _run() -> int:
             return output_failed(error)
         from dartsim.config.secrets import hidden
 
-        # A fault of ours, or of a library: all that is known of it, but for secrets that it may quote.
+        # A bug of ours or of a library: print the traceback, without secrets.
         sys.stderr.write(hidden(format_exc()))
         return 1
     return 0
 
 
 def _plain(error: Exception) -> str:
-    """Return an error's text without secrets, and with nothing in it taken for markup."""
+    """Return an error's text without secrets and with markup escaped."""
     from dartsim.config.secrets import hidden
 
     return printable(hidden(str(error))).replace("[", r"\[")

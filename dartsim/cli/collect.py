@@ -1,4 +1,4 @@
-"""``dartsim collect``: successes gathered before a run, for its pool."""
+"""``dartsim collect``: collect successes for the pool of a later run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 NAMED = 5
-"""Unknown tasks that are named."""
+"""Unknown tasks that the message names."""
 
 
 def collect(
@@ -42,10 +42,10 @@ def collect(
         int | None, typer.Option(min=1, metavar="N", help="The scripted oracle solves each task N times.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A finished run's model tries the tasks; successes are kept.")
+        Path | None, typer.Option(metavar="RUN", help="A finished run's model attempts the tasks; keep its successes.")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The successes that a finished run with a pool has kept.")
+        Path | None, typer.Option(metavar="RUN", help="Take the successes from the pool of a finished run.")
     ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="With --model: attempts at each task.")] = 4,
     best: Annotated[bool, typer.Option("--best", help="With --model: its promoted weights, not its last.")] = False,
@@ -62,7 +62,7 @@ def collect(
     source = _single_source(oracle, model, run)
     folder = out_folder or new_folder(f"successes-{source}")
     if folder.exists():
-        raise ConfigError(f"{folder} exists already; give another folder with --out")
+        raise ConfigError(f"{folder} already exists; name another folder with --out")
     asked = config is not None or preset is not None or bool(overrides)
     resolved = _config(config, preset, overrides or [], model or run)
     # Imported here: it brings torch, and names the extra that is missing.
@@ -84,7 +84,7 @@ def collect(
 
 
 def _single_source(oracle: int | None, model: Path | None, run: Path | None) -> str:
-    """Return which source was asked for.
+    """Return the one source that was requested.
 
     Raises:
         ConfigError: If it is none, or more than one.
@@ -136,11 +136,11 @@ def _say(found: Collected, folder: Path) -> None:
     if found.unknown:
         more = ", …" if len(found.unknown) > NAMED else ""
         errors.print(
-            f"left out: successes of {len(found.unknown)} tasks that were not asked for: "
+            f"skipped successes of {len(found.unknown)} tasks that are not in the configuration: "
             f"{', '.join(found.unknown[:NAMED])}{more}",
             highlight=False,
         )
-    out.print(f'to begin with them: curation.pool.file = "{folder}"', soft_wrap=True, highlight=False)
+    out.print(f'use them in a run with: curation.pool.file = "{folder}"', soft_wrap=True, highlight=False)
 
 
 def _figures(found: Collected, folder: Path) -> dict[str, Any]:

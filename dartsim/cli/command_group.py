@@ -1,4 +1,4 @@
-"""How ``--help`` reads: flags as they are typed, paragraphs that fill the terminal's width."""
+"""Groups of commands: readable ``--help``, and messages for interrupted commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dartsim.cli.signals import INTERRUPTED
 
 
 class CommandGroup(TyperGroup):
-    """Commands under one name."""
+    """Group whose help shows flags without a type and fills the terminal's width."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command whose help can be read at any width."""
@@ -31,7 +31,7 @@ class CommandGroup(TyperGroup):
 
 
 class RootCommandGroup(CommandGroup):
-    """All commands: what was interrupted always says so."""
+    """The ``dartsim`` command: reports interruptions and ignores closed pipes."""
 
     def invoke(self, context: Any) -> Any:
         """Run a command.
@@ -55,7 +55,7 @@ class RootCommandGroup(CommandGroup):
 
 
 def _output_closed() -> bool:
-    """Whether nobody reads standard output any more."""
+    """Whether the reader has closed standard output."""
     polled = select.poll()
     try:
         polled.register(sys.stdout.fileno(), select.POLLOUT)
@@ -65,14 +65,14 @@ def _output_closed() -> bool:
 
 
 def unwrap_paragraphs(text: str | None) -> str | None:
-    """Return a docstring with each paragraph on one line: where the source breaks its lines is no reader's business."""
+    """Return a docstring with each paragraph on one line, so that it wraps at any width."""
     if text is None:
         return None
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 def _hide_bool_type(options: list[Any]) -> list[Any]:
-    """Show flags as what is typed, without a type behind them."""
+    """Show flags without a type."""
     for option in options:
         if getattr(option, "is_bool_flag", False) and option.metavar is None:
             option.metavar = ""

@@ -14,7 +14,7 @@ from rich.table import Table
 from dartsim.cli.compared_runs import ComparedRun, make_runs
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
-from dartsim.cli.tables import SHOWN, figure_table
+from dartsim.cli.tables import SHOWN, figure_table, plain_table
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe.bias import BAND, JUDGED, pooled
@@ -38,7 +38,7 @@ PUBLISHED = {
 """The efficiency table of DART (arXiv 2509.23866, project page), by the presets that have its run's settings."""
 
 BESIDE = 4
-"""Presets beside each other in one table."""
+"""Largest number of presets in one table."""
 
 UPDATES = "hours to update {}"
 """The row of the time to an update; its number is unwrap_paragraphs in."""
@@ -77,7 +77,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each preset, from 0; figures are means.")] = 1,
     updates: Annotated[
         int | None,
-        typer.Option(min=1, help="Update to which the time is told; default: the last one that all runs finished."),
+        typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
     ] = None,
     ray: Annotated[
         str | None,
@@ -185,16 +185,16 @@ def _refuse_other_comparison(runs: Sequence[ComparedRun], folder: Path) -> None:
         run.path for run in runs if run.path in begun and (run.path / CONFIG).read_text("utf-8") == to_toml(run.config)
     }
     if folder.exists() and (begun != own or not set(folder.iterdir()) <= {run.path for run in runs}):
-        raise ConfigError(f"{folder} exists already; give another folder with --out")
+        raise ConfigError(f"{folder} already exists; name another folder with --out")
 
 
 def _report_interrupted(jobs: Sequence[ComparedRun], folder: Path) -> None:
-    """Say how far an interrupted comparison came, and what can be done."""
+    """Report how many runs were finished, and how to resume."""
     from dartsim.observe.rundir import SUMMARY
 
     done = sum((job.path / SUMMARY).is_file() for job in jobs)
     errors.print(
-        f"interrupted: {done} of {len(jobs)} runs were finished, nothing was compared; the same command "
+        f"interrupted: {done} of {len(jobs)} runs were finished, no comparison was written; the same command "
         + (f"with --out {folder} resumes" if folder.exists() else "begins again"),
         highlight=False,
     )
@@ -234,7 +234,7 @@ def _row(run: RunDir, figures: dict[str, Any], updates: int | None) -> dict[str,
 
 
 def _figures(runs: Sequence[RunDir], updates: int | None) -> tuple[int | None, list[dict[str, Any]]]:
-    """Return to which update the time is told, and what each run is compared by.
+    """Return the update to which time is reported, and each run's figures.
 
     Args:
         runs: All of them.
@@ -262,7 +262,7 @@ def scheduler_rows(found: Sequence[Column], updates: int | None) -> list[tuple[s
 
     Args:
         found: The presets.
-        updates: To which update the time is told.
+        updates: The update to which time is reported.
     """
     known = [name for name in JUDGED if any(name in classes["least_classes"] for *_, classes in found)]
     figures = [
@@ -280,10 +280,7 @@ def scheduler_tables(found: Sequence[Column], updates: int | None) -> list[Table
     rows = scheduler_rows(found, updates)
     for start in range(0, len(found), BESIDE):
         part = slice(start, start + BESIDE)
-        table = Table(header_style="bold", show_edge=False, pad_edge=False)
-        table.add_column("")
-        for name, *_ in found[part]:
-            table.add_column(name, justify="right")
+        table = plain_table("", numbers=[name for name, *_ in found[part]])
         for label, cells in rows:
             table.add_row(label, *cells[part])
         tables.append(table)

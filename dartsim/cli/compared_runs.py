@@ -27,7 +27,7 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """How it is called in progress and messages."""
+        """Name in progress bars and messages."""
         return f"{self.config.preset} seed {self.config.run.seed}"
 
     @property
@@ -51,7 +51,7 @@ def make_runs(runs: Sequence[ComparedRun], ray: str | None = None) -> None:
     """
     left = [run for run in runs if not run.finished]
     for run in left:
-        shutil.rmtree(run.path, ignore_errors=True)  # cut off by an interruption
+        shutil.rmtree(run.path, ignore_errors=True)  # left by an interruption
     if not left:
         return
     with executor_for(ray=ray) as executor, progress_bar(errors) as progress:
@@ -62,7 +62,7 @@ def make_runs(runs: Sequence[ComparedRun], ray: str | None = None) -> None:
 
 
 def make_run(run: ComparedRun, report: Report) -> None:
-    """Make one run; its warnings say which it is."""
+    """Make one run; its warnings start with its name."""
     from dartsim.lab.bounds import bounds
     from dartsim.observe import ticker
     from dartsim.run.execute import execute
@@ -93,7 +93,7 @@ def unpack(archive: bytes, path: Path) -> None:
 
 
 def named_handler(name: str) -> logging.Handler:
-    """Return what writes warnings to standard error behind the name of the run that they are of."""
+    """Return a handler that writes warnings to standard error, each after the run's name."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
     return handler

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import out, write_json
@@ -19,9 +18,10 @@ from dartsim.cli.options import (
     json_target,
     settings,
 )
+from dartsim.cli.tables import plain_table
 
 config_app = typer.Typer(
-    cls=CommandGroup, help="Show a resolved configuration, or every setting there is.", no_args_is_help=True
+    cls=CommandGroup, help="Show a resolved configuration, or list every setting.", no_args_is_help=True
 )
 
 PRESETS_EXAMPLES = (
@@ -38,21 +38,21 @@ SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema -
 
 def presets(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Of which to say all that is known; default: list all.", metavar="PRESET")
+        list[str] | None, typer.Argument(help="Show the details of these presets; default: list all.", metavar="PRESET")
     ] = None,
     json_file: JsonInstead = None,
 ) -> None:
-    """List the presets; of those that are named, say where each comes from and where it departs from that."""
+    """List the presets; for named presets, show the source and the departures from it."""
     from dartsim.config import preset
     from dartsim.config import presets as known
 
     for name in names or ():
-        preset(name)  # a wrong name is told
+        preset(name)  # raises for an unknown name
     abouts = {name: tree.get("about", {}) for name, tree in known().items() if not names or name in names}
     if json_file is not None:
         write_json(abouts, json_file)
         return
-    table = Table(show_edge=False, pad_edge=False, header_style="bold", show_header=not names)
+    table = plain_table(show_header=not names)
     table.add_column("preset", no_wrap=True)
     table.add_column("what", overflow="fold")
     for name, about in abouts.items():
@@ -63,9 +63,7 @@ def presets(
                 table.add_row("" if number else "  departures", departure)
     out.print(table)
     if not names:
-        out.print(
-            "\n`dartsim presets PRESET` says where it comes from, and where it departs from that", highlight=False
-        )
+        out.print("\n`dartsim presets PRESET` shows its source and its departures from it", highlight=False)
 
 
 def profiles() -> None:
@@ -73,7 +71,7 @@ def profiles() -> None:
     from dartsim.sim.env_profiles import PROFILES as ENVS
     from dartsim.sim.gpu import PROFILES as GPUS
 
-    desktops = Table(title="desktops (cluster.env.profile)", title_justify="left", show_edge=False, pad_edge=False)
+    desktops = plain_table(title="desktops (cluster.env.profile)")
     desktops.add_column("profile", no_wrap=True)
     for column in ("boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB"):
         desktops.add_column(column, justify="right", overflow="fold")
@@ -81,7 +79,7 @@ def profiles() -> None:
         boot = env.start.mean + env.boot.mean
         means = (boot, env.setup.mean, env.step.mean, env.evaluate.mean, env.teardown.mean, env.memory_gib)
         desktops.add_row(name, *(f"{value:.1f}" for value in means))
-    gpus = Table(title="GPUs (cluster.engine.gpu)", title_justify="left", show_edge=False, pad_edge=False)
+    gpus = plain_table(title="GPUs (cluster.engine.gpu)")
     gpus.add_column("profile", no_wrap=True)
     gpus.add_column("ms/token alone", justify="right")
     gpus.add_column("KV tokens", justify="right")
@@ -102,7 +100,7 @@ def show(
     faults: FaultsOption = None,
     overrides: Overrides = None,
 ) -> None:
-    """Print the resolved configuration as TOML, ready to be edited and run."""
+    """Print the resolved configuration as TOML, ready to edit and run."""
     from dartsim.cli.load_config import load_with_profile
     from dartsim.config import to_toml
 
@@ -125,16 +123,14 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print every setting with its default and what it means."""
+    """Print every setting with its default and meaning."""
     from dartsim.config import Config
     from dartsim.config.load import describe
 
     if json_file is not None:
         write_json(Config.model_json_schema(), json_file)
         return
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column in ("setting", "default", "meaning"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("setting", "default", "meaning")
     for setting in describe():
         table.add_row(setting.key, setting.default, setting.meaning)
     out.print(table)

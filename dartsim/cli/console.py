@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleDimensions
 from dartsim.core.errors import ConfigError
 
 WIDE = 10_000
-"""Columns of what is no terminal: there nothing is wrapped, cut or folded, so that it can be searched."""
+"""Columns when output is not a terminal: nothing is wrapped, so that output can be searched."""
 
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing to standard output, other than a closed pipe."""
@@ -46,16 +46,16 @@ errors = _Console(stderr=True)
 
 
 def drop_output(file: IO[str] | None = None) -> None:
-    """Let a stream, by default standard output, go nowhere."""
+    """Redirect a stream, by default standard output, to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, (file or sys.stdout).fileno())
     os.close(nowhere)
 
 
 def flush_output(code: int) -> int:
-    """Write what standard output still holds, and return the code to end with.
+    """Flush standard output, and return the exit code.
 
-    A reader that has gone (``| head``) wanted no more, and is no failure; a full disk is.
+    A closed pipe (``| head``) is not an error; a full disk is.
     """
     try:
         sys.stdout.flush()
@@ -68,13 +68,13 @@ def flush_output(code: int) -> int:
 
 
 def output_failed(error: OSError) -> int:
-    """Say that standard output could not be written, and return the code to end with."""
+    """Report that standard output could not be written, and return the exit code."""
     errors.print(f"[bold red]error:[/bold red] the output could not be written: {error.strerror}", highlight=False)
     return 1
 
 
 def is_output_error(error: OSError) -> bool:
-    """Whether standard output is what could not be written: such an error names no file."""
+    """Whether writing to standard output failed: such an error names no file."""
     return error.errno in OUTPUT_ERRORS and error.filename is None
 
 
@@ -106,7 +106,7 @@ def hide_secrets_in_logs() -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text without what a terminal would obey: names of tasks come from elsewhere."""
+    """Return a text without terminal control characters: task names come from outside."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
 
 
@@ -127,7 +127,7 @@ def write_json(value: Any, target: str) -> None:
 
 
 def cannot_write(target: str, error: OSError) -> ConfigError:
-    """Return what is said of a file for ``--json`` that cannot be written."""
+    """Return the error for a ``--json`` file that cannot be written."""
     return ConfigError(
         f"--json {target} cannot be written: {error.strerror}; name a file in a folder that can be written to, "
         "or - for standard output"

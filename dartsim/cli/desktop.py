@@ -1,4 +1,4 @@
-"""``dartsim desktop``: build our desktop image, start one to look at, remove what killed runs left."""
+"""``dartsim desktop``: build our desktop image, start a desktop, remove containers of killed runs."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
-    again: Annotated[bool, typer.Option("--again", help="Make it even if it is there.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
-    """Make our desktop image on an engine, unless it is there."""
+    """Build our desktop image on an engine, unless it exists."""
     settings = engine_settings(host)
     from dartsim.real.desktop import build as build_image
 
@@ -68,18 +68,20 @@ def build(
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
-    app: Annotated[str, typer.Option(help="A program to start with it, e.g. mousepad.")] = "",
-    width: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1920,
-    height: Annotated[int, typer.Option(min=64, help="Of its screen, pixels.")] = 1080,
+    app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
+    width: Annotated[int, typer.Option(min=64, help="Screen size, pixels.")] = 1920,
+    height: Annotated[int, typer.Option(min=64, help="Screen size, pixels.")] = 1080,
     show: Annotated[
         Path | None, typer.Option(metavar="PNG", callback=file_target, help="Write a screenshot to this file.")
     ] = None,
-    vnc: Annotated[bool, typer.Option("--vnc", help="Serve a viewer for the browser.")] = False,
-    seconds: Annotated[float | None, typer.Option(min=0.0, help="Remove it after so long; default: at Ctrl-C.")] = None,
+    vnc: Annotated[bool, typer.Option("--vnc", help="Serve a viewer for web browsers.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.0, help="Remove it after this time; default: on Ctrl-C.")
+    ] = None,
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """Start one desktop, say where its server (and viewer) is, and remove it at Ctrl-C."""
+    """Start one desktop, print the address of its server (and viewer), and remove it on Ctrl-C."""
     settings = engine_settings(host)
     from dartsim.real.desktop import desktop_spec
 
@@ -127,11 +129,11 @@ async def _start(
 
 @desktop_app.command(epilog=REAP_EXAMPLES)
 def reap(
-    everybody: Annotated[bool, typer.Option("--all", help="Those of runs that still go on, too.")] = False,
+    everybody: Annotated[bool, typer.Option("--all", help="Also remove containers of active runs.")] = False,
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """Remove containers of ours that nobody wants any more; those of others are left alone."""
+    """Remove our containers that no run uses any more; never those of others."""
     settings = engine_settings(host)
     from dartsim.real.containers import DockerHost
 
@@ -147,7 +149,7 @@ def reap(
 
 
 def engine_settings(url: str | None) -> HostSettings:
-    """Return how an engine is reached.
+    """Return the settings to connect to an engine.
 
     Raises:
         ConfigError: If the packages of real desktops are missing.

@@ -1,4 +1,4 @@
-"""``dartsim desktop tasks``: the tasks of our desktop image, listed, or tried out on real desktops."""
+"""``dartsim desktop tasks``: list the tasks of our desktop image, or check them on real desktops."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Table
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.desktop import Host, ImageVariant, Office, VariantOption, engine_settings
 from dartsim.cli.options import Json
+from dartsim.cli.tables import plain_table
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
 
@@ -31,16 +32,16 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheckRow:
-    """What came out of one task's check.
+    """Result of checking one task.
 
     Attributes:
         task: Its id.
         apps: Its applications.
         steps: Turns of its oracle.
-        oracle: The oracle's score; None if there was none.
-        nothing: The highest score of doing nothing; None if there was none.
-        seconds: The oracle's attempt, from the start of its desktop to its score.
-        fault: What kept it from being scored.
+        oracle: The oracle's score; None if it was not scored.
+        nothing: The highest score without any action; None if it was not scored.
+        seconds: Duration of the oracle's attempt, from desktop start to score.
+        fault: Why it could not be scored.
         passed: Whether the oracle scored 1 and doing nothing 0.
     """
 
@@ -56,26 +57,28 @@ class TaskCheckRow:
 
 def tasks(
     names: Annotated[list[str] | None, typer.Argument(metavar="TASK", help="Ids; default: all.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Play each oracle, and do nothing, on real desktops.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="On real desktops, run each oracle, and an attempt without actions.")
+    ] = False,
     gif: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as GIF.")
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Desktops at one time.")] = 2,
+    at_once: Annotated[int, typer.Option(min=1, help="Desktops that run at the same time.")] = 2,
     variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
-    width: Annotated[int, typer.Option(min=1024, help="Of their screens, pixels.")] = 1280,
-    height: Annotated[int, typer.Option(min=720, help="Of their screens, pixels.")] = 720,
+    width: Annotated[int, typer.Option(min=1024, help="Screen size, pixels.")] = 1280,
+    height: Annotated[int, typer.Option(min=720, help="Screen size, pixels.")] = 720,
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """List the tasks of our desktop image, or check that each can be solved and is not solved by doing nothing.
+    """List the tasks of our desktop image, or check that its oracle solves each and doing nothing does not.
 
     Exit code 1 if a check fails.
     """
     from dartsim.real.desktop.tasks.oracles import ORACLES
 
     if gif is not None and gif.exists() and not gif.is_dir():
-        raise ConfigError(f"--gif {gif} is not a folder; name one, which is made if it is not there")
+        raise ConfigError(f"--gif {gif} is not a folder; name a new or existing folder")
     chosen = _chosen(names or [])
     if not check and gif is None:
         rows = [TaskCheckRow(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
@@ -91,7 +94,7 @@ def tasks(
         try:
             gif.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--gif {gif} cannot be made: {error.strerror}; name another folder") from None
+            raise ConfigError(f"--gif {gif} cannot be created: {error.strerror}; name another folder") from None
     image = asyncio.run(build(variant.value, settings, office=office))
     spec = desktop_spec(variant.value, width=width, height=height, image=image)
     rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))
@@ -149,7 +152,7 @@ async def _check(
 
 
 async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> TaskCheckRow:
-    """Try one task out; a fault is told in its row."""
+    """Check one task; its row records a fault."""
     from dartsim.envs.render import episode_gif
     from dartsim.real.desktop.tasks.oracles import ORACLES
     from dartsim.real.desktop.tasks.playing import try_out
@@ -180,7 +183,7 @@ def _apps(task: Task) -> list[str]:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(title=None, header_style="bold", show_edge=False, pad_edge=False)
+    table = plain_table()
     for name in columns:
         number = name in ("steps", "oracle", "nothing", "seconds")
         table.add_column(name, justify="right" if number else "left", no_wrap=number or name == "task")

@@ -1,4 +1,4 @@
-"""``dartsim doctor``: what of this machine can be used, what is missing, what to type."""
+"""``dartsim doctor``: what works on this machine, what is missing, and how to install it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rich.text import Text
 from dartsim.cli.console import out, write_json
 from dartsim.cli.options import JsonInstead
 from dartsim.cli.service_checks import CheckState, DoctorCheck, installed, service_checks
+from dartsim.cli.tables import plain_table
 from dartsim.core.install import install_command
 
 EXAMPLES = (
@@ -29,9 +30,9 @@ EXAMPLES = (
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
-BASICS = ("gymnasium", "numpy", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
-TRAIN = ("torch", "transformers", "peft", "pillow", "safetensors")
-REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "pillow")
+BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
+TRAIN = ("torch", "transformers", "peft", "safetensors")
+REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -56,21 +57,21 @@ NEEDS = {
 def doctor(
     ray: Annotated[
         str | None,
-        typer.Option("--ray", metavar="ADDRESS", help="See whether a Ray cluster listens there; default: RAY_ADDRESS."),
+        typer.Option("--ray", metavar="ADDRESS", help="Check for a Ray cluster at this address; default: RAY_ADDRESS."),
     ] = None,
     engine: Annotated[
         list[str] | None,
-        typer.Option("--engine", metavar="URL", help="See whether a vLLM server can be attached to; repeatable."),
+        typer.Option("--engine", metavar="URL", help="Check that this vLLM server accepts us; repeatable."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="See whether this PostgreSQL database answers.")
+        str | None, typer.Option("--store", metavar="URL", help="Check that this PostgreSQL database answers.")
     ] = None,
     json_file: JsonInstead = None,
 ) -> None:
-    """Look at this machine: what works, what is missing, what to type.
+    """Check what works on this machine, what is missing, and how to install it.
 
-    Exit code 0 if simulated runs work, 1 otherwise. Nothing is started or changed; what is named by an option is asked
-    for its version, and for nothing else.
+    Exit code 0 if simulated runs work, 1 otherwise. It starts and changes nothing, and asks the named
+    services only for their versions.
     """
     checks = examine(ray=ray, engines=engine or (), store=store)
     works = {use: works_with(checks, needs) for use, needs in NEEDS.items()}
@@ -88,9 +89,9 @@ def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str |
     """Return all checks of this machine.
 
     Args:
-        ray: Address of a cluster that has to listen.
-        engines: URLs of vLLM servers that have to be there.
-        store: URL of a PostgreSQL database that has to answer.
+        ray: Address of a Ray cluster that should listen.
+        engines: URLs of vLLM servers that should answer.
+        store: URL of a PostgreSQL database that should answer.
     """
     return [
         check_python(sys.version_info[:2]),
@@ -109,7 +110,7 @@ def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str |
 
 
 def works_with(checks: Iterable[DoctorCheck], needs: Iterable[str]) -> bool:
-    """Return whether all the named checks are fine."""
+    """Return whether all the named checks passed."""
     states = {check.name: check.state for check in checks}
     return all(states[name] is CheckState.OK for name in needs)
 
@@ -138,7 +139,7 @@ def check_packages(name: str, wanted: Iterable[str], command: str) -> DoctorChec
 
 
 def check_cores() -> DoctorCheck:
-    """Look at the processor; one core is enough for everything, slowly."""
+    """Report the processor; one core is enough, but slow."""
     from dartsim.real.machine import cpu_model, usable_cores
 
     return DoctorCheck(
@@ -173,10 +174,10 @@ def check_disk(free_gib: float) -> DoctorCheck:
 
 
 def check_gpu(query: Callable[[], str | None] | None = None) -> DoctorCheck:
-    """Look for a GPU by its driver; torch is not imported."""
+    """Look for a GPU through its driver, without importing torch."""
     found = (query or nvidia_smi)()
     if found and (installed("torch") or "").endswith("+cpu"):
-        found = f"{found}, but the installed torch is built for processors only"
+        found = f"{found}, but the installed torch is built for CPUs only"
         command = "pip install --force-reinstall torch"
         return DoctorCheck(name="gpu", state=CheckState.OPTIONAL, found=found, type=command)
     if found:
@@ -184,13 +185,13 @@ def check_gpu(query: Callable[[], str | None] | None = None) -> DoctorCheck:
     return DoctorCheck(
         name="gpu",
         state=CheckState.OPTIONAL,
-        found="no nvidia-smi that lists one; the tiny model learns on the processor",
-        type="install the NVIDIA driver, where there is a GPU",
+        found="no nvidia-smi that lists one; the tiny model trains on the CPU",
+        type="install the NVIDIA driver if the machine has a GPU",
     )
 
 
 def check_engine() -> DoctorCheck:
-    """Ask the Docker engine what it is."""
+    """Ask the Docker engine for its version and resources."""
     from dartsim.core.errors import DartsimError
     from dartsim.real.containers import DockerHost, EngineInfo, HostSettings
 
@@ -212,7 +213,7 @@ def check_engine() -> DoctorCheck:
 
 
 def check_kvm() -> DoctorCheck:
-    """Look whether virtual machines are accelerated."""
+    """Check that KVM can accelerate virtual machines."""
     from dartsim.real.containers import HostSettings, Kvm, kvm_state
 
     state = kvm_state(Kvm.AUTO, local=HostSettings().local)
@@ -220,7 +221,7 @@ def check_kvm() -> DoctorCheck:
         name="kvm",
         state=CheckState.OK if state.use else CheckState.OPTIONAL,
         found=state.why,
-        type="" if state.use else "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization switched on",
+        type="" if state.use else "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization enabled",
     )
 
 
@@ -236,7 +237,7 @@ def check_browser() -> DoctorCheck:
 
 
 def nvidia_smi() -> str | None:
-    """Return name and memory of each GPU as the driver tells them, or None."""
+    """Return name and memory of each GPU as reported by the driver, or None."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -246,18 +247,14 @@ def nvidia_smi() -> str | None:
 
 
 def _table(checks: Iterable[DoctorCheck]) -> Table:
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column in ("what", "", "found", "to type"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("check", "", "found", "fix")
     for check in checks:
         table.add_row(check.name, Text(check.state, STYLES[check.state]), Text(check.found), Text(check.type))
     return table
 
 
 def _uses(checks: Iterable[DoctorCheck], works: dict[str, bool]) -> Table:
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column in ("use", "works", "for want of"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("use", "works", "missing")
     states = {check.name: check.state for check in checks}
     for use, fine in works.items():
         wanting = ", ".join(need for need in NEEDS[use] if states[need] is not CheckState.OK)

@@ -1,6 +1,6 @@
-"""``dartsim run --dry-run``: the processes and containers that a run would start, where, and whether they fit.
+"""``dartsim run --dry-run``: which processes and containers a run would start, where, and whether they fit.
 
-Nothing is started, and no weights are needed. What this machine lacks is listed; what could never work is refused.
+Nothing is started, and no weights are needed. Missing requirements are listed; impossible configurations are refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def plan(config: Config) -> dict[str, Any]:
 
 
 def _with_tasks(config: Config) -> Config:
-    """Return the configuration with tasks that are there: those that are not are told among what is missing."""
+    """Return the configuration with tasks that are there: missing task files are listed with the other requirements."""
     tasks = config.tasks
     if tasks.source != "osworld" or (Path(str(tasks.folder)) / f"{tasks.list_name}.json").is_file():
         return config
@@ -173,11 +173,11 @@ def _learner(config: Config) -> dict[str, Any]:
     }
 
 
-# ---- for people
+# ---- printing
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    """Print it, commands as a shell would take them."""
+    """Print the plan, with commands in shell syntax."""
     console.print(f"{found['preset']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
         console.print(f"\n[bold]{part}[/bold]: {found[part]['what']}")

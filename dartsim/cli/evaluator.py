@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json
+from dartsim.cli.tables import plain_table
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator 
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
 
 evaluator_app = typer.Typer(
-    cls=CommandGroup, help="OSWorld's own metrics: install them, see what can be scored.", no_args_is_help=True
+    cls=CommandGroup, help="Install OSWorld's own metrics, and check which tasks they can score.", no_args_is_help=True
 )
 
 Home = Annotated[
@@ -34,24 +34,25 @@ Home = Annotated[
 @evaluator_app.command("install", epilog=INSTALL_EXAMPLES)
 def install(
     light: Annotated[
-        bool, typer.Option("--light/--full", help="What metrics import (0.9 GB), or all desktop-env asks for (7 GB).")
+        bool,
+        typer.Option("--light/--full", help="Only what the metrics import (0.9 GB), or all of desktop-env (7 GB)."),
     ] = True,
     python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
     home: Home = None,
 ) -> None:
-    """Make the virtual environment of the evaluator process, afresh."""
+    """Create the evaluator's virtual environment, replacing an existing one."""
     import sys
 
     from dartsim.real.osworld import evaluator_venv as venv
 
     place = home or venv.default_home()
-    errors.print(f"making {place} …", highlight=False)
+    errors.print(f"creating {place} …", highlight=False)
     venv.install(place, light=light, python=python or sys.executable)
     facts = _facts(place)
     lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
     out.print(
         f"desktop-env {facts.desktop_env} in {place}: {len(facts.metrics)} metrics and {len(facts.getters)} getters; "
-        f"without what they need: {', '.join(lacking) or 'none'}",
+        f"missing dependencies: {', '.join(lacking) or 'none'}",
         soft_wrap=True,
         highlight=False,
     )
@@ -64,7 +65,7 @@ def check(
     home: Home = None,
     json_file: Json = None,
 ) -> None:
-    """Say which tasks can be scored by the built-in metrics, which need desktop-env, and which nobody can score."""
+    """Show which tasks the built-in metrics can score, which need desktop-env, and which are unsupported."""
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.coverage import coverage
     from dartsim.real.osworld.evaluator_venv import default_home
@@ -80,7 +81,7 @@ def check(
 
 
 def _facts(home: Path) -> EvaluatorFacts:
-    """Return what the evaluator process of an environment can do."""
+    """Return the metrics and getters that an evaluator environment offers."""
     from dartsim.core.errors import ScoreUnavailable
     from dartsim.real.osworld.evaluator import EvaluatorProcess
 
@@ -94,22 +95,19 @@ def _facts(home: Path) -> EvaluatorFacts:
     try:
         return asyncio.run(ask())
     except ScoreUnavailable as exc:
-        raise ConfigError(f"{exc}; make {home} again with `dartsim evaluator install`") from exc
+        raise ConfigError(f"{exc}; recreate {home} with `dartsim evaluator install`") from exc
 
 
 def _show(result: Coverage, facts: EvaluatorFacts | None, num_missing: int) -> None:
     from dartsim.real.osworld.coverage import By
 
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("tasks")
-    for by in By:
-        table.add_column(by, justify="right")
+    table = plain_table("tasks", numbers=list(By))
     for domain in result.domains():
         table.add_row(domain, *(str(count) for count in result.counts(domain).values()))
     table.add_row("all", *(str(count) for count in result.counts().values()), style="bold")
     out.print(table)
     if facts is None:
-        out.print("desktop-env: not installed, taken to be whole; `dartsim evaluator install` makes it")
+        out.print("desktop-env: not installed, assumed complete; install it with `dartsim evaluator install`")
     else:
         out.print(f"desktop-env: {facts.desktop_env} under Python {facts.python}")
     if num_missing:

@@ -1,4 +1,4 @@
-"""``dartsim explain``: why desktops, workers and trainer were idle, and what removing each cause would bring."""
+"""``dartsim explain``: why desktops, workers and trainer were idle, and what removing each cause would gain."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json
+from dartsim.cli.tables import plain_table
 from dartsim.cli.tune import Processes, RayAddress
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def explain(
     ray: RayAddress = None,
     json_file: Json = None,
 ) -> None:
-    """Say why a run's desktops, workers and trainer were idle: one cause for every second, the largest first.
+    """Show why a run's desktops, workers and trainer were idle: one cause for every second, largest first.
 
-    With --gain the run is simulated again without each cause, and the difference in trained turns stands beside it. Of
+    With --gain the run is simulated again without each cause, and the table shows the gain in trained turns. Of
     a run by the machine's clock, RUN/twin.toml is simulated; `dartsim measure RUN` makes it.
     """
     from dartsim.core.errors import ConfigError
@@ -101,7 +102,7 @@ def _gains(
             counted = WithProgress(executor, progress, "runs", size=lambda job: len(job.seeds))
             return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
     except KeyboardInterrupt:
-        errors.print("interrupted: no gains were found, and nothing was written; the same command begins again")
+        errors.print("interrupted: nothing was written; the same command starts again")
         raise typer.Exit(130) from None
 
 
@@ -122,7 +123,7 @@ def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
     for name, share in found["at_work"].items():
         population = POPULATIONS[name]
         rows = [row for row in found["causes"] if row["population"] == name]
-        table = Table(show_edge=False, pad_edge=False, header_style="bold")
+        table = plain_table()
         table.add_column(f"{population.title}: {population.at_work.info.label} {share:.1%}", min_width=24, no_wrap=True)
         table.add_column("idle", justify="right")
         table.add_column("because", overflow="fold")
@@ -139,11 +140,11 @@ def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
 
 def _gain_table(made: Gains) -> Table:
     base = made.base["trained_turns_per_minute"]
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("simulated without", min_width=16, no_wrap=True)
     for column in ("trained/min", "gain", "generated/min"):
         table.add_column(column, justify="right")
-    table.add_column("that is", overflow="fold")
+    table.add_column("how", overflow="fold")
     table.add_row("– (as it is)", f"{base:.1f}", "", f"{made.base['generated_turns_per_minute']:.1f}", "")
     for item in made.gains:
         if item.why_not:

@@ -1,4 +1,4 @@
-"""``dartsim faults``: what can go wrong on the modelled cluster, how often by profile, and where that is known from."""
+"""``dartsim faults``: the faults of the modelled cluster, their rates in each profile, and their sources."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.table import Table
 
 from dartsim.cli.console import out, write_json
 from dartsim.cli.options import Json
+from dartsim.cli.tables import plain_table
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -20,9 +21,7 @@ EXAMPLES = (
 
 
 def faults(
-    sources: Annotated[bool, typer.Option("--sources", help="Also say what happens, and where it is known from.")] = (
-        False
-    ),
+    sources: Annotated[bool, typer.Option("--sources", help="Also show what happens, and the source.")] = (False),
     json_file: Json = None,
 ) -> None:
     """List the kinds of faults of a modelled cluster, with their rates in each profile.
@@ -39,14 +38,14 @@ def faults(
             return
     if sources:
         for kind in kinds:
-            out.print(_told(kind))
+            out.print(_description(kind))
     else:
         out.print(_table(kinds, PROFILES))
-        out.print("rates are in thousandths: of the calls of that sort, or times in 1,000 hours of each such part")
+        out.print("rates: per 1,000 calls of that kind, or per 1,000 hours of each component")
 
 
 def _table(kinds: list[dict[str, Any]], profiles: tuple[str, ...]) -> Table:
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("kind", no_wrap=True)
     for profile in profiles:
         table.add_column(profile, justify="right", no_wrap=True)
@@ -57,8 +56,8 @@ def _table(kinds: list[dict[str, Any]], profiles: tuple[str, ...]) -> Table:
     return table
 
 
-def _told(kind: dict[str, Any]) -> str:
-    seen = f"counted as {kind['cause']}" if kind["cause"] else "nobody sees a fault"
+def _description(kind: dict[str, Any]) -> str:
+    seen = f"counted as {kind['cause']}" if kind["cause"] else "not seen as a fault"
     together = "" if kind["correlation"] == "independent" else f", {kind['correlation']}"
     what = f"{kind['description']}; {seen}. Source: {kind['source']}"
     return f"[bold]{kind['name']}[/bold] ({kind['place']}{together}): {what}"

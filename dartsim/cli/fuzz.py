@@ -40,9 +40,9 @@ def fuzz(
     preset: Annotated[
         str, typer.Option(help="Whose scheduler is searched; drawn: any; all: each preset in turn.")
     ] = "drawn",
-    faults: Annotated[str, typer.Option(help="How much goes wrong: none, calm, osworld or hostile.")] = "hostile",
-    seed: Annotated[int, typer.Option(min=0, help="Decides what is drawn.")] = 0,
-    processes: Annotated[int | None, typer.Option(min=1, help="How many at a time; default: one a core.")] = None,
+    faults: Annotated[str, typer.Option(help="Fault rates: none, calm, osworld or hostile.")] = "hostile",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
@@ -82,7 +82,7 @@ def replay(
         typer.Option(
             "--out",
             callback=folder_target,
-            help="Folder for what is written; default: runs/replay-HASH, the same at each replay.",
+            help="Output folder; default: runs/replay-HASH, the same at each replay.",
         ),
     ] = None,
     json_file: Json = None,
@@ -145,7 +145,7 @@ def _work(chunk: Chunk, cpu_seconds: float) -> ChunkResult:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Say nothing of faults that are meant to be there, nor of tasks that a failed run left behind."""
+    """Silence warnings about injected faults, and about tasks left by a failed run."""
     level, hook = logging.root.manager.disable, sys.unraisablehook
     logging.disable(logging.CRITICAL)
     sys.unraisablehook = lambda left_behind: None
@@ -157,10 +157,9 @@ def _silenced() -> Iterator[None]:
 
 
 class _InlineExecutor(Executor):
-    """Does in this process what a pool of one would do."""
+    """Executor that runs each call in this process."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Do it, and return what came of it."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -189,7 +188,7 @@ def _search(
     seed: int,
     seconds: float,
 ) -> tuple[Tally, CaseResult | None]:
-    """Search until the time is over or something fails; return the failure made simple."""
+    """Search until time is up or a rule breaks; return the simplified failure."""
     from dartsim.fuzz import Chunk, Tally
 
     tally, number, began = Tally(), 0, time.monotonic()
@@ -220,7 +219,7 @@ def _simplest(failures: list[CaseResult], bar: _SearchProgress) -> CaseResult:
 
 
 class _SearchProgress:
-    """How far the search has come."""
+    """Progress bar of a search."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -249,7 +248,7 @@ def _bar() -> Iterator[_SearchProgress]:
 
 
 def _report(failure: CaseResult, out_folder: Path | None, console: Console) -> dict[str, Any]:
-    """Play a failure once more, write its folder, and print the line that replays it."""
+    """Replay a failure, write its folder, and print the command that replays it."""
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
 

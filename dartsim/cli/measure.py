@@ -13,6 +13,7 @@ from rich.table import Table
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.cli.progress import RunBar, bars
+from dartsim.cli.tables import plain_table
 
 if TYPE_CHECKING:
     from dartsim.lab.measure import Measured
@@ -37,7 +38,7 @@ def measure(
         Path | None,
         typer.Option("--out", callback=file_target, help="Where the profile is written; default: RUN/profile.toml."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Run the twin, and compare its figures with RUN's.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.")] = False,
     json_file: Json = None,
 ) -> None:
     """Turn the timings of a real run into a profile that `dartsim run --profile` loads, and RUN/twin.toml.
@@ -87,13 +88,13 @@ def measure(
             out.print()
             out.print(check_table(checks))
         if result.interrupted:
-            errors.print("the twin was interrupted: its figures are of the part that ran")
+            errors.print("the twin was interrupted: its figures cover only what ran")
     if json_file is not None:
         write_json(written, json_file)
 
 
 def about(run: Path, measured: Measured) -> dict[str, Any]:
-    """Return where a profile comes from."""
+    """Return the origin of a profile: run, machine, date."""
     from dartsim.real.machine import describe_machine
     from dartsim.run.timings import TIMINGS
 
@@ -111,10 +112,7 @@ def about(run: Path, measured: Measured) -> dict[str, Any]:
 
 def timing_table(measured: Measured) -> Table:
     """Return what was measured as a table; times in milliseconds."""
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("what")
-    for column in ("n", "median ms", "p95 ms", "mean ms", "failed", "beside"):
-        table.add_column(column, justify="right")
+    table = plain_table("what", numbers=("n", "median ms", "p95 ms", "mean ms", "failed", "concurrent"))
     for row in measured.rows:
         times = (f"{1e3 * seconds:,.1f}" for seconds in (row.median, row.p95, row.mean))
         table.add_row(row.what, f"{row.n:,}", *times, str(row.failed), f"{row.beside:.1f}")
@@ -123,10 +121,7 @@ def timing_table(measured: Measured) -> Table:
 
 def check_table(checks: list[TwinCheck]) -> Table:
     """Return a comparison as a table."""
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for column in ("measured", "predicted", "error"):
-        table.add_column(column, justify="right")
+    table = plain_table("", numbers=("measured", "predicted", "error"))
     for check in checks:
         table.add_row(check.figure.replace("_", " "), *map(_number, (check.measured, check.predicted)), _error(check))
     return table

@@ -50,8 +50,7 @@ FaultsOption = Annotated[
     typer.Option(
         "--faults",
         metavar="RATES",
-        help="What goes wrong on the modelled cluster, and how often: none, calm, osworld, hostile; see "
-        "`dartsim faults`.",
+        help="Fault rates of the modelled cluster: none, calm, osworld, hostile; see `dartsim faults`.",
     ),
 ]
 WorkloadOption = Annotated[
@@ -121,7 +120,7 @@ def folder_target(folder: Path | None) -> Path | None:
         return None
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not place.is_dir():
-        raise ConfigError(f"--out {folder}: {place} is not a folder; name one, which is made if it is not there")
+        raise ConfigError(f"--out {folder}: {place} is not a folder; name a new or existing folder")
     _refuse_read_only(f"--out {folder}", place)
     return folder
 
@@ -145,7 +144,7 @@ JsonInstead = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", callback=folder_target, help="Folder for what is written; default: a new one in runs/."),
+    typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/."),
 ]
 
 
@@ -161,14 +160,14 @@ Workers = Annotated[
     EngineKind | None,
     typer.Option(metavar="KIND", help="Which workers: sim (modelled), local (in this process), vllm (servers)."),
 ]
-RealTime = Annotated[bool, typer.Option("--real-time", help="By the machine's clock, also if every part is modelled.")]
+RealTime = Annotated[bool, typer.Option("--real-time", help="Run in real time even if every component is modelled.")]
 Ray = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Place the real parts on a Ray cluster: HOST:PORT of its head, ray://HOST:PORT, auto, or local (a Ray of "
-        "our own). Needs the extra `ray`.",
+        help="Place the real components on a Ray cluster: HOST:PORT of its head, ray://HOST:PORT, auto, or local (a "
+        "Ray of our own). Needs the extra `ray`.",
     ),
 ]
 
@@ -176,7 +175,7 @@ Ray = Annotated[
 def backend_overrides(
     desktops: DesktopKind | None, workers: EngineKind | None, real_time: bool, ray: str | None = None
 ) -> list[str]:
-    """Return the overrides that these options stand for."""
+    """Return the overrides for these options."""
     found = []
     if desktops is not None:
         part = "sim" if desktops is DesktopKind.SIM else "local"

@@ -1,4 +1,4 @@
-"""``dartsim plan``: how to use given machines, what that gives and costs, and what one more of each would buy."""
+"""``dartsim plan``: the best use of given machines, its throughput and cost, and the gain from adding one of each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, Out, Overrides, ProfileOption, folder_target, new_folder
+from dartsim.cli.tables import plain_table
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def plan(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Say how many desktops, rollout and trainer GPUs and which weight sync suit given machines, and what they give.
+    """Find the number of desktops, the split of GPUs and the weight sync that suit given machines.
 
     Every figure is simulated, with seeds that the search has not seen; the closed form stands beside it, with an alarm
     where they disagree.
@@ -72,7 +73,7 @@ def plan(
     machines = Machines(gpus, count, memory_gib, cores)
     base = load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
     virtual, prices = as_virtual(base), Prices(price_gpu_hour, price_host_hour)
-    folder_target(out_folder or new_folder("plan"))  # told before the work, not after it
+    folder_target(out_folder or new_folder("plan"))  # fail before the work, not after it
     try:
         with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
             counted = WithProgress(
@@ -84,7 +85,7 @@ def plan(
             made = planner.plan()
             counted.done()
     except KeyboardInterrupt:
-        errors.print("interrupted: nothing was written; the same command begins again")
+        errors.print("interrupted: nothing was written; the same command starts again")
         raise typer.Exit(130) from None
     if not made.rate:
         errors.print("no update was finished; raise --hours", highlight=False)
@@ -106,7 +107,7 @@ def _write(made: MachinePlan, base: Config, *, machines_text: str, folder: Path)
     folder.mkdir(parents=True, exist_ok=True)
     comment = (
         f"# Made by `dartsim plan` for {machines_text}: {words(made.split)}.\n"
-        f"# Simulated: {_simulated(made)}; cost an hour {made.figures['cost_per_hour']:.2f}.\n"
+        f"# Simulated: {_simulated(made)}; cost per hour {made.figures['cost_per_hour']:.2f}.\n"
     )
     write_text(folder / FILE, comment + "\n" + to_toml(planned(base, made)))
     return folder / FILE
@@ -156,7 +157,7 @@ def _short(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def _show(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> None:
     split, figures = made.split, made.figures
-    table = Table(show_edge=False, pad_edge=False, show_header=False)
+    table = plain_table(show_header=False)
     table.add_column()
     table.add_column(style="bold", overflow="fold")
     cost = figures["cost_per_1000_turns"]
@@ -170,8 +171,8 @@ def _show(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> None:
         ("GPU utilization (rollout)", f"{figures['gpu_utilization']:.1%}"),
         ("minutes per version", _number(figures["minutes_per_version"])),
         ("staleness, mean (largest)", f"{figures['staleness_mean']:.2f} ({figures['staleness_max']})"),
-        ("cost an hour", f"{figures['cost_per_hour']:.2f}"),
-        ("cost of 1,000 trained turns", _number(cost)),
+        ("cost per hour", f"{figures['cost_per_hour']:.2f}"),
+        ("cost per 1,000 trained turns", _number(cost)),
         ("limited by", made.binding),
     ):
         table.add_row(name, value)
@@ -190,10 +191,7 @@ def _show(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> None:
 
 
 def _check_table(held: Sequence[BoundCheck]) -> Table:
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for column in ("simulated", "closed form"):
-        table.add_column(column, justify="right")
+    table = plain_table("", numbers=("simulated", "closed form"))
     table.add_column("law", overflow="fold")
     for check in held:
         closed = f"<= {_number(check.high)}" if not check.low else f"{_number(check.low)} to {_number(check.high)}"
@@ -202,10 +200,7 @@ def _check_table(held: Sequence[BoundCheck]) -> Table:
 
 
 def _extra_table(made: MachinePlan) -> Table:
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    table.add_column("simulated with")
-    for column in ("trained/min", "change", "cost an hour", "cost of 1,000 turns"):
-        table.add_column(column, justify="right")
+    table = plain_table("simulated with", numbers=("trained/min", "change", "cost per hour", "cost per 1,000 turns"))
     for extra in made.extras:
         found = _short(extra.figures)
         rate = found["steady_turns_per_minute"] or found["trained_turns_per_minute"]
@@ -217,11 +212,7 @@ def _extra_table(made: MachinePlan) -> Table:
 
 def _search_table(made: MachinePlan) -> Table:
     """Return what the search found instead: other ways to change weights with the same split, and other splits."""
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column in ("in the search", "desktops", "GPUs"):
-        table.add_column(column, justify="left" if column == "in the search" else "right")
-    for column in ("trained/min", "against the plan"):
-        table.add_column(column, justify="right")
+    table = plain_table("in the search", numbers=("desktops", "GPUs", "trained/min", "against the plan"))
 
     def add(split: MachineSplit, rate: float) -> None:
         against = "" if split == made.split else f"{rate / made.searched - 1.0:+.1%}" if made.searched else "–"

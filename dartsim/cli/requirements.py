@@ -1,4 +1,4 @@
-"""What a configuration asks of this machine and the machine does not have, with what to type; nothing is started."""
+"""What a configuration needs and this machine lacks, with the command that fixes it; starts nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dartsim.real.containers.plan import skeleton_problem
 
 
 class MissingRequirement(NamedTuple):
-    """One thing: what, what was found in its place, and what to type."""
+    """One missing requirement: its name, what was found instead, and how to fix it."""
 
     what: str
     found: str
@@ -31,7 +31,7 @@ class MissingRequirement(NamedTuple):
 def missing_requirements(
     config: Config, found: Estimate | None, *, gpus: Callable[[], str | None] = doctor.nvidia_smi
 ) -> list[MissingRequirement]:
-    """Return all that is missing here for a run of this configuration.
+    """Return what a run of this configuration needs and this machine lacks.
 
     Args:
         config: The configuration.

@@ -1,4 +1,4 @@
-"""``dartsim resume``: goes on with a run that ended anyhow."""
+"""``dartsim resume``: resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def resume(
     updates: Annotated[int | None, typer.Option(min=1, help="Updates in all; default: the configuration's.")] = None,
     json_file: Json = None,
 ) -> None:
-    """Go on with a run after a crash, a kill or Ctrl-C, from its last transaction; or longer than it was meant to be.
+    """Resume a run after a crash, a kill or Ctrl-C, from its last transaction; or extend a finished run.
 
-    The run's own configuration is used. Attempts that ran are made again; no trajectory is trained twice, and none that
-    was stored is lost. The report covers all of its lives.
+    The run's own configuration is used. Interrupted attempts restart; no trajectory is trained twice, and no stored
+    trajectory is lost. The report covers the run from its first start.
     """
     from dartsim.cli.run import resumable_after_ctrl_c, tell
     from dartsim.lab.bounds import bounds
@@ -61,9 +61,9 @@ def resume(
 
 
 def _tell(config: Config, origin: ResumePoint | None) -> None:
-    """Say from where the run goes on."""
+    """Print where the run resumes."""
     if origin is None:
-        errors.print("nothing had happened yet: the run begins")
+        errors.print("the run had not begun: starting it")
         return
     told = origin.told()
     text = (
@@ -71,11 +71,11 @@ def _tell(config: Config, origin: ResumePoint | None) -> None:
         f"{told['from_update']}"
     )
     if told["interrupted_attempts"]:
-        text += f"; {told['interrupted_attempts']} attempts ran and are made again"
+        text += f"; {told['interrupted_attempts']} interrupted attempts restart"
     if told["returned"]:
-        text += f"; {told['returned']} trajectories were leased and are given back"
+        text += f"; {told['returned']} leased trajectories are returned"
     if told["undone_updates"]:
-        text += f"; {told['undone_updates']} updates that no checkpoint contains are done again"
+        text += f"; {told['undone_updates']} updates that no checkpoint contains are repeated"
     errors.print(text, highlight=False)
     for why in told["torn_checkpoints"]:
-        errors.print(f"[yellow]a checkpoint is torn, and the one before it is taken:[/yellow] {why}", highlight=False)
+        errors.print(f"[yellow]a checkpoint is incomplete, using the previous one:[/yellow] {why}", highlight=False)

@@ -69,7 +69,7 @@ def run(
         bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modelled cluster.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell which processes and containers would start, and how.")
+        bool, typer.Option("--dry-run", help="Only show which processes and containers would start, and how.")
     ] = False,
     strict_alarms: Annotated[
         bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 19).")
@@ -83,7 +83,7 @@ def run(
     `tiny`; with --backend desktop, the same on real desktops, preset `desktop`). It needs the extra `train`; the
     presets with a surrogate policy need nothing.
 
-    Ctrl-C ends the run where it is and writes the report so far.
+    Ctrl-C ends the run and writes a report of what ran.
     """
     from dartsim.cli.load_config import load_with_profile
     from dartsim.lab.bounds import bounds
@@ -130,7 +130,7 @@ def run(
 
 @contextmanager
 def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
-    """Say what can be done with a run that was interrupted before anything happened, or while its end was written."""
+    """Print how to resume a run that was interrupted at its start, or while its report was written."""
     from dartsim.observe.rundir import CONFIG
 
     try:
@@ -138,9 +138,9 @@ def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         if (folder / CONFIG).is_file():
             errors.print("interrupted; this run has no report yet")
-            errors.print(f"to go on: dartsim resume {folder}", soft_wrap=True, highlight=False)
+            errors.print(f"resume it with: dartsim resume {folder}", soft_wrap=True, highlight=False)
         else:
-            errors.print("interrupted before the run began: nothing was written; the same command begins it again")
+            errors.print("interrupted before the run began: nothing was written; the same command starts it again")
         raise typer.Exit(130) from None
 
 
@@ -167,7 +167,7 @@ def tell(run_dir: RunDir, result: Finished, seconds: tuple[float, float], json_f
         errors.print(f"alarm: {shown(alarm)}", highlight=False, markup=False, soft_wrap=True)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
-        errors.print(f"to go on: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
+        errors.print(f"resume it with: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
         raise typer.Exit(130)
     if result.alarm is not None:
         raise typer.Exit(KINDS[result.alarm].code)

@@ -1,6 +1,6 @@
-"""What ``dartsim doctor`` asks of the parts beside this process: engines, ranks, a cluster, an evaluator, a database.
+"""Checks of ``dartsim doctor`` outside this process: engines, torchrun, Ray, evaluator, PostgreSQL.
 
-Nothing heavy is imported: packages are looked for by their metadata, servers by one small request each.
+It imports nothing heavy: package versions come from metadata, and each server gets one small request.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ for name in {VLLM!r}:
 
 
 class CheckState(StrEnum):
-    """How a check ended."""
+    """Result of a check."""
 
     OK = "ok"
     MISSING = "missing"
-    """Not there, or not enough; something below needs it."""
+    """Missing or insufficient; some use needs it."""
     OPTIONAL = "optional"
-    """Not there; works without it, slower or less."""
+    """Missing; optional, some uses are slower or unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorCheck:
-    """One thing that was looked at.
+    """Result of one check of ``dartsim doctor``.
 
     Attributes:
-        name: What, in a word; the key that ``works`` refers to.
-        state: How it is.
-        found: What was found, in words.
-        type: What to type to get it; empty if there is nothing to do.
+        name: Key that ``works`` refers to.
+        state: Result.
+        found: Description of what was found.
+        type: Command that fixes it; empty if there is nothing to do.
     """
 
     name: str
@@ -290,7 +290,7 @@ def check_postgres(store: str | None) -> DoctorCheck:
 
 
 def _database(store: str) -> tuple[str, bool]:
-    """Return what a database said of itself, or why it did not, and whether it did."""
+    """Return a database's version or error, and whether it answered."""
     from sqlalchemy import make_url, text
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -299,7 +299,7 @@ def _database(store: str) -> tuple[str, bool]:
     try:
         url = make_url(store.replace("postgres://", "postgresql://", 1))
         if url.get_backend_name() != "postgresql":
-            return f"{store} is no PostgreSQL database", False
+            return f"{store} is not a PostgreSQL database", False
         engine = open_url(url.update_query_dict({"connect_timeout": str(KNOCK_SECONDS)}).render_as_string(False))
     except (ArgumentError, ConfigError, ValueError) as error:
         return str(error), False
@@ -317,7 +317,7 @@ def _database(store: str) -> tuple[str, bool]:
 def service_checks(
     *, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None
 ) -> Iterator[Callable[[], DoctorCheck]]:
-    """Yield the checks of this module, with what they are asked for."""
+    """Yield the checks of this module."""
     yield lambda: check_vllm(os.environ.get(VARIABLE), engines)
     yield check_torchrun
     yield lambda: check_ray(ray or os.environ.get("RAY_ADDRESS"))

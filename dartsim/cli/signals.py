@@ -11,14 +11,14 @@ from types import FrameType
 INTERRUPTED, TERMINATED = 130, 143
 
 _terminated = False
-"""Whether SIGTERM came: of this process there is one."""
+"""Whether this process received SIGTERM."""
 
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does, whatever that is at the moment: write what ran, end workers and children.
+    """Handle SIGTERM like Ctrl-C: write what ran, end workers and child processes.
 
-    Schedulers of clusters, and ``timeout``, end commands so. A shell that ignores Ctrl-C for what it starts in the
+    Cluster schedulers and ``timeout`` send SIGTERM. A shell that ignores Ctrl-C for what it starts in the
     background is obeyed: Ctrl-C stays without effect, SIGTERM does not.
     """
     if threading.current_thread() is not threading.main_thread():  # signals are not ours to take
@@ -49,7 +49,7 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the end of a short piece of work, such as a database's transaction.
+    """Defer Ctrl-C and SIGTERM until a short piece of work ends, such as a database transaction.
 
     Libraries clean up after an error of their own, and log what goes wrong when an interruption comes in between.
     """
@@ -74,5 +74,5 @@ def undisturbed() -> Iterator[None]:
 
 
 def exit_code(code: int) -> int:
-    """Return the code to end with: of a command that was interrupted, it says by which signal."""
+    """Return the exit code; for an interrupted command, the code of its signal."""
     return TERMINATED if code == INTERRUPTED and _terminated else code

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from dartsim.cli.console import out, printable, write_json
 from dartsim.cli.options import JsonInstead
+from dartsim.cli.tables import plain_table
 from dartsim.observe.alarm import hours
 
 EXAMPLES = (
@@ -35,7 +36,7 @@ ENDED = ("finished", "interrupted", "failed", "crashed")
 def status(
     folder: Annotated[Path, typer.Argument(help="A run's folder, running, finished or crashed.", metavar="RUN")],
     json_file: JsonInstead = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the run ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep updating until the run ends.")] = False,
     each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
 ) -> None:
     """Show what every component of a run waits for, since when, and what would wake it; and the run's alarms.
@@ -168,9 +169,7 @@ def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
 
 
 def _table(found: Mapping[str, Any], *, each: bool) -> Table:
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for column in ("component", "state", "for", "waits for; woken by"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("component", "state", "for", "waits for; woken by")
     for same in _grouped(found["components"], each=each):
         oldest = min(same, key=lambda part: float(part["since_seconds"]))
         lasted = hours(max(0.0, found["as_of_seconds"] - oldest["since_seconds"]))

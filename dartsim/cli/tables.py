@@ -25,9 +25,19 @@ SHOWN = (
 )
 
 
+def plain_table(*columns: str, numbers: Sequence[str] = (), **options: Any) -> Table:
+    """Return a table without a frame: columns of text, then right-aligned columns of numbers."""
+    table = Table(show_edge=False, pad_edge=False, header_style="bold", title_justify="left", **options)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right")
+    return table
+
+
 def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     """Return a table of figures, one column a run; with two runs, the ratio of the second to the first."""
-    table = Table(title=None, header_style="bold", show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("", no_wrap=True)
     for name, _ in columns:
         table.add_column(name, justify="right", overflow="fold")

@@ -76,20 +76,20 @@ def tune(
             metavar="FIGURE",
         ),
     ] = None,
-    budget: Annotated[int, typer.Option(min=1, help="Trials in all, those of an earlier part included.")] = 200,
-    max_staleness: Annotated[float | None, typer.Option(min=0.0, help="Largest staleness a solution may show.")] = None,
+    budget: Annotated[int, typer.Option(min=1, help="Total number of trials, including earlier ones.")] = 200,
+    max_staleness: Annotated[float | None, typer.Option(min=0.0, help="Largest allowed staleness.")] = None,
     max_cost: Annotated[
-        float | None, typer.Option(min=0.0, help="Largest cost an hour, in the prices' currency.")
+        float | None, typer.Option(min=0.0, help="Largest allowed cost per hour, in the prices' currency.")
     ] = None,
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
     sampler: Annotated[SamplerKind | None, typer.Option(help="Default: tpe.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the proposals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the proposals.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations of a trial, seeds from 0; figures are means.")] = 1,
     fresh_seeds: Annotated[
         int, typer.Option(min=1, help="Simulations of the best settings at the end, with seeds that no trial had.")
     ] = 5,
-    prune: Annotated[bool, typer.Option(help="Give trials up that fall below the median on their way.")] = True,
+    prune: Annotated[bool, typer.Option(help="Stop trials that fall below the median.")] = True,
     batch: Annotated[int, typer.Option(min=1, help="Trials proposed at a time; at least one for each core.")] = 8,
     overrides: Overrides = None,
     hours: Hours = None,
@@ -97,13 +97,13 @@ def tune(
     ray: RayAddress = None,
     out_folder: Annotated[
         Path | None,
-        typer.Option("--out", callback=folder_target, help="Folder of the study; one that is there is gone on with."),
+        typer.Option("--out", callback=folder_target, help="Folder of the study; an existing study is resumed."),
     ] = None,
     json_file: Json = None,
 ) -> None:
     """Find better settings by simulation; ends with a TOML file for the real run.
 
-    The study is kept in FOLDER/study.db: the same command with --out FOLDER goes on with it after Ctrl-C, or with a
+    The study is kept in FOLDER/study.db: the same command with --out FOLDER resumes it after Ctrl-C, or with a
     larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
     """
     from dartsim.cli.load_config import load_with_profile
@@ -140,12 +140,12 @@ def tune(
     )
     folder = out_folder or new_folder("tune")
     study = Study(asked, folder / DATABASE)
-    errors.print(f"study: {folder} (with --out {folder} it is gone on with)", soft_wrap=True, highlight=False)
+    errors.print(f"study: {folder} (resume with --out {folder})", soft_wrap=True, highlight=False)
     try:
         held = _search(study, asked, budget, fresh_seeds, processes, ray)
     except KeyboardInterrupt:
         done = len(study.trials())
-        errors.print(f"interrupted after {done} trials; the same command with --out {folder} goes on", soft_wrap=True)
+        errors.print(f"interrupted after {done} trials; the same command with --out {folder} resumes", soft_wrap=True)
         raise typer.Exit(130) from None
     found = _write(study, asked, held, folder)
     if json_file != "-":
@@ -157,7 +157,7 @@ def tune(
     if json_file is not None:
         write_json(found, json_file)
     if study.best() is None:
-        errors.print(f"no trial kept the bounds: no settings were written{_why(study.trials())}", highlight=False)
+        errors.print(f"no trial met the bounds: no settings were written{_why(study.trials())}", highlight=False)
         raise typer.Exit(1)
 
 

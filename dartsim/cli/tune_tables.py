@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from dartsim.cli.console import out
+from dartsim.cli.tables import plain_table
 
 if TYPE_CHECKING:
     from dartsim.lab.study import Study, Trial
@@ -35,14 +36,14 @@ def show(study: Study, held: Validation | None) -> None:
 
 
 def as_it_is(asked: StudySpec) -> dict[str, Any]:
-    """Return the settings of the space as the configuration has them."""
+    """Return the unmodified configuration's values for the space's settings."""
     from dartsim.lab.space import setting_of
 
     return {dimension.key: setting_of(asked.base, dimension.key) for dimension in asked.space}
 
 
 def in_words(held: Validation) -> Iterator[str]:
-    """Yield what is left of each objective with fresh seeds."""
+    """Yield the effect on each objective with fresh seeds."""
     seeds = f"{held.seeds[0]} to {held.seeds[-1]}" if len(held.seeds) > 1 else f"{held.seeds[0]}"
     for row in held.held:
         name = row.figure.replace("_", " ")
@@ -53,15 +54,15 @@ def in_words(held: Validation) -> Iterator[str]:
 
 
 def _judged(row: Held) -> str:
-    """Say what the best is worth against the configuration as it is."""
+    """Describe the change from the unmodified configuration to the best settings."""
     if row.change is None:
-        return "they cannot be compared"
+        return "not comparable"
     if row.half_width is None:
-        return f"{row.change:+.1%} (one seed says nothing of chance)"
+        return f"{row.change:+.1%} (one seed: no confidence interval)"
     said = f"{100.0 * row.change:+.1f} ± {100.0 * row.half_width:.1f} %"
     if row.better:
         return said
-    return f"{said}, " + ("which may be chance" if abs(row.change) <= row.half_width else "which is worse")
+    return f"{said}, " + ("within the confidence interval" if abs(row.change) <= row.half_width else "which is worse")
 
 
 def _mean(value: float | None, width: float | None) -> str:
@@ -70,7 +71,7 @@ def _mean(value: float | None, width: float | None) -> str:
 
 def _best_table(best: Trial, first: Trial, asked: StudySpec, held: Validation, importances: dict[str, float]) -> Table:
     """Return the best settings with what each is worth; the knob that matters most comes first."""
-    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table = plain_table()
     for column, right in (("", False), ("as it is", True), ("best", True), ("importance", True)):
         table.add_column(column, justify="right" if right else "left", overflow="fold")
     table.add_column("moved alone, from the best", overflow="fold")
@@ -96,7 +97,7 @@ def _moved(change: float | None, width: float | None) -> str:
 
 
 def _front_table(front: Sequence[Trial], asked: StudySpec) -> Table:
-    table = Table(title="Pareto front", title_justify="left", show_edge=False, pad_edge=False, header_style="bold")
+    table = plain_table(title="Pareto front")
     for wanted in asked.objectives:
         table.add_column(wanted.figure.replace("_", " "), justify="right")
     for dimension in asked.space:

@@ -92,7 +92,7 @@ def test_no_trial_within_the_bounds_is_said(dartsim, capsys):
     pytest.importorskip("optuna")
     assert tune(dartsim, "--budget", "1", "--max-cost", "1", "--out", "study") == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "no trial kept the bounds" in said
+    assert "no trial met the bounds" in said
     assert "1 of 1: costs 10 an hour, more than 1" in said
     assert not Path("study/best.toml").exists()
 

@@ -64,7 +64,7 @@ def test_a_json_file_that_cannot_be_is_refused_first(dartsim, capsys, command, t
 )
 def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, command, target):
     assert dartsim(*command, "--out", target) == 2
-    assert "is not a folder; name one, which is made if it is not there" in said(capsys)
+    assert "is not a folder; name a new or existing folder" in said(capsys)
 
 
 @pytest.mark.parametrize("command", [("run", *SMALL), ("plan", "--gpus", "8", "--hosts", "4x64GiB")])

@@ -68,7 +68,7 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_pat
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 143, said
-    assert "to go on: dartsim resume cut" in said
+    assert "resume it with: dartsim resume cut" in said
     assert json.loads((tmp_path / "cut" / "summary.json").read_text())["interrupted"] is True
 
 
@@ -82,7 +82,7 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     Path("begun").mkdir()
     (Path("begun") / CONFIG).write_text("")
     assert dartsim("run", "--preset", "dart", "--out", "begun") == code
-    assert "to go on: dartsim resume begun" in capsys.readouterr().err
+    assert "resume it with: dartsim resume begun" in capsys.readouterr().err
     monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
