@@ -230,7 +230,7 @@ class SystemChecks:
         """Every part was in one state at every time, and nothing was busy for longer than there was time."""
         monitor, last = self._monitor, self._system.recorder.snapshots[-1]
         config = monitor.config.rollout
-        sizes = {"desktops": config.num_desktops, "workers": config.num_workers, "trainer": 1}
+        sizes = {"desktops": config.num_desktops, "engines": config.num_workers, "trainer": 1}
         for population, size in sizes.items():
             spent = getattr(last, population)
             if min(spent) < 0.0 or abs(sum(spent) - size * seconds) > 1e-6 * max(1.0, size * seconds):

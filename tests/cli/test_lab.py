@@ -107,7 +107,7 @@ def test_explain_says_why_and_what_removing_it_brings(dartsim, capsys):
     options = ("--gain", "--hours", "0.3", "--seeds", "1", "--processes", "1", "--json", "-")
     assert dartsim("explain", "run", *options) == 0
     found = json.loads(capsys.readouterr().out)
-    for name in ("desktops", "workers", "trainer"):
+    for name in ("desktops", "engines", "trainer"):
         idle = sum(row["share"] for row in found["causes"] if row["population"] == name)
         assert idle + found["at_work"][name] == pytest.approx(1.0, abs=1e-4)
     without = {row["cause"] for row in found["gains"]["without"]}
