@@ -7,34 +7,337 @@ python -m experiments.ablation --quick    one seed, cut short: the same keys
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from concurrent.futures import as_completed
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+import numpy as np
 
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
-from experiments.ablation_arms import ARMS, config, jobs, overrides
-from experiments.ablation_tables import PUBLISHED, arms_table, staleness_table
-from experiments.common import Options, run_experiment
+from dartsim.config import Config, load
+from dartsim.lab.comparison import half_width
+from dartsim.lab.sweep import ArmRun, sweep
+from experiments.study import Experiment, Figures, Options, Rows, short_commit
 
-Job = tuple[str, int, int]
-"""Arm, seed, staleness bound."""
+GROUPS, ATTEMPTS = 8, 8
+"""Of a batch, and of a group at most: 64 attempts an update."""
+
+HOURS, QUICK_HOURS = 0.4, 0.03
+"""Simulated length of a run."""
+
+BOUNDS = (0, 1, 2, 4, 8)
+"""Staleness bounds that are compared, versions."""
+
+COMMON = (
+    "run.updates=10000",
+    "run.target_success=1.0",
+    "tasks.mock=locks",
+    "tasks.count=48",
+    "tasks.held_out=60",
+    "policy.family=qwen2_5_vl",
+    "policy.grammar=clicks_and_done",
+    "policy.screen=96",
+    "rollout.num_envs=32",
+    "rollout.max_turns=6",
+    f"curation.batch.min_groups={GROUPS}",
+    f"curation.batch.max_groups={GROUPS}",
+    f"curation.attempts.group_size={ATTEMPTS}",
+    "curation.attempts.min_group_size=2",
+    "curation.attempts.threshold=0.6",
+    "curation.store=memory",
+    "trainer.optimizer.learning_rate=7e-4",
+    "trainer.optimizer.minibatches=4",
+    "trainer.evaluation.every_updates=5",
+    "trainer.evaluation.attempts_per_task=1",
+    "recorder.max_segments=0",
+    "cluster.learner.fixed_seconds=10.0",
+    "cluster.learner.turn_seconds=0.1",
+)
+
+QUICK = ("tasks.held_out=30",)
+"""What is coarser in a quick run, beside its length."""
+
+PARTS = {
+    "attempts": "curation.attempts.rule={by_success|fixed}",
+    "length": "curation.turn_limit.rule={by_success|fixed}",
+    "pool": "curation.pool.enabled={true|false}",
+    "entropy": "curation.selection.rule={high_entropy|all}",
+    "alignment": "trainer.objective.importance={token|off}",
+}
+"""The method's parts: the setting with the part, and without it. ``alignment`` is truncated importance sampling."""
+
+COUPLED = (
+    "rollout.unit=batch",
+    "rollout.lockstep=true",
+    "rollout.sync.mode=drain",
+    "rollout.sync.workers_at_a_time=all",
+    "curation.groups.drop_all_failed=false",
+    "curation.groups.drop_equal=false",
+    "curation.groups.drop_solved=false",
+    "trainer.wait_for_sync=true",
+)
+"""As the preset ``coupled``: lock-step turns, whole batches, nothing overlaps, every group is trained on."""
+
+ARMS: dict[str, tuple[str, ...]] = {
+    "coupled": (),
+    "decoupled": (),
+    **{f"+ {part}": (part,) for part in PARTS},
+    "dart": tuple(PARTS),
+    **{f"dart - {part}": tuple(other for other in PARTS if other != part) for part in PARTS},
+    "dart, stored kept": tuple(PARTS),
+}
+"""Name of an arm, and the parts that it has."""
+
+REMEDY = "curation.selection.keep_stored=true"
+"""Of the last arm, which is ours: selection leaves the pool's successes alone."""
+
+STALE_WITHOUT = (4, 8)
+"""Bounds, beside the arms' own, at which ``dart - alignment`` is run too."""
+
+
+def overrides(arm: str, bound: int) -> tuple[str, ...]:
+    """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead."""
+    parts = ARMS[arm]
+    chosen = [_switch(text, name in parts) for name, text in PARTS.items()]
+    if "pool" in parts:
+        chosen.append("curation.pool.collected_per_task=1")
+    ahead = (bound + 1) * GROUPS * ATTEMPTS
+    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={ahead}"]
+    if arm == "dart, stored kept":
+        chosen.append(REMEDY)
+    return (*chosen, *(COUPLED if arm == "coupled" else ()))
+
+
+def config(arm: str, seed: int, bound: int = 1, *, quick: bool = False) -> Config:
+    """Return the configuration of an arm."""
+    bound = 0 if arm == "coupled" else bound
+    length = (f"run.hours={QUICK_HOURS}", *QUICK) if quick else (f"run.hours={HOURS}",)
+    changes = [f"run.seed={seed}", *COMMON, *length, *overrides(arm, bound)]
+    return load(preset_name="tiny", overrides=changes)
+
+
+def jobs(seed: int) -> Sequence[tuple[str, int]]:
+    """Return arm and bound of every run of a seed; what two parts of the study share is run once."""
+    arms = [(arm, 0 if arm == "coupled" else 1) for arm in ARMS]
+    bounds = [("dart", bound) for bound in BOUNDS if bound != 1]
+    return [*arms, *bounds, *(("dart - alignment", bound) for bound in STALE_WITHOUT)]
+
+
+def _switch(text: str, on: bool) -> str:
+    """Return ``name=first`` or ``name=second`` of ``name={first|second}``."""
+    name, _, choice = text.partition("={")
+    return f"{name}={choice.rstrip('}').split('|')[0 if on else 1]}"
+
+
+PUBLISHED = {
+    "baseline": 0.2867,
+    "+ dynamic rollouts": 0.5090,
+    "+ dynamic length": 0.6611,
+    "+ high entropy": 0.6833,
+    "+ distribution alignment": 0.7055,
+    "all": 0.7228,
+    "never-solved tasks, with the pool": 0.46,
+    "distribution alignment, plateau with": 0.70,
+    "distribution alignment, plateau without": 0.55,
+}
+"""DART's ablation on 45 tasks, pass@1 (arXiv 2509.23866 and its project page). Whether rows add up is not stated."""
+
+TURNS = 5_000
+"""Generated turns that runs of every staleness bound get to."""
+
+AFTER = f"after {TURNS:,} turns"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the half-width of its 95 % confidence interval; 0 of a single value."""
+    return float(np.mean(values)), half_width(values) or 0.0
+
+
+def arms_table(figures: dict[str, Any]) -> Rows:
+    """Success of each arm, and what 50 % cost it."""
+    base = [run["success_rate_final"] for run in figures["arms"] if run["arm"] == "decoupled"]
+    head = ["arm", "success", "less decoupled", "easy", "hard", "never", "50 % after turns", "after hours"]
+    rows = []
+    for arm in ARMS:
+        runs = [run for run in figures["arms"] if run["arm"] == arm]
+        final = [run["success_rate_final"] for run in runs]
+        paired = [a - b for a, b in zip(final, base, strict=True)]
+        kinds = [_percent(run["by_kind_final"][kind] for run in runs) for kind in ("easy", "hard", "never")]
+        row = [arm, _percent(final), "–" if arm == "decoupled" else _points(paired), *kinds]
+        turns = _reached([run["turns_to_50_percent"] for run in runs], ",.0f")
+        rows.append([*row, turns, _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f")])
+    return head, rows
+
+
+KINDS = {
+    "easy": "1 or 2 pages of red, green, blue",
+    "hard": "2 or 3 pages of yellow, orange, purple",
+    "never": "2 pages of cyan, pink, brown",
+}
+"""Kind of a task -> what its tasks are."""
+
+
+def base_table(figures: dict[str, Any]) -> Rows:
+    """What the base models can do."""
+    runs = [run for run in figures["arms"] if run["arm"] == "decoupled"]
+    rows = [[kind, about, _percent(run["by_kind_initial"][kind] for run in runs)] for kind, about in KINDS.items()]
+    return ["kind", "tasks", "base model"], rows
+
+
+def cut_table(figures: dict[str, Any]) -> Rows:
+    """What high-entropy selection left out of the groups of the arms that have it."""
+    rows = []
+    for arm in ARMS:
+        runs = [run["cut_turns"] for run in figures["arms"] if run["arm"] == arm]
+        cut = {name: sum(run.get(f"{name}_cut", 0) for run in runs) for name in ("own", "stored")}
+        all_turns = {name: sum(run.get(name, 0) for run in runs) for name in ("own", "stored")}
+        if cut["own"]:
+            shares = [f"{cut[name] / all_turns[name]:.0%}" if all_turns[name] else "–" for name in ("own", "stored")]
+            rows.append([arm, *shares])
+    return ["arm", "own turns cut", "stored turns cut"], rows
+
+
+def curve_table(figures: dict[str, Any], column: str, points: Sequence[float]) -> Rows:
+    """Success of each arm after so many simulated hours or generated turns, between evaluations linearly.
+
+    A dash where not all runs of an arm got that far.
+    """
+    rows = []
+    for arm in ARMS:
+        curves = [run["curve"] for run in figures["arms"] if run["arm"] == arm]
+        row = [arm]
+        for point in points:
+            far = all(curve[column][-1] >= point for curve in curves)
+            row.append(_percent(_at(curve, column, point) for curve in curves) if far else "–")
+        rows.append(row)
+    return ["arm", *(f"{point:,g}" for point in points)], rows
+
+
+PUBLISHED_ROWS = {
+    "attempts": ("baseline", "+ dynamic rollouts"),
+    "length": ("+ dynamic rollouts", "+ dynamic length"),
+    "entropy": ("+ dynamic length", "+ high entropy"),
+    "alignment": ("+ high entropy", "+ distribution alignment"),
+    "pool": ("+ distribution alignment", "all"),
+}
+"""Part -> the row before it and its own; the last row's gain can only be the pool's."""
+
+
+def paper_table(figures: dict[str, Any]) -> Rows:
+    """What each part adds, in points of success: in the paper, alone here, and last of all here."""
+    final = {arm: [run["success_rate_final"] for run in figures["arms"] if run["arm"] == arm] for arm in ARMS}
+
+    def gain(arm: str, over: str) -> str:
+        return _points([a - b for a, b in zip(final[arm], final[over], strict=True)])
+
+    rows = []
+    for part, (before, after) in PUBLISHED_ROWS.items():
+        alone = gain(f"+ {part}", "decoupled") if f"+ {part}" in ARMS else "–"
+        published = PUBLISHED[after] - PUBLISHED[before]
+        rows.append([part, f"{published * 100:+.1f}", alone, gain("dart", f"dart - {part}")])
+    total = PUBLISHED["all"] - PUBLISHED["baseline"]
+    rows.append(["all", f"{total * 100:+.1f}", gain("dart", "decoupled"), "–"])
+    return ["part", "paper, over the row before", "here, added to decoupled", "here, dart over dart without it"], rows
+
+
+def staleness_table(figures: dict[str, Any]) -> Rows:
+    """Success by staleness bound, with and without importance sampling.
+
+    ``effective`` is the effective sample size of the importance weights before they are truncated, as a share.
+    """
+    head = [
+        "bound",
+        "importance sampling",
+        "staleness",
+        "effective",
+        "updates",
+        "success",
+        "off less on",
+        AFTER,
+        "50 % after hours",
+    ]
+    rows = []
+    names = (("on", "staleness"), ("off", "staleness_without_alignment"))
+    for switch, name, bound in [(on, key, bound) for on, key in names for bound in _bounds(figures[key])]:
+        runs = [run for run in figures[name] if run["bound"] == bound]
+        rows.append(
+            [
+                str(bound),
+                switch,
+                f"{np.mean([run['staleness_mean'] for run in runs]):.1f}",
+                _effective(runs),
+                f"{np.mean([run['num_updates'] for run in runs]):.0f}",
+                _percent(run["success_rate_final"] for run in runs),
+                _points(_differences(runs, figures["staleness"])) if switch == "off" else "–",
+                _percent(_at(run["curve"], "turns", TURNS) for run in runs),
+                _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f"),
+            ]
+        )
+    return head, rows
+
+
+def _differences(off: Sequence[dict[str, Any]], on: Sequence[dict[str, Any]]) -> list[float]:
+    """Return by how much runs differ from those of the same seed and bound."""
+    known = {(run["seed"], run["bound"]): run["success_rate_final"] for run in on}
+    return [run["success_rate_final"] - known[run["seed"], run["bound"]] for run in off]
+
+
+def _effective(runs: Sequence[dict[str, Any]]) -> str:
+    shares = [run["importance"].get("raw_effective_sample_share") for run in runs]
+    known = [share for share in shares if share is not None]
+    return f"{np.mean(known):.0%}" if known else "–"
+
+
+def _at(curve: dict[str, list[float]], column: str, point: float) -> float:
+    """Return the success rate at a point between evaluations, linearly; the last one beyond the end."""
+    return float(np.interp(point, curve[column], curve["success_rate"]))
+
+
+def _bounds(runs: Sequence[dict[str, Any]]) -> list[int]:
+    return sorted({run["bound"] for run in runs})
+
+
+def _percent(values: Iterable[float]) -> str:
+    mean, half = interval(list(values))
+    return f"{mean * 100:.0f} ± {half * 100:.0f} %"
+
+
+def _points(values: Sequence[float]) -> str:
+    mean, half = interval(values)
+    return f"{mean * 100:+.0f} ± {half * 100:.0f}"
+
+
+def _reached(values: Sequence[float | None], form: str) -> str:
+    """Return the mean of those that got there, and how many did if not all."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "never"
+    counted = "" if len(known) == len(values) else f" ({len(known)} of {len(values)})"
+    return f"{np.mean(known):{form}}{counted}"
+
+
+def provenance(figures: dict[str, Any]) -> str:
+    """Return what the recorded ablation was run with."""
+    seeds = ", ".join(str(seed) for seed in figures["seeds"])
+    hours = figures["config"]["dart"]["run"]["hours"]
+    return (
+        f"Recorded with seeds {seeds}, {hours:g} simulated hours a run, "
+        f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all,\nat commit {short_commit(figures)}"
+        f"{' with changes' if figures['commit']['dirty'] else ''}, "
+        f"torch {figures['versions'].get('torch', 'unknown')}.\n"
+    )
 
 
 def measure(options: Options) -> dict[str, Any]:
     """Run every arm with every seed on all cores, seed by seed."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
     work = [(arm, seed, bound) for seed in range(options.seeds) for arm, bound in jobs(seed)]
+    seeds = [ArmRun("base model", seed, (seed, options.quick)) for seed in range(options.seeds)]
+    specs = [ArmRun(arm, seed, (arm, seed, bound, options.quick)) for arm, seed, bound in work]
     with TemporaryDirectory() as folder:
-        runs = list(_run_all(work, Path(folder), options))
-    order = {job: number for number, job in enumerate(work)}
-    runs.sort(key=lambda run: order[run["arm"], run["seed"], run["bound"]])
+        sweep(partial(base_model, Path(folder)), seeds, console=options.console, name="base models")
+        runs = options.sweep(partial(run_arm, Path(folder)), specs)
     return {
         "arms": [run for run in runs if run["bound"] == (0 if run["arm"] == "coupled" else 1)],
         "staleness": [_brief(run) for run in runs if run["arm"] == "dart"],
@@ -51,39 +354,38 @@ def _brief(run: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name != "arm"}
 
 
-def _run_all(work: list[Job], folder: Path, options: Options) -> Iterable[dict[str, Any]]:
-    """Make the base models, then run all jobs; yield what is done."""
-    # Imported in the worker processes only when needed: torch takes its seconds.
-    from experiments.ablation_runs import base_model, run_arm
+def base_model(folder: Path, job: tuple[int, bool]) -> float:
+    """Make the base model of a seed, shared by all of its arms, and return the CPU seconds that it took."""
+    from experiments.ablation_runs import made_base  # torch takes its seconds
 
-    seeds = sorted({seed for _, seed, _ in work})
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        process_pool(usable_cores()) as pool,
-        Progress(*columns, console=options.console) as progress,
-    ):
-        shown = progress.add_task("base models", total=len(seeds) + len(work))
-        for made in as_completed([pool.submit(base_model, s, folder / str(s), options.quick) for s in seeds]):
-            made.result()
-            progress.advance(shown)
-        futures = [pool.submit(run_arm, arm, s, bound, folder / str(s), options.quick) for arm, s, bound in work]
-        for done in as_completed(futures):
-            run = done.result()
-            text = f"{run['arm']}, bound {run['bound']}, seed {run['seed']}: {run['success_rate_final']:.0%}"
-            progress.update(shown, advance=1, description=text)
-            if not options.console.is_terminal:
-                options.console.print(f"{text}, {run['cpu_seconds']:.0f} CPU s")
-            yield run
+    seed, quick = job
+    return made_base(config("dart", seed, quick=quick), folder / str(seed), quick=quick)
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print both tables."""
-    for head, rows in (arms_table(figures), staleness_table(figures)):
-        table = Table(*head, show_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+def run_arm(folder: Path, job: tuple[str, int, int, bool]) -> Figures:
+    """Run an arm from the base model of its seed and return its figures."""
+    from experiments.ablation_runs import run_from
 
+    arm, seed, bound, quick = job
+    return {"arm": arm, "seed": seed, **run_from(config(arm, seed, bound, quick=quick), folder / str(seed))}
+
+
+STUDY = Experiment(
+    name="ablation",
+    about=str(__doc__),
+    measure=measure,
+    seeds=5,
+    tables={
+        "ablation-arms": arms_table,
+        "ablation-base": base_table,
+        "ablation-cuts": cut_table,
+        "ablation-hours": partial(curve_table, column="simulated_hours", points=(0.1, 0.2, 0.3, 0.4)),
+        "ablation-turns": partial(curve_table, column="turns", points=(2_000, 4_000, 6_000, 8_000)),
+        "ablation-paper": paper_table,
+        "ablation-staleness": staleness_table,
+        "ablation-provenance": provenance,
+    },
+)
 
 if __name__ == "__main__":
-    run_experiment("ablation", measure, show, about=str(__doc__).splitlines()[0], seeds=5)
+    STUDY.run()

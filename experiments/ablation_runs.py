@@ -29,7 +29,6 @@ from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import Learning, learning
 from dartsim.run.models import Models, models
 from dartsim.run.simulation import run_simulation
-from experiments.ablation_arms import config
 
 CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
 """Share of a teacher's actions that are drawn by chance: what the base model is unsure of."""
@@ -51,11 +50,6 @@ WANTED = 0.5
 def kind_of(task: Task) -> str:
     """Return ``easy``, ``hard`` or ``never``: how the base model does on a task."""
     return {"plain_locks": "easy", "mixed_locks": "hard", "odd_locks": "never"}[task.domain]
-
-
-def base_model(seed: int, folder: Path, quick: bool) -> float:
-    """Make the base model of a seed, shared by all of its arms, and return the CPU seconds that it took."""
-    return made_base(config("dart", seed, quick=quick), folder, quick=quick)
 
 
 def made_base(settings: Config, folder: Path, *, quick: bool) -> float:
@@ -157,11 +151,6 @@ class Cuts:
                 self.counts[name] += len(flags)
                 self.counts[f"{name}_cut"] += flags.count(False)
         return await self._inner.update(batch)
-
-
-def run_arm(arm: str, seed: int, bound: int, folder: Path, quick: bool) -> dict[str, Any]:
-    """Run an arm from the base model of its seed and return its figures."""
-    return {"arm": arm, "seed": seed, **run_from(config(arm, seed, bound, quick=quick), folder)}
 
 
 def run_from(settings: Config, folder: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from experiments.claims_runs import Figures
 from experiments.headline import PUBLISHED, PUBLISHED_GPU
+from experiments.study import Figures
 
 BAND = 0.2
 """A ratio agrees if ours is within a fifth of the published one."""

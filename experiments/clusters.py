@@ -7,26 +7,22 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-
 from dartsim.config import Config, load
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
+from dartsim.lab.sweep import ArmRun
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-
-Figures = dict[str, Any]
+from experiments.study import Figures, Options
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A run to make: a preset, its seed, its simulated hours, and changes as ``--set`` takes them."""
+    """A run to make: a preset, its seed, its simulated hours, changes as ``--set`` takes them, and a workload."""
 
     preset: str
     hours: float
     seed: int = 0
     changes: tuple[str, ...] = ()
+    workload: str | None = None
 
     @property
     def config(self) -> Config:
@@ -37,7 +33,7 @@ class Cluster:
             "recorder.max_segments=0",
             'curation.store="memory"',
         )
-        return load(preset_name=self.preset, overrides=[*self.changes, *own])
+        return load(preset_name=self.preset, workload_name=self.workload, overrides=[*self.changes, *own])
 
 
 def run_cluster(cluster: Cluster) -> Figures:
@@ -46,12 +42,9 @@ def run_cluster(cluster: Cluster) -> Figures:
     return {**result.figures, "event_hash": result.event_hash}
 
 
-def run_clusters(clusters: Sequence[Cluster], console: Console, what: str) -> list[Figures]:
-    """Run all on all cores, the results in the order asked for."""
-    processes = min(len(clusters), usable_cores())
-    with process_pool(processes) as pool:
-        done = pool.map(run_cluster, clusters)
-        return list(track(done, what, total=len(clusters), console=console, disable=not console.is_terminal))
+def run_clusters(clusters: Sequence[Cluster], options: Options, what: str) -> list[Figures]:
+    """Run all and return their figures in order."""
+    return options.sweep(run_cluster, [ArmRun(cluster.preset, cluster.seed, cluster) for cluster in clusters], what)
 
 
 def mean_figures(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Figures:

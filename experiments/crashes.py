@@ -23,8 +23,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy import create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
@@ -37,7 +35,7 @@ from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, table
 
 SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
@@ -318,24 +316,23 @@ def _measured(way: str, runs: int, each: int) -> Figures:
     }
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print what was crashed, and what was wrong."""
-    table = Table("way", "crashes", "attempts", "interrupted", "updates", "violations", "CPU s")
-    for row in figures["simulated"]:
-        wrong = row["violations"] or "none"
-        cells = [row["crashes"], row["attempts"], row["interrupted"], row["updates"], wrong, row["cpu_seconds"]]
-        table.add_row(row["way"], *map(str, cells))
+def crashes(figures: Figures) -> str:
+    """Crashes by way: how many, what was under way, what was wrong."""
+    rows = [
+        [row["way"], *(f"{row[name]:,}" for name in ("crashes", "attempts", "interrupted", "updates")), _wrong(row)]
+        for row in figures["simulated"]
+    ]
     real = figures["real"]
-    table.add_row("kill -9", str(real["kills"]), "", "", "", str(real["violations"] or "none"), "")
-    console.print(table)
-    console.print(f"lost {figures['lost']}, doubled {figures['doubled']}")
+    rows.append(["`kill -9` of a process (dart)", f"{real['kills']:,}", "", "", "", _wrong(real)])
+    head = ["runs", "crashes", "attempts", "interrupted", "updates", "violations"]
+    return table(head, rows) + f"\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
 
 
-def main() -> None:
-    """Crash as the command line says."""
-    about = "Crashes at random instants: what is lost, what is doubled."
-    run_experiment("crashes", measure, show, about=about, seeds=1)
+def _wrong(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}: {number}" for name, number in row["violations"].items()) or "none"
 
+
+STUDY = Experiment(name="crashes", about=str(__doc__), measure=measure, seeds=1, tables={"crashes": crashes})
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

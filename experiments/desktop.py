@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from rich.console import Console
-from rich.table import Table
-
 from dartsim.core.errors import ConfigError
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, short_commit, table
 
 SKIPPED = 77
 """Exit status where nothing can be measured; test harnesses take it for `skipped`."""
@@ -34,36 +31,72 @@ def measure(options: Options) -> Figures:
     return measured(image, options)
 
 
-def show(found: Figures, console: Console) -> None:
-    """Print the figures."""
-    table = Table("seconds", "p50", "p95", title="One desktop")
-    for name, label in LABELS.items():
-        table.add_row(label, f"{found[name]['p50']:.3f}", f"{found[name]['p95']:.3f}")
-    console.print(table)
-    console.print(f"a step takes {found['step_overhead_ratio']:+.1%} more than the HTTP calls it makes")
-    table = Table("desktops", "steps/min", "utilization", title="Together")
-    for entry in found["density"]:
-        table.add_row(str(entry["num_desktops"]), f"{entry['steps_per_minute']:.0f}", f"{entry['utilization']:.0%}")
-    console.print(table)
-    console.print(
-        f"{found['kills']} kills: {found['leaked_containers']} containers leaked, {found['lost_records']} records lost"
-    )
-
-
-LABELS = {
+DESKTOP_TIMES = {
     "start_to_screenshot_seconds": "start to a good screenshot",
-    "revert_gap_seconds": "between two attempts, spares booted ahead",
-    "revert_gap_without_warm_pool_seconds": "between two attempts, without",
-    "screenshot_seconds": "screenshot, 1920 × 1080",
-    "step_seconds": "step (an action and a look)",
+    "revert_gap_seconds": "gap between two attempts, with spares",
+    "revert_gap_without_warm_pool_seconds": "gap, without spares",
+    "screenshot_seconds": "screenshot",
+    "step_seconds": "step: an action and a look",
     "raw_calls_seconds": "its bare HTTP calls",
 }
 
 
-def main() -> None:
-    """Run from the command line."""
-    run_experiment("desktop", measure, show, about="Real desktops: times, density, random kills.", seeds=1)
+def desktop_times(figures: Figures) -> str:
+    """What one real desktop takes."""
+    rows = [
+        [label, *(f"{figures[name][point]:.3f}" for point in ("p50", "p95")), str(figures[name]["number"])]
+        for name, label in DESKTOP_TIMES.items()
+    ]
+    overhead = f"A step takes {figures['step_overhead_ratio']:+.1%} over its bare calls.\n"
+    return table(["seconds", "median", "95th percentile", "of"], rows) + "\n" + overhead
 
+
+def desktop_density(figures: Figures) -> str:
+    """Real desktops on one machine, by their number."""
+    rows = [
+        [
+            str(entry["num_desktops"]),
+            f"{entry['steps_per_minute']:.0f}",
+            f"{entry['utilization']:.0%}",
+            str(sum(number for name, number in entry["faults"].items() if name != "cause/run ended")),
+        ]
+        for entry in figures["density"]
+    ]
+    config, machine, load = figures["config"], figures["machine"], figures["load_average"]
+    about = (
+        f"Attempts of {config['density_turns']} turns, {config['think_seconds']:g} s to think; "
+        f"{machine['logical_cores']} cores ({machine['cpu_model']}), {machine['memory_gib']:g} GiB, load average "
+        f"{load['before'][0]:g} when it began (commit {short_commit(figures)}).\n"
+    )
+    return table(["desktops", "steps/min", "utilization", "faults"], rows) + "\n" + about
+
+
+def desktop_kills(figures: Figures) -> str:
+    """What random kills left behind."""
+    more = figures["kills_more"]
+    killed = ", ".join(f"{number} × {name}" for name, number in more["killed"].items())
+    rows = [
+        ["killed", f"{figures['kills']:,}"],
+        ["attempts stored", f"{more['attempts']:,}"],
+        ["of these with a score", f"{more['scored']:,}"],
+        ["scores that differ from what was done", str(more["wrong_scores"])],
+        ["leaked containers", str(figures["leaked_containers"])],
+        ["lost records", str(figures["lost_records"])],
+    ]
+    return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
+
+
+STUDY = Experiment(
+    name="desktop",
+    about=str(__doc__),
+    measure=measure,
+    seeds=1,
+    tables={
+        "desktop-times": desktop_times,
+        "desktop-density": desktop_density,
+        "desktop-kills": desktop_kills,
+    },
+)
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

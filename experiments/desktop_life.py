@@ -12,7 +12,7 @@ import asyncio
 from pathlib import Path
 
 from dartsim.run.realtime import RunLoop
-from experiments.common import refusals_told
+from experiments.study import refusals_told
 
 
 def main() -> None:

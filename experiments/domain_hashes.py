@@ -14,9 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from dartsim.config import load
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
+from dartsim.lab.sweep import ArmRun, sweep
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments.faults import simulated_presets
@@ -77,8 +78,8 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="keep the hashes instead of comparing them")
     record = parser.parse_args().record
     names = runs()
-    with process_pool(usable_cores()) as pool:
-        found = dict(zip(names, pool.map(run_hashes, names), strict=True))
+    hashes = sweep(run_hashes, [ArmRun(name, SEED, name) for name in names], console=Console(stderr=True))
+    found = dict(zip(names, hashes, strict=True))
     if record:
         entries = ",\n".join(f'  "{name}": {json.dumps(hashes)}' for name, hashes in found.items())
         head = f'"versions": {json.dumps(versions())}, "hours": {HOURS:g}, "seed": {SEED}'

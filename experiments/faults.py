@@ -10,18 +10,13 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 from dartsim.config import Config, load, presets
 from dartsim.core.errors import ConfigError
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
+from dartsim.lab.sweep import ArmRun
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from dartsim.sim.faults import KINDS, PROFILES, as_data
-from experiments.common import Options, run_experiment
+from dartsim.sim.faults import KINDS, PROFILES, FaultKind, as_data
+from experiments.study import Experiment, Figures, Options, Rows
 
 ALL = ("none", *PROFILES)
 HEALED = "healed"
@@ -29,8 +24,6 @@ HEALED = "healed"
 
 NOT_FAULTS = ("run ended", "withdrawn")
 """Causes of masked attempts that nothing went wrong with."""
-
-Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +88,7 @@ def measure(options: Options) -> Figures:
         for faults in (*ALL, HEALED)
         for seed in range(options.seeds)
     ]
-    with process_pool(min(len(runs), usable_cores())) as pool:
-        console = options.console
-        done = list(
-            track(pool.map(run_one, runs), "faults", total=len(runs), console=console, disable=not console.is_terminal)
-        )
+    done = options.sweep(run_one, [ArmRun(f"{run.preset}, {run.faults}", run.seed, run) for run in runs])
     made = dict(zip(runs, done, strict=True))
 
     def of(preset: str, faults: str) -> list[Figures]:
@@ -154,24 +143,73 @@ def injections(made: dict[Run, Figures]) -> Figures:
     }
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print one row a preset."""
-    table = Table(
-        "", *(f"kept, {name}" for name in PROFILES), *(f"masked, {name}" for name in PROFILES), "recovery min"
-    )
-    for preset, found in figures["presets"].items():
-        recovery = found[HEALED]["recovery_minutes_max"]
-        table.add_row(
-            preset,
-            *(
-                "–" if found[name]["throughput_kept"] is None else f"{found[name]['throughput_kept']:.0%}"
-                for name in PROFILES
-            ),
-            *(f"{found[name]['masked_share']:.1%}" for name in PROFILES),
-            "–" if recovery is None else f"{recovery:.0f}",
-        )
-    console.print(table)
+def kinds_rows(*, osworld: bool) -> Rows:
+    """Return the table of kinds: those of OSWorld's list, or all others."""
+    head = ["kind", "what happens", "where", "counted as", *(f"{profile}, ‰" for profile in PROFILES), "of", "source"]
+    if osworld:
+        head.insert(0, "#")
+    rows = [_row(kind, osworld=osworld) for kind in KINDS.values() if bool(kind.number) == osworld]
+    return head, rows
 
+
+def _row(kind: FaultKind, *, osworld: bool) -> list[str]:
+    together = "" if kind.correlation == "independent" else f" ({kind.correlation})"
+    cells = [f"`{kind.name}`", kind.description, f"{kind.place}{together}", f"`{kind.cause}`" if kind.cause else "–"]
+    cells += [f"{1000.0 * kind.rates[profile]:g}" for profile in PROFILES]
+    cells += [kind.unit, kind.source]
+    return [str(kind.number), *cells] if osworld else cells
+
+
+def cost_rows(recorded: dict[str, Any]) -> Rows:
+    """Return what faults cost each preset."""
+    head = ["preset", "trained turns/min"]
+    head += [f"kept, {profile}" for profile in PROFILES]
+    head += [f"masked, {profile}" for profile in PROFILES]
+    head += ["recovery, min"]
+    rows = []
+    for preset, found in recorded["presets"].items():
+        recovery = found[HEALED]["recovery_minutes_max"]
+        rows.append(
+            [
+                f"`{preset}`",
+                f"{found['none']['trained_turns_per_minute']:.1f}",
+                *(_share(found[profile]["throughput_kept"], 0) for profile in PROFILES),
+                *(_share(found[profile]["masked_share"], 1) for profile in PROFILES),
+                "–" if recovery is None else f"{recovery:.0f}",
+            ]
+        )
+    return head, rows
+
+
+def _share(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}%}"
+
+
+def provenance(recorded: dict[str, Any]) -> str:
+    """Return a sentence that says what was run."""
+    total = {profile: sum(counts.values()) for profile, counts in recorded["injections"].items()}
+    injected = {profile: sum(n > 0 for n in counts.values()) for profile, counts in recorded["injections"].items()}
+    told = ", ".join(f"{total[profile]:,} of {injected[profile]} kinds ({profile})" for profile in PROFILES)
+    seeds, hours, num_presets = len(recorded["seeds"]), recorded["hours"], len(recorded["presets"])
+    commit = recorded["commit"]["id"][:10] + (" and changes after it" if recorded["commit"]["dirty"] else "")
+    return (
+        f"`python -m experiments.faults`: {num_presets} presets, seeds: {seeds}, {hours:g} "
+        f"simulated hours each; faults injected in all runs: {told}. Commit {commit}.\n"
+    )
+
+
+STUDY = Experiment(
+    name="faults",
+    about=str(__doc__),
+    measure=measure,
+    seeds=1,
+    tables={
+        "fault-kinds-osworld": lambda _: kinds_rows(osworld=True),
+        "fault-kinds-cluster": lambda _: kinds_rows(osworld=False),
+        "fault-costs": cost_rows,
+        "fault-provenance": provenance,
+    },
+)
 
 if __name__ == "__main__":
-    run_experiment("faults", measure, show, about=str(__doc__).splitlines()[0], seeds=1)
+    STUDY.run()

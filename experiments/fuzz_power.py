@@ -15,16 +15,14 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from dartsim.fuzz import Chunk, ChunkResult, Tally, run_case, search, shrink
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from dartsim.real.machine import usable_cores
 from dartsim.real.processes import Pool, process_pool
-from experiments.common import Options, run_experiment
 from experiments.planted_bugs import MUTATIONS
+from experiments.study import Experiment, Options, Rows, short_commit
 
 FIND_SECONDS = 10.0
 """CPU time that finding one bug may take."""
@@ -164,30 +162,54 @@ def _sum(chunks: Sequence[ChunkResult]) -> tuple[Tally, dict[str, Any]]:
     return tally, {"violations": len(failures), "failures": failures}
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print the planted bugs and what was searched."""
-    table = Table("planted bug", "found", "by", "runs", "CPU s", "faults left", show_edge=False)
-    for bug in figures["bugs"]:
-        left = [number for number in bug["faults_left"] if number is not None]
-        table.add_row(
+def bug_rows(figures: dict[str, Any]) -> Rows:
+    """Return the planted bugs: under how many seeds each was found, by what, and what it took."""
+    rows = [
+        [
             bug["bug"],
+            bug["text"],
             f"{bug['found']} of {len(bug['runs'])}",
             ", ".join(bug["rules"]),
             f"{median(bug['runs']):g}",
             f"{median(bug['cpu_seconds']):.2f}",
-            f"{median(left):g}" if left else "–",
-        )
-    console.print(table)
+        ]
+        for bug in figures["bugs"]
+    ]
+    return ["planted bug", "what is wrong", "found", "by", "runs", "CPU s"], rows
+
+
+def preset_rows(figures: dict[str, Any]) -> Rows:
+    """Return what was searched of every preset: drawn cases, and hours of hostile operation."""
+    long = {one["preset"]: one for one in figures["operation"]}
+    rows = []
+    for one in figures["presets"]:
+        hours = long.get(one["preset"])
+        wrong = one["violations"] + (hours["violations"] if hours else 0)
+        worked = ["–", "–"] if hours is None else [f"{hours['hours']:,.0f}", f"{hours['cpu_seconds']:.1f}"]
+        rows.append([f"`{one['preset']}`", str(one["runs"]), f"{one['hours']:.1f}", *worked, str(wrong)])
+    return ["preset", "drawn runs", "their hours", "hostile hours", "CPU s of them", "violations"], rows
+
+
+def provenance(figures: dict[str, Any]) -> str:
+    """Return what was searched in all, how fast, and where."""
     speed = figures["speed"]
-    console.print(
-        f"{figures['planted_found']} of {figures['planted_total']} planted bugs found; "
-        f"{figures['seeds_searched']} runs of {len(figures['presets'])} presets, {figures['simulated_hours']:.0f} "
-        f"cluster-hours ({figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds one of hostile operation), "
-        f"{figures['violations']} violations; {speed['runs_per_minute']:.0f} runs and "
-        f"{speed['simulated_hours_per_minute']:.0f} simulated hours a minute, {speed['runs_per_cpu_second']:.0f} runs "
-        "a CPU second"
+    return (
+        f"{figures['planted_found']} of {figures['planted_total']} planted bugs were found under every seed. "
+        f"{figures['seeds_searched']:,} runs, {figures['simulated_hours']:,.0f} cluster-hours, "
+        f"{figures['violations']} violations; an hour of hostile operation takes "
+        f"{figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds. Drawn cases: {speed['runs_per_cpu_second']:.0f} "
+        f"a CPU second, {speed['runs_per_minute']:.0f} a minute on {speed['processes']:.0f} cores, "
+        f"{speed['faults_injected']:,.0f} faults injected. `python -m experiments.fuzz_power`, commit "
+        f"{short_commit(figures)}.\n"
     )
 
 
+STUDY = Experiment(
+    name="fuzz_power",
+    about=str(__doc__),
+    measure=measure,
+    tables={"fuzz-bugs": bug_rows, "fuzz-presets": preset_rows, "fuzz-provenance": provenance},
+)
+
 if __name__ == "__main__":
-    run_experiment("fuzz_power", measure, show, about=str(__doc__).splitlines()[0])
+    STUDY.run()

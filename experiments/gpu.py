@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
-
-from rich.console import Console
+from typing import Literal
 
 from dartsim.core.install import install_command
-from experiments.common import Figures, Options, run_experiment
 from experiments.gpu_work import engine, parity, speed
+from experiments.study import Experiment, Figures, Options
 
 Device = Literal["cpu", "cuda"]
 
@@ -53,30 +52,6 @@ def device_name(device: Device) -> str:
     return str(torch.cuda.get_device_name())
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print the figures."""
-    console.print(f"on {figures['device_name']}")
-    for precision, row in figures["parity"].items():
-        console.print(
-            f"one step in {precision} against float32 on the processor: loss {row['loss_difference']:.1e} apart, "
-            f"gradient {row['grad_norm_ratio']:.4f} as long, steps alike to {row['step_cosine']:.4f} (cosine)"
-        )
-    learner = figures["learner"]
-    mfu = "peak unknown" if learner["mfu"] is None else f"MFU {learner['mfu']:.1%}"
-    memory = "not on a GPU" if learner["peak_gib"] is None else f"{learner['peak_gib']:.1f} GiB"
-    console.print(
-        f"learner of {learner['parameters'] / 1e9:.2f} G weights: {learner['tokens_per_second']:,.0f} tokens/s, {mfu}, "
-        f"memory {memory} (estimated: {learner['estimated_gib']:.1f})"
-    )
-    if (served := figures["engine"]) is None:
-        console.print("no engine was measured: it takes DARTSIM_VLLM_PYTHON")
-    else:
-        console.print(
-            f"engine: {served['tokens_per_second']:,.0f} tokens/s, weights changed in {served['sync_seconds']:.2f} s, "
-            f"{served['lost_requests']} requests lost"
-        )
-
-
 def refuse_without(device: str) -> None:
     """End with status 2 and a message if the device, or torch, is not there."""
     problem = None
@@ -93,6 +68,36 @@ def refuse_without(device: str) -> None:
         raise SystemExit(2)
 
 
+def summary(figures: Figures) -> str:
+    """What was measured, in sentences."""
+    lines = [f"On {figures['device_name']}."]
+    for precision, row in figures["parity"].items():
+        lines.append(
+            f"one step in {precision} against float32 on the processor: loss {row['loss_difference']:.1e} apart, "
+            f"gradient {row['grad_norm_ratio']:.4f} as long, steps alike to {row['step_cosine']:.4f} (cosine)"
+        )
+    learner = figures["learner"]
+    mfu = "peak unknown" if learner["mfu"] is None else f"MFU {learner['mfu']:.1%}"
+    memory = "not on a GPU" if learner["peak_gib"] is None else f"{learner['peak_gib']:.1f} GiB"
+    lines.append(
+        f"learner of {learner['parameters'] / 1e9:.2f} G weights: {learner['tokens_per_second']:,.0f} tokens/s, {mfu}, "
+        f"memory {memory} (estimated: {learner['estimated_gib']:.1f})"
+    )
+    if (served := figures["engine"]) is None:
+        lines.append("no engine was measured: it takes DARTSIM_VLLM_PYTHON")
+    else:
+        lines.append(
+            f"engine: {served['tokens_per_second']:,.0f} tokens/s, weights changed in {served['sync_seconds']:.2f} s, "
+            f"{served['lost_requests']} requests lost"
+        )
+    return "\n\n".join(lines) + "\n"
+
+
+STUDY = Experiment(
+    name="gpu", about=str(__doc__), measure=partial(measure, device="cuda"), seeds=1, tables={"gpu": summary}
+)
+
+
 def main(argv: Sequence[str] | None = None) -> Figures:
     """Run it from the command line."""
     parser = argparse.ArgumentParser(add_help=False)
@@ -102,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> Figures:
         raise SystemExit("--record keeps figures of a GPU; leave --device cpu out")
     if not {"-h", "--help"} & set(rest):
         refuse_without(own.device)
-    return run_experiment("gpu", partial(measure, device=own.device), show, about=str(__doc__), seeds=1, argv=rest)
+    return replace(STUDY, measure=partial(measure, device=own.device)).run(rest)
 
 
 if __name__ == "__main__":

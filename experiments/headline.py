@@ -6,14 +6,12 @@ python -m experiments.headline --quick    the same keys in less than one
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from experiments.clusters import Cluster, mean_figures, run_clusters
-from experiments.common import Options, run_experiment
 from experiments.other_runs import PRESET, other_runs
+from experiments.study import Experiment, Figures, Options, short_commit, table
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -63,7 +61,7 @@ def measure(options: Options) -> dict[str, Any]:
     hours, other_hours = (6.0, 2.0) if options.quick else (24.0, 12.0)
     seeds = range(options.seeds)
     clusters = [Cluster(preset, hours, seed) for preset in PRESETS.values() for seed in seeds]
-    runs = run_clusters(clusters, options.console, "dart and coupled")
+    runs = run_clusters(clusters, options, "dart and coupled")
     by_name = {
         name: [run for cluster, run in zip(clusters, runs, strict=True) if cluster.preset == preset]
         for name, preset in PRESETS.items()
@@ -84,7 +82,7 @@ def measure(options: Options) -> dict[str, Any]:
             for name, figures in PUBLISHED.items()
         },
         "gpu_definitions": gpu_definitions(by_name["coupled"]),
-        "other_runs": other_runs(other_hours, options.console),
+        "other_runs": other_runs(other_hours, options),
         "other_runs_config": {"preset": PRESET, "seeds": [0], "hours": other_hours},
         "config": {name: Cluster(preset, hours).config.model_dump(mode="json") for name, preset in PRESETS.items()},
     }
@@ -108,36 +106,106 @@ def gpu_definitions(coupled: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print the figures beside the published ones."""
-    table = Table("", *(f"{p} {c}" for p in PUBLISHED for c in ("published", "here", "error")), show_edge=False)
-    for name in FIGURES:
-        row: list[str] = [name]
-        for preset, published in PUBLISHED.items():
-            known, ours = published.get(name), figures[preset][name]
-            row += (
-                ["–", f"{ours:.3g}", "–"]
-                if known is None
-                else [f"{known:g}", f"{ours:.3g}", f"{ours / known - 1:+.1%}"]
-            )
-        table.add_row(*row)
-    console.print(table)
-    definitions = Table("GPU utilization of the coupled baseline (published: 29.6 %)", "", show_edge=False)
-    for name, value in figures["gpu_definitions"].items():
-        definitions.add_row(name, f"{value:.1%}")
-    console.print(definitions)
-    others = Table("other runs", "figure", "kind", "known", "predicted", "error", show_edge=False)
-    for entry in figures["other_runs"]:
-        others.add_row(
+LABELS = {
+    "trained_turns_per_minute": ("trained turns/min", 1.0, ".1f"),
+    "generated_turns_per_minute": ("generated turns/min", 1.0, ".1f"),
+    "env_utilization": ("environment utilization, %", 100.0, ".1f"),
+    "gpu_utilization": ("GPU utilization (rollout), %", 100.0, ".1f"),
+    "trajectories_per_minute": ("trajectories/min", 1.0, ".2f"),
+    "minutes_per_version": ("minutes per version", 1.0, ".1f"),
+}
+
+
+def efficiency(figures: Figures) -> str:
+    """The paper's three figures, coupled against DART, published and simulated."""
+    rows = []
+    for name in ("trained_turns_per_minute", "env_utilization", "gpu_utilization"):
+        label, scale, form = LABELS[name]
+        row = [label]
+        for source in (figures["published"], figures):
+            coupled, dart = source["coupled"][name], source["dart"][name]
+            row += [f"{coupled * scale:{form}}", f"{dart * scale:{form}}", f"{dart / coupled:.2f}x"]
+        rows.append(row)
+    head = ["", "coupled, published", "DART, published", "ratio", "coupled, here", "DART, here", "ratio"]
+    return table(head, rows)
+
+
+def headline_table(figures: Figures) -> str:
+    """Every published figure beside ours."""
+    rows = []
+    for name, (label, scale, form) in LABELS.items():
+        row = [label]
+        for preset in ("dart", "coupled"):
+            known, ours = figures["published"][preset].get(name), figures[preset][name]
+            if known is None:
+                row += ["–", f"{ours * scale:{form}}", "–"]
+            else:
+                row += [f"{known * scale:{form}}", f"{ours * scale:{form}}", f"{ours / known - 1:+.1%}"]
+        rows.append(row)
+    return table(["", "DART, published", "here", "error", "coupled, published", "here", "error"], rows)
+
+
+def gpu_definitions_table(figures: Figures) -> str:
+    """The baseline's GPU utilization under each possible definition."""
+    words = {
+        "all_time": "dedicated rollout GPUs, all the time",
+        "rollout_phase": "dedicated rollout GPUs, while attempts run",
+        "share_of_peak_token_rate": "dedicated rollout GPUs, share of the peak token rate",
+        "hybrid_training_counts_full": "hybrid GPUs, an update counted as busy throughout",
+        "training_share_that_meets_published": "share of an update that would have to count for 29.6 %, on hybrid GPUs",
+    }
+    definitions = figures["gpu_definitions"]
+    return table(["definition", "value"], [[text, f"{definitions[name]:.1%}"] for name, text in words.items()])
+
+
+def other_runs_table(figures: Figures, kind: str) -> str:
+    """Figures of other runs, predicted by the same parameters.
+
+    Args:
+        figures: Those of the headline.
+        kind: ``measured``; ``fitted``, which the parameters were chosen by; ``prototype``, of an independent earlier
+            model.
+    """
+    rows = [
+        [
             entry["name"],
-            entry["figure"],
-            entry["kind"],
+            entry["figure"].replace("_", " "),
             f"{entry['measured']:.3g}",
             f"{entry['predicted']:.3g}",
             f"{entry['error']:+.0%}",
-        )
-    console.print(others)
+        ]
+        for entry in figures["other_runs"]
+        if entry["kind"] == kind
+    ]
+    return table(["run", "figure", kind, "predicted", "error"], rows)
 
+
+def provenance(figures: Figures) -> str:
+    """What the recorded headline was run with."""
+    commit, versions = figures["commit"], figures["versions"]
+    seeds = ", ".join(str(seed) for seed in figures["seeds"])
+    packages = ", ".join(f"{name} {versions[name]}" for name in ("simpy", "numpy") if name in versions)
+    return (
+        f"Recorded with seeds {seeds}, {figures['config']['dart']['run']['hours']:g} simulated hours each, at commit "
+        f"{short_commit(figures)}{' with changes' if commit['dirty'] else ''}, "
+        f"{figures['machine']['python']}, {packages}.\n"
+    )
+
+
+STUDY = Experiment(
+    name="headline",
+    about=str(__doc__),
+    measure=measure,
+    tables={
+        "efficiency": efficiency,
+        "headline": headline_table,
+        "gpu-definitions": gpu_definitions_table,
+        "measured-runs": partial(other_runs_table, kind="measured"),
+        "fitted-runs": partial(other_runs_table, kind="fitted"),
+        "prototype-runs": partial(other_runs_table, kind="prototype"),
+        "provenance": provenance,
+    },
+)
 
 if __name__ == "__main__":
-    run_experiment("headline", measure, show, about=__doc__.splitlines()[0])
+    STUDY.run()

@@ -10,21 +10,14 @@ Times are modelled alike for all three: what the cache saves is ``experiments.sc
 from __future__ import annotations
 
 import os
-from concurrent.futures import as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 from dartsim.config import Config, from_tree, merge
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
-from experiments.ablation_arms import config
-from experiments.ablation_tables import interval
-from experiments.common import Options, run_experiment
+from dartsim.lab.sweep import ArmRun
+from experiments.ablation import config, interval
+from experiments.study import Experiment, Figures, Options, table
 
 ARMS: dict[str, dict[str, Any]] = {
     "slide": {"max_images": 4, "max_texts": 6},
@@ -43,15 +36,8 @@ def arm_config(arm: str, seed: int, *, quick: bool) -> Config:
 def measure(options: Options) -> dict[str, Any]:
     """Run every arm with every seed on all cores, each from a base model that was shown the same kind of prompt."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
-    work = [(arm, seed) for seed in range(options.seeds) for arm in ARMS]
-    with (
-        TemporaryDirectory() as folder,
-        process_pool(usable_cores()) as pool,
-    ):
-        futures = [pool.submit(run_arm, arm, s, Path(folder), options.quick) for arm, s in work]
-        done = as_completed(futures)
-        runs = [future.result() for future in track(done, "runs", len(futures), console=options.console)]
-    runs.sort(key=lambda run: work.index((run["arm"], run["seed"])))
+    wanted = [ArmRun(arm, seed, (arm, seed, options.quick)) for seed in range(options.seeds) for arm in ARMS]
+    runs = options.sweep(run_arm, wanted)
     return {
         "runs": runs,
         "arms": {arm: _summed([run for run in runs if run["arm"] == arm]) for arm in ARMS},
@@ -61,15 +47,16 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def run_arm(arm: str, seed: int, folder: Path, quick: bool) -> dict[str, Any]:
+def run_arm(job: tuple[str, int, bool]) -> dict[str, Any]:
     """Make an arm's base model of a seed, train it, and return the figures."""
     # Imported in the worker processes only: torch takes its seconds.
     from experiments.ablation_runs import made_base, run_from
 
+    arm, seed, quick = job
     settings = arm_config(arm, seed, quick=quick)
-    home = folder / f"{arm} {seed}"
-    base_seconds = made_base(settings, home, quick=quick)
-    found = run_from(settings, home)
+    with TemporaryDirectory() as folder:
+        base_seconds = made_base(settings, Path(folder), quick=quick)
+        found = run_from(settings, Path(folder))
     found["cpu_seconds"] += base_seconds
     return {"arm": arm, "seed": seed, **found}
 
@@ -102,20 +89,16 @@ def _of(value: dict[str, float], form: str) -> str:
     return f"{form.format(value['mean'])} ± {form.format(value['ci95'])}"
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print the table."""
-    table = Table(*HEAD, title="Learning, by how history screenshots are dropped")
-    for row in rows(figures):
-        table.add_row(*row)
-    console.print(table)
-    console.print(f"block less slide, success after: {_of(figures['block_less_slide'], '{:+.1%}')}")
+def arms_table(figures: Figures) -> str:
+    """Learning by how history screenshots are dropped."""
+    less = figures["block_less_slide"]
+    last = f"Block less slide, seed by seed: {less['mean']:+.1%} ± {less['ci95']:.1%}"
+    return table(HEAD, rows(figures)) + f"\n{last}, {len(figures['seeds'])} seeds.\n"
 
 
-def main() -> None:
-    """Run from the command line."""
-    about = "What it does to learning to drop history screenshots in blocks."
-    run_experiment("history_images", measure, show, about=about, seeds=5)
-
+STUDY = Experiment(
+    name="history_images", about=str(__doc__), measure=measure, seeds=5, tables={"history-images": arms_table}
+)
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

@@ -11,9 +11,6 @@ import time
 from pathlib import Path
 from statistics import median
 
-from rich.console import Console
-from rich.table import Table
-
 from dartsim.config import load
 from dartsim.lab.costs import Prices
 from dartsim.lab.jobs import simulated
@@ -22,9 +19,8 @@ from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, objective
 from dartsim.lab.sweep import executor_for
 from dartsim.lab.virtual import as_virtual
-from experiments.common import Figures, Options, run_experiment
-from experiments.isolated import isolated, peak_rss_mb
-from experiments.speed import PRESET, configuration
+from experiments.speed import PRESET, configuration, isolated, peak_rss_mb
+from experiments.study import Experiment, Figures, Options, table
 
 FULL_HOURS = {40: 12.0, 200: 2.0, 1_000: 0.5, 5_000: 0.25, 10_000: 0.25}
 """Simulated hours by number of desktops."""
@@ -96,31 +92,26 @@ def measure(options: Options) -> Figures:
     }
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print the tables."""
-    table = Table(title="Simulations as the laboratory runs them", title_justify="left")
-    for heading in ("desktops", "hours", "simulated hours a second", "CPU µs a turn", "peak MB"):
-        table.add_column(heading, justify="right")
-    for row in figures["sizes"]:
-        table.add_row(
+def sizes_table(figures: Figures) -> str:
+    """Speed of the laboratory by size, and of a study."""
+    rows = [
+        [
             f"{row['num_envs']:,}",
-            f"{row['simulated_hours']:g}",
             f"{row['simulated_hours_per_second']:.3g}",
             f"{row['cpu_us_per_turn']:.1f}",
             f"{row['peak_rss_mb']:.0f}",
-        )
-    console.print(table)
+        ]
+        for row in figures["sizes"]
+    ]
     study = figures["study"]
-    console.print(
-        f"a study: {study['trials_per_minute']:g} trials a minute on {study['cores']} cores "
-        f"({study['simulated_hours']:g} simulated hours each at most)"
+    about = (
+        f"A study: {study['trials_per_minute']:g} trials a minute on {study['cores']} cores, of "
+        f"{study['simulated_hours']:g} simulated hours each at most.\n"
     )
+    return table(["desktops", "simulated hours a CPU second", "CPU µs a turn", "peak MB"], rows) + "\n" + about
 
 
-def main() -> None:
-    """Run the benchmark as the command line says."""
-    run_experiment("lab_speed", measure, show, about="Simulated hours a second, and trials of a study a minute.")
-
+STUDY = Experiment(name="lab_speed", about=str(__doc__), measure=measure, tables={"lab-speed": sizes_table})
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

@@ -9,12 +9,7 @@ to the peak of a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
-
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, table
 
 
 def measure(options: Options) -> Figures:
@@ -25,18 +20,18 @@ def measure(options: Options) -> Figures:
     return measured(options)
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print the comparisons."""
-    table = Table("what", "ours", "peer", "peer is", "ratio")
-    for row in figures["rows"]:
-        table.add_row(row["what"], f"{row['ours']:,}", f"{row['peer']:,}", row["peer_name"], f"{row['ratio']}")
-    console.print(table)
+def peers_table(figures: Figures) -> str:
+    """The learner and the worker beside their rivals."""
+    rows = [
+        [row["what"], row["peer_name"], f"{row['ours']:,.1f}", f"{row['peer']:,.1f}", f"{row['ratio']:.2f}x"]
+        for row in figures["rows"]
+    ]
+    return table(["", "beside", "ours", "theirs", "better by"], rows)
 
 
-def main(argv: Sequence[str] | None = None) -> Figures:
-    """Run from the command line."""
-    return run_experiment("learner_speed", measure, show, about=(__doc__ or "").split("\n")[0], seeds=1, argv=argv)
-
+STUDY = Experiment(
+    name="learner_speed", about=str(__doc__), measure=measure, seeds=1, tables={"learner-speed": peers_table}
+)
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

@@ -24,7 +24,7 @@ from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample
 from dartsim.trainer.objective import TurnBatch, objective
-from experiments.common import Figures, Options
+from experiments.study import Figures, Options
 
 SIDE = 112
 """Pixels of a screen."""

@@ -12,14 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from dartsim.config import Config, load
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
+from dartsim.lab.sweep import ArmRun
 from dartsim.run.execute import execute
-from experiments.common import Options, run_experiment
+from experiments.study import Experiment, Figures, Options, table
 
 WANTED = 0.9
 """Success on held-out tasks that counts as learned."""
@@ -55,13 +51,7 @@ def run_seed(job: tuple[int, bool]) -> dict[str, Any]:
 def measure(options: Options) -> dict[str, Any]:
     """Run all seeds on all cores."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
-    jobs = [(seed, options.quick) for seed in range(options.seeds)]
-    processes = min(len(jobs), usable_cores())
-    with process_pool(processes) as pool:
-        runs = []
-        for found in pool.map(run_seed, jobs):
-            runs.append(found)
-            options.console.print(f"seed {found['seed']}: {found['success_rate_final']:.1%}")
+    runs = options.sweep(run_seed, [ArmRun("main job", seed, (seed, options.quick)) for seed in range(options.seeds)])
     return {
         "runs": runs,
         "learned": sum(run["success_rate_final"] >= WANTED for run in runs),
@@ -70,21 +60,25 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print one line a seed."""
-    table = Table("seed", "first", "last", "updates", "simulated h", "CPU s", show_edge=False)
-    for run in figures["runs"]:
-        table.add_row(
+def seeds_table(figures: Figures) -> str:
+    """The main job by seed."""
+    rows = [
+        [
             str(run["seed"]),
             f"{run['success_rate_initial']:.1%}",
             f"{run['success_rate_final']:.1%}",
             str(run["total_updates"]),
             f"{run['simulated_hours']:.1f}",
             f"{run['cpu_seconds']:.0f}",
-        )
-    console.print(table)
-    console.print(f"{figures['learned']} of {len(figures['runs'])} seeds reached {figures['wanted_success_rate']:.0%}")
+        ]
+        for run in figures["runs"]
+    ]
+    head = ["seed", "success at first", "at last", "updates", "simulated hours", "CPU seconds"]
+    reached = f"{figures['learned']} of {len(rows)} seeds end at {figures['wanted_success_rate']:.0%} or more"
+    return table(head, rows) + f"\n{reached}, on held-out tasks; the run ends itself at 92 %.\n"
 
+
+STUDY = Experiment(name="main_job", about=str(__doc__), measure=measure, seeds=10, tables={"main-job": seeds_table})
 
 if __name__ == "__main__":
-    run_experiment("main_job", measure, show, about=str(__doc__).splitlines()[0], seeds=10)
+    STUDY.run()

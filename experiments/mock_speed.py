@@ -17,14 +17,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import dartsim.envs.mock  # noqa: F401 - registers the environment
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import play_oracle
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, table
 
 Player = Callable[[int], int]
 """Takes at least so many steps and returns how many."""
@@ -152,22 +150,20 @@ def measure(options: Options) -> Figures:
     }
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print the rates."""
-    table = Table("pixels", *WAYS, title="steps a CPU second, a screenshot each")
+def sizes_table(figures: Figures) -> str:
+    """Steps a CPU second of the mock desktop by size of the picture, and of MiniGrid."""
+    rows = []
     for row in figures["sizes"]:
-        rates = (row["steps_per_second"][name] for name in WAYS)
-        shown = ("-" if rate is None else f"{rate:,.0f}" for rate in rates)
-        table.add_row(f"{row['width']} × {row['height']}", *shown)
-    console.print(table)
+        speeds = row["steps_per_second"]
+        theirs = "–" if speeds["minigrid"] is None else f"{speeds['minigrid']:,.0f}"
+        cells = [f"{speeds[name]:,.0f}" for name in ("mock_desktop", "mock_desktop_click")]
+        rows.append([f"{row['width']} × {row['height']}", *cells, theirs])
     memory = figures["memory"]
-    console.print(f"{memory['num_desktops']:,} desktops of 112 × 112: {memory['kb_per_desktop']:.1f} kB each")
+    about = f"{memory['num_desktops']:,} desktops in one process take {memory['kb_per_desktop']:.0f} kB each.\n"
+    return table(["pixels", "mixed tasks", "clicks", "MiniGrid"], rows) + "\n" + about
 
 
-def main() -> None:
-    """Run the benchmark as the command line says."""
-    run_experiment("mock_speed", measure, show, about="Steps a second of the mock desktop and of MiniGrid.")
-
+STUDY = Experiment(name="mock_speed", about=str(__doc__), measure=measure, tables={"mock-speed": sizes_table})
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-
 from experiments.clusters import Cluster, run_clusters
+from experiments.study import Options
 
 Figures = Mapping[str, Any]
 
@@ -196,14 +195,14 @@ def predictions() -> list[Prediction]:
     return found
 
 
-def other_runs(hours: float, console: Console) -> list[dict[str, Any]]:
+def other_runs(hours: float, options: Options) -> list[dict[str, Any]]:
     """Predict all of them and return the entries of the headline's ``other_runs``."""
     wanted = predictions()
     changes = list(dict.fromkeys(prediction.changes for prediction in wanted))
     clusters = [Cluster(PRESET, hours, changes=change) for change in changes]
     figures = {
         change: {**found, "num_envs": cluster.config.rollout.num_envs}
-        for change, cluster, found in zip(changes, clusters, run_clusters(clusters, console, "other runs"), strict=True)
+        for change, cluster, found in zip(changes, clusters, run_clusters(clusters, options, "other runs"), strict=True)
     }
     entries = []
     for prediction in wanted:

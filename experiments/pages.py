@@ -3,33 +3,18 @@
     python -m experiments.pages
 
 A page holds a pair of comments ``<!-- figures: NAME -->`` and ``<!-- end -->`` around each such table; pictures are
-files of their own in docs/figures. The tables are made in ``experiments/*_tables.py``, a file for each family of
-studies; each has them by name in its ``TABLES``, which are put together here.
+files of their own in docs/figures. A new table is a function in its study's ``tables``, and a mark on a page.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from experiments import (
-    ablation_tables,
-    claims_tables,
-    crash_tables,
-    desktop_tables,
-    engine_tables,
-    fault_tables,
-    fuzz_tables,
-    headline_tables,
-    learning_tables,
-    scheduler_tables,
-    speed_tables,
-    twin_tables,
-)
-from experiments.claims_pictures import LINKS, pictures
-from experiments.common import refusals_told
+from experiments.claims_tables import pictures
+from experiments.study import Experiment, refusals_told
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -50,30 +35,54 @@ PAGES = (
 )
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-TABLES: Mapping[str, Callable[[], str]] = {
-    **headline_tables.TABLES,
-    **scheduler_tables.TABLES,
-    **claims_tables.TABLES,
-    **LINKS,
-    **ablation_tables.TABLES,
-    **learning_tables.TABLES,
-    **speed_tables.TABLES,
-    **desktop_tables.TABLES,
-    **engine_tables.TABLES,
-    **twin_tables.TABLES,
-    **crash_tables.TABLES,
-    **fault_tables.TABLES,
-    **fuzz_tables.TABLES,
-}
-"""What is written between a page's marks, by the name in them; each raises FileNotFoundError if nothing is recorded."""
+STUDIES = (
+    "headline",
+    "presets",
+    "schedulers",
+    "verl_table",
+    "claims",
+    "ablation",
+    "history_images",
+    "main_job",
+    "speed",
+    "lab_speed",
+    "learner_speed",
+    "mock_speed",
+    "desktop",
+    "router",
+    "sync_cost",
+    "ray_overhead",
+    "real_profile",
+    "real_loop",
+    "crashes",
+    "faults",
+    "fuzz_power",
+)
+"""Studies whose tables pages quote."""
+
+
+def tables() -> dict[str, Experiment]:
+    """Return the study that has each table, by the table's name.
+
+    Raises:
+        ValueError: If two studies have a table of the same name.
+    """
+    found: dict[str, Experiment] = {}
+    for name in STUDIES:
+        study: Experiment = importlib.import_module(f"experiments.{name}").STUDY
+        if both := found.keys() & study.tables.keys():
+            raise ValueError(f"more than one study has a table of the name {', '.join(sorted(both))}")
+        found |= dict.fromkeys(study.tables, study)
+    return found
 
 
 def render(text: str) -> str:
     """Return a page with all its marked tables written anew."""
+    studies = tables()
 
     def replace(match: re.Match[str]) -> str:
         try:
-            made = TABLES[match["name"]]()
+            made = studies[match["name"]].page_text(match["name"])
         except FileNotFoundError:
             made = "Not recorded yet.\n"
         return f"{match[1]}{made}{match[3]}"

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from experiments.clusters import Cluster, mean_figures, run_clusters
-from experiments.common import Options, run_experiment
+from experiments.headline import LABELS
+from experiments.study import Experiment, Figures, Options, table
 
 PRESETS = ("dart-measured", "dart", "dart-released")
 
@@ -30,7 +28,7 @@ def measure(options: Options) -> dict[str, Any]:
     """Run the presets over the seeds."""
     hours = 6.0 if options.quick else 24.0
     clusters = [Cluster(preset, hours, seed) for preset in PRESETS for seed in range(options.seeds)]
-    runs = run_clusters(clusters, options.console, "presets")
+    runs = run_clusters(clusters, options, "presets")
     found: dict[str, Any] = {}
     for preset in PRESETS:
         own = [run for cluster, run in zip(clusters, runs, strict=True) if cluster.preset == preset]
@@ -41,13 +39,19 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print one column a preset."""
-    table = Table("", *PRESETS, show_edge=False)
-    for name in FIGURES:
-        table.add_row(name, *(f"{figures['presets'][preset][name]:.3g}" for preset in PRESETS))
-    console.print(table)
+def presets_table(figures: Figures) -> str:
+    """The three presets of DART, with a surrogate policy."""
+    by_preset = figures["presets"]
+    more = {"turns_per_trajectory": ("turns of a trajectory", 1.0, ".1f")}
+    rows = [
+        [label, *(f"{found[name] * scale:{form}}" for found in by_preset.values())]
+        for name, (label, scale, form) in (LABELS | more).items()
+        if name in next(iter(by_preset.values()))
+    ]
+    return table(["", *(f"`{preset}`" for preset in by_preset)], rows)
 
+
+STUDY = Experiment(name="presets", about=str(__doc__), measure=measure, tables={"presets": presets_table})
 
 if __name__ == "__main__":
-    run_experiment("presets", measure, show, about=str(__doc__).splitlines()[0])
+    STUDY.run()

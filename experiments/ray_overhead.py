@@ -16,8 +16,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from dartsim.config import Config, load
 from dartsim.config.sections.ray import RayPart
@@ -31,7 +29,7 @@ from dartsim.real.ray_cluster.parts import Part
 from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models, models
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, table
 
 AT_ONCE = (1, 16, 64)
 SCREENS = (112, 448)
@@ -154,21 +152,26 @@ def measure(options: Options) -> Figures:
     return figures
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print the figures."""
-    table = Table("call", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio", title="Ray overhead")
-    for name, rows in figures.items():
-        if name.startswith(("step_", "generate_")):
-            for at_once, row in rows.items():
-                cells = (row["inline_ms"], row["ray_ms"], row["added_ms"], row["ratio"])
-                table.add_row(name, at_once, *(f"{cell:.2f}" for cell in cells))
-    console.print(table)
+RAY_CALLS = {
+    "step_112px": "step of the mock desktop, 112 px (38 KB)",
+    "step_448px": "the same, 448 px (0.6 MB)",
+    "generate_112px": "request to the tiny model",
+}
 
 
-def main() -> None:
-    """Run from the command line."""
-    run_experiment("ray_overhead", measure, show, about=(__doc__ or "").splitlines()[0], seeds=5, quick_seeds=1)
+def calls_table(figures: Figures) -> str:
+    """Milliseconds a call in one process and through Ray."""
+    rows = []
+    for call, name in RAY_CALLS.items():
+        for at_once, row in figures[call].items():
+            cells = (row["inline_ms"], row["ray_ms"], row["added_ms"])
+            rows.append([name, at_once, *(f"{cell:.2f}" for cell in cells), f"{row['ratio']:.1f}"])
+    return table(["", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio"], rows)
 
+
+STUDY = Experiment(
+    name="ray_overhead", about=str(__doc__), measure=measure, seeds=5, tables={"ray-overhead": calls_table}
+)
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

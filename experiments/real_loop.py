@@ -16,14 +16,12 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from rich.console import Console
 
 from dartsim.config import Config, load
 from dartsim.config.sections.vllm import VARIABLE
@@ -32,9 +30,8 @@ from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.twin import as_json, compare, twin
 from dartsim.run.execute import execute
 from dartsim.run.timings import TIMINGS, read_timings
-from experiments.common import Figures, Options, run_experiment
-from experiments.real_profile import mean_checks
-from experiments.real_profile import show as show_comparison
+from experiments.real_profile import mean_checks, twin_table
+from experiments.study import Experiment, Figures, Options, short_commit
 
 MINUTES = 5.0
 QUICK_MINUTES = 0.2
@@ -126,16 +123,6 @@ def measure(options: Options, *, engines: int, minutes: float, out: Path | None)
     }
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print what was learned and lost, and measured beside predicted."""
-    show_comparison(figures, console)
-    console.print(
-        f"success on held-out tasks: {figures['success_rate_first']:.1%} -> {figures['success_rate_last']:.1%}; "
-        f"{figures['failed_requests']} failed and {figures['lost_requests']} lost requests; a change of weights took "
-        f"{figures['sync_seconds_p50']:.2f} s (median)"
-    )
-
-
 def refuse_without_vllm() -> None:
     """End with status 2 and a message if there is no environment with vLLM."""
     try:
@@ -147,6 +134,27 @@ def refuse_without_vllm() -> None:
         text = f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} (see docs/inference.md)"
         print(f"error: {text}", file=sys.stderr)
         raise SystemExit(2)
+
+
+def loop_table(figures: Figures) -> str:
+    """The whole loop for real, measured and predicted, and what it learned and lost."""
+    about = (
+        f"Engines: {figures['engines']}; {60.0 * figures['config']['run']['hours']:.3g} minutes, seeds "
+        f"{', '.join(map(str, figures['seeds']))}: success on held-out tasks {figures['success_rate_first']:.1%} → "
+        f"{figures['success_rate_last']:.1%}; {figures['failed_requests']} requests failed and were asked again, "
+        f"{figures['lost_requests']} were lost; a change of weights took {figures['sync_seconds_p50']:.2f} s (median). "
+        f"Recorded at commit {short_commit(figures)}, load {figures['load_average']:.1f}.\n"
+    )
+    return twin_table(figures) + about
+
+
+STUDY = Experiment(
+    name="real_loop",
+    about=str(__doc__),
+    measure=partial(measure, engines=ENGINES, minutes=MINUTES, out=None),
+    seeds=1,
+    tables={"real-loop": loop_table},
+)
 
 
 def main(argv: Sequence[str] | None = None) -> Figures:
@@ -161,14 +169,7 @@ def main(argv: Sequence[str] | None = None) -> Figures:
         refuse_without_vllm()
     engines = own.engines or (1 if quick else ENGINES)
     minutes = own.minutes or (QUICK_MINUTES if quick else MINUTES)
-    return run_experiment(
-        "real_loop",
-        partial(measure, engines=engines, minutes=minutes, out=own.out),
-        show,
-        about=str(__doc__),
-        seeds=1,
-        argv=rest,
-    )
+    return replace(STUDY, measure=partial(measure, engines=engines, minutes=minutes, out=own.out)).run(rest)
 
 
 if __name__ == "__main__":

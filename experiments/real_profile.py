@@ -10,22 +10,18 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from dartsim.config import Config, load
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.twin import COMPARED, TwinCheck, as_json, compare, twin
 from dartsim.run.execute import execute
 from dartsim.run.timings import TIMINGS, read_timings
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, short_commit, table
 
 PRESETS = {"mock": "tiny", "desktop": "desktop"}
 MINUTES = {"mock": 6.0, "desktop": 15.0}
@@ -102,14 +98,36 @@ def _mean(runs: Sequence[Figures], which: str, name: str) -> float | None:
     return mean(values) if values else None
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print measured and predicted side by side."""
-    table = Table("figure", "measured", "predicted", "error", show_edge=False)
-    for name in COMPARED:
-        measured, predicted, error = (figures[key][name] for key in ("measured", "predicted", "relative_error"))
-        values = ("–" if value is None else f"{value:.4g}" for value in (measured, predicted))
-        table.add_row(name.replace("_", " "), *values, "–" if error is None else f"{error:+.1%}")
-    console.print(table)
+def twin_table(figures: Figures) -> str:
+    """A real run, measured and predicted."""
+    rows = []
+    for name, measured in figures["measured"].items():
+        predicted, error = figures["predicted"][name], figures["relative_error"][name]
+        cells = ["–" if value is None else f"{value:.4g}" for value in (measured, predicted)]
+        rows.append([name.replace("_", " "), *cells, "–" if error is None else f"{error:+.1%}"])
+    return table(["figure", "measured", "predicted", "error"], rows) + "\n"
+
+
+def desktop_table(figures: Figures) -> str:
+    """A run on real desktops, measured and predicted."""
+    settings = figures["config"]
+    about = (
+        f"{settings['rollout']['num_envs']} desktops, {60.0 * settings['run']['hours']:.3g} minutes, "
+        f"{figures['runs'][0]['num_updates']} updates. "
+        f"Recorded at commit {short_commit(figures)}, "
+        f"load {figures['load_average']:.1f} at its begin.\n"
+    )
+    return twin_table(figures) + about
+
+
+STUDY = Experiment(
+    name="real_profile",
+    about=str(__doc__),
+    measure=partial(measure, backend="mock", num_envs=None),
+    seeds=1,
+    tables={"desktop-twin": desktop_table},
+    recorded_as="real_profile_desktop",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> Figures:
@@ -120,14 +138,12 @@ def main(argv: Sequence[str] | None = None) -> Figures:
     parser.add_argument("--minutes", type=float)
     own, rest = parser.parse_known_args(argv)
     num_envs = 8 if own.backend == "desktop" and own.num_envs is None else own.num_envs
-    return run_experiment(
-        "real_profile" if own.backend == "mock" else f"real_profile_{own.backend}",
-        partial(measure, backend=own.backend, num_envs=num_envs, minutes=own.minutes),
-        show,
-        about=str(__doc__),
-        seeds=1,
-        argv=rest,
+    study = replace(
+        STUDY,
+        measure=partial(measure, backend=own.backend, num_envs=num_envs, minutes=own.minutes),
+        recorded_as="real_profile" if own.backend == "mock" else f"real_profile_{own.backend}",
     )
+    return study.run(rest)
 
 
 if __name__ == "__main__":

@@ -38,15 +38,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, short_commit, table
 
 if TYPE_CHECKING:
     from dartsim.real.inference.request_codec import EncodedRequest, RequestCodec
@@ -325,26 +323,33 @@ def not_met(row: Figures) -> list[Figures]:
     return [{"live": row["live"], "figure": name, "value": row[name]} for name, missed in wrong.items() if missed]
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print one line for each number of turns at once."""
-    names = [name for name in CLIENTS if name not in figures["missing"]]
-    table = Table("turns", *names, "over", "kept at once", "kept", "share", show_edge=False)
-    for row in figures["rows"]:
-        cells = [_cell(row[f"{name}_cpu_ms"], ".2f") for name in names] + [_cell(row["overhead_ms"], "+.2f")]
-        cells += [_cell(row[name], ".1%") for name in ("kept_at_once", "kept", "ours_throughput_share")]
-        table.add_row(f"{row['live']:,}", *cells)
-    console.print(table)
-    console.print(
-        "turns at once; CPU ms a turn of each client, and of ours over the cheaper bare loop; throughput kept of the "
-        f"faster one, at once and at {figures['reply_seconds']:g} s a reply; share of what such replies allow"
+def clients_table(figures: Figures) -> str:
+    """The way of a turn by client and turns at once, and where it misses what is aimed at."""
+    names = {"ours": "ours", "httpx": "`httpx`", "pooled": "64 `httpx`", "openai": "openai"}
+    there = [name for name in names if f"{name}_cpu_ms" in figures["rows"][0]]
+    seconds = figures["reply_seconds"]
+    rows = [
+        [
+            f"{row['live']:,}",
+            *("–" if row[f"{name}_cpu_ms"] is None else f"{row[f'{name}_cpu_ms']:.2f}" for name in there),
+            f"{row['overhead_ms']:+.2f}",
+            f"{row['kept_at_once']:.2f}x",
+            f"{row['kept']:.2f}x",
+            f"{row['ours_throughput_share']:.0%}",
+        ]
+        for row in figures["rows"]
+    ]
+    clients = [f"{names[name]}, CPU ms" for name in there]
+    head = ["turns", *clients, "over a bare loop, ms", "kept at once", f"kept, {seconds:g} s", "share"]
+    missed = [f"{one['figure']} = {one['value']:g} at {one['live']:,} turns" for one in figures["not_met"]]
+    about = (
+        f"Not met: {', '.join(missed) or 'nowhere'}. Recorded at commit {short_commit(figures)}, "
+        f"{len(figures['seeds'])} rounds, load {figures['load_average']:.1f}.\n"
     )
-    for one in figures["not_met"]:
-        console.print(f"not met at {one['live']:,} turns at once: {one['figure']} = {one['value']:.4g}")
+    return table(head, rows) + "\n" + about
 
 
-def _cell(value: float | None, form: str) -> str:
-    return "–" if value is None else f"{value:{form}}"
-
+STUDY = Experiment(name="router", about=str(__doc__), measure=measure, tables={"router": clients_table})
 
 if __name__ == "__main__":
-    run_experiment("router", measure, show, about=str(__doc__), seeds=3, quick_seeds=1)
+    STUDY.run()

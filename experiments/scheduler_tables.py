@@ -1,12 +1,11 @@
-"""The tables of docs/schedulers.md, from the recorded figures of ``experiments.schedulers`` and ``verl_table``."""
+"""The tables of docs/schedulers.md, from the figures of ``experiments.schedulers``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.markdown import Rows, from_record, short_commit, table, table_from_record
+from experiments.study import Rows, mean_cell, short_commit
 
 COLUMNS: Mapping[str, tuple[str, float, str]] = {
     "trained/min": ("trained_turns_per_minute", 1.0, ".1f"),
@@ -52,12 +51,7 @@ LEAST_COLUMNS = tuple(f"least by {by}" for by in LEAST)
 def cell(figures: Mapping[str, Any], column: str) -> str:
     """Return a mean with half its 95 % confidence interval, if there is one."""
     name, scale, form = COLUMNS[column]
-    found = figures.get(name)
-    if found is None or found["mean"] is None:
-        return "–"
-    width = found["half_width"]
-    text = format(scale * found["mean"], form)
-    return text if width is None else f"{text} ±{format(scale * width, form)}"
+    return mean_cell(figures.get(name), scale, form)
 
 
 def ratio(value: float | None) -> str:
@@ -184,37 +178,11 @@ def trained_rows(recorded: Mapping[str, Any]) -> Rows:
 
 def workload_rows(recorded: Mapping[str, Any], workload: str) -> Rows:
     """All schedulers on one workload."""
-    found = recorded["workloads"][workload]["schedulers"]
+    found = recorded["workloads"].get(workload, {"schedulers": {}})["schedulers"]
     rows = [
         [f"`{name}`", *(cell(own["figures"], column) for column in WORKLOAD_COLUMNS)] for name, own in found.items()
     ]
     return [f"`{workload}`", *WORKLOAD_COLUMNS], rows
-
-
-def verl_rows(recorded: Mapping[str, Any]) -> Rows:
-    """The table of verl: the two rows that were fitted, with the published step, and the predicted ones."""
-    names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
-    rows = []
-    for found in (*recorded["fitted_rows"], recorded, *recorded["predicted_rows"]):
-        row = found["row"]
-        trainer, rollout = row["train_gpus"], row["rollout_gpus"]
-        split = f"{trainer} : {rollout}" if trainer else f"{rollout} for both"
-        published = found.get("published_step_seconds")
-        cells = [split, f"{row['theta']:g}", str(row["require_batches"]), "yes" if row["partial"] else "no"]
-        figures = (f"{found[name]:.1f}" for name in names)
-        rows.append([*cells, "–" if published is None else f"{published:.1f} (fitted)", *figures])
-    head = ["trainer : rollout GPUs", "theta", "mini-batches an update", "partial", "step, published, s"]
-    return [*head, "step, s", "generation wait, s", "update, s", "100 steps, h", "400 steps, h"], rows
-
-
-def verl_provenance(recorded: Mapping[str, Any]) -> str:
-    """Return what was fitted, and where the figures were recorded, as a line of Markdown."""
-    fit = recorded["fit"]
-    return (
-        f"Fitted: {fit['longest_seconds']:.0f} s for the longest reply alone, {fit['beside_seconds']:.2f} s for each "
-        f"other one beside it. Recorded with {len(recorded['seeds'])} seeds at commit "
-        f"{short_commit(recorded)}.\n"
-    )
 
 
 def idea_rows(recorded: Mapping[str, Any]) -> Rows:
@@ -258,19 +226,3 @@ def provenance(recorded: Mapping[str, Any]) -> str:
         f"Recorded with seeds {', '.join(map(str, recorded['seeds']))} at commit {short_commit(recorded)}; "
         f"simulated hours: {hours}. ± is half the 95 % confidence interval over seeds.\n"
     )
-
-
-TABLES: Mapping[str, Callable[[], str]] = {
-    "schedulers-best": table_from_record("schedulers", best_rows),
-    "schedulers-limit": table_from_record("schedulers", limit_rows),
-    "schedulers-bounds": table_from_record("schedulers", bound_rows),
-    "schedulers-trained": table_from_record("schedulers", trained_rows),
-    "schedulers-dart": table_from_record("schedulers", partial(workload_rows, workload="dart")),
-    "schedulers-osworld": table_from_record("schedulers", partial(workload_rows, workload="osworld")),
-    "schedulers-starved": table_from_record("schedulers", starved_rows),
-    "schedulers-ideas": table_from_record("schedulers", idea_rows),
-    "schedulers-windows": table_from_record("schedulers", window_rows),
-    "schedulers-provenance": from_record("schedulers", provenance),
-    "verl-table": from_record("verl_table", lambda found: table(*verl_rows(found)) + "\n" + verl_provenance(found)),
-}
-"""The tables, by their names on the page."""

@@ -7,24 +7,20 @@ python -m experiments.schedulers --quick    the same keys, a few schedulers on t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
-from dartsim.config import Config, load
 from dartsim.lab.analytic_model import predict
 from dartsim.lab.bounds import bounds
 from dartsim.lab.comparison import FIGURES, classes_over_seeds, compared, over_seeds
+from dartsim.lab.sweep import ArmRun
 from dartsim.observe.bias import BAND, BY_DIFFICULTY, ByClass, usable
-from dartsim.real.machine import usable_cores
-from dartsim.real.processes import process_pool
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from experiments import prefix_hits
-from experiments.common import Options, run_experiment
+from experiments import prefix_hits, scheduler_tables
+from experiments.clusters import Cluster
+from experiments.study import Experiment, Options
 
 Figures = dict[str, Any]
 
@@ -121,27 +117,8 @@ UNQUEUED: Mapping[str, tuple[str, ...]] = {"laptop": ("rollout.num_workers=4",)}
 
 UNQUEUED_NAME = "without a queue"
 
-SHOWN = ("trained_turns_per_minute", "env_utilization", "staleness_mean", "wasted_share", "long_tasks_ratio")
 
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One run: a scheduler on a workload."""
-
-    scheduler: str
-    workload: str
-    hours: float
-    seed: int = 0
-    changes: tuple[str, ...] = ()
-
-    @property
-    def config(self) -> Config:
-        """The resolved configuration, without timelines and without a database."""
-        own = (f"run.hours={self.hours}", f"run.seed={self.seed}", "recorder.max_segments=0", 'curation.store="memory"')
-        return load(preset_name=self.scheduler, workload_name=self.workload, overrides=[*self.changes, *own])
-
-
-def run_trial(trial: Trial) -> Figures:
+def run_trial(trial: Cluster) -> Figures:
     """Run one trial and return what schedulers are compared by, with the bound on what its groups allow."""
     found = models(trial.config)
     hits = prefix_hits.PrefixHits(found.prompts)
@@ -176,26 +153,26 @@ def shares(bias: Mapping[str, ByClass]) -> dict[str, float | None]:
     }
 
 
-def trials(options: Options) -> Iterator[Trial]:
+def trials(options: Options) -> Iterator[Cluster]:
     """Every scheduler on every workload."""
     hours, schedulers = (QUICK_HOURS, QUICK) if options.quick else (HOURS, SCHEDULERS)
     for seed in range(options.seeds):
         for workload in hours:
             for scheduler in schedulers:
-                yield Trial(scheduler, workload, hours[workload], seed)
+                yield Cluster(scheduler, hours[workload], seed, workload=workload)
 
 
-def idea_trials(options: Options) -> Iterator[tuple[str, Trial]]:
+def idea_trials(options: Options) -> Iterator[tuple[str, Cluster]]:
     """Our preset with one idea less, on the workloads for that."""
     for workload in IDEA_WORKLOADS[:1] if options.quick else IDEA_WORKLOADS:
         hours = QUICK_HOURS[workload] if options.quick else HOURS[workload]
         for seed in range(options.seeds):
             for idea, changes in IDEAS.items():
-                yield idea, Trial(OURS, workload, hours, seed, changes)
-            yield "no spare desktops", without_spares(Trial(OURS, workload, hours, seed))
+                yield idea, Cluster(OURS, hours, seed, changes, workload)
+            yield "no spare desktops", without_spares(Cluster(OURS, hours, seed, workload=workload))
 
 
-def window_trials(options: Options) -> Iterator[tuple[str, Trial]]:
+def window_trials(options: Options) -> Iterator[tuple[str, Cluster]]:
     """Our preset with both ways to drop screenshots, few engines and many, sessions that move and that stay."""
     hours = WINDOW_QUICK_HOURS if options.quick else WINDOW_HOURS
     for seed in range(options.seeds):
@@ -207,48 +184,36 @@ def window_trials(options: Options) -> Iterator[tuple[str, Trial]]:
                         f"rollout.routing.max_excess={excess}",
                         f"cluster.engine.window={window}",
                     )
-                    yield " ".join(changes), Trial(OURS, WINDOW_WORKLOAD, hours, seed, changes)
+                    yield " ".join(changes), Cluster(OURS, hours, seed, changes, WINDOW_WORKLOAD)
 
 
-def own_trials(options: Options) -> Iterator[tuple[str, Trial]]:
+def own_trials(options: Options) -> Iterator[tuple[str, Cluster]]:
     """Our preset alone, with its own staleness bound and with those of others, and whole without a queue; by name."""
     hours = QUICK_HOURS if options.quick else HOURS
     for seed in range(options.seeds):
         for workload in hours:
-            yield ALONE, Trial(OURS, workload, hours[workload], seed, SCHEDULING)
+            yield ALONE, Cluster(OURS, hours[workload], seed, SCHEDULING, workload)
             if workload in UNQUEUED:
-                yield UNQUEUED_NAME, Trial(OURS, workload, hours[workload], seed, UNQUEUED[workload])
+                yield UNQUEUED_NAME, Cluster(OURS, hours[workload], seed, UNQUEUED[workload], workload)
             for bound in (1,) if options.quick else BOUNDS:
-                yield str(bound), Trial(OURS, workload, hours[workload], seed, (*SCHEDULING, *BOUNDS[bound]))
+                yield str(bound), Cluster(OURS, hours[workload], seed, (*SCHEDULING, *BOUNDS[bound]), workload)
 
 
-def without_spares(trial: Trial) -> Trial:
+def without_spares(trial: Cluster) -> Cluster:
     """Return the trial with as many desktops, all of them slots."""
     desktops = trial.config.rollout.num_desktops
-    return Trial(
-        trial.scheduler,
-        trial.workload,
-        trial.hours,
-        trial.seed,
-        (*trial.changes, "rollout.warm_envs=0", f"rollout.num_envs={desktops}"),
-    )
-
-
-def run_trials(wanted: Sequence[Trial], console: Console) -> list[Figures]:
-    """Run all on all cores, the results in the order asked for."""
-    with process_pool(min(len(wanted), usable_cores())) as pool:
-        done = pool.map(run_trial, wanted)
-        return list(track(done, "schedulers", total=len(wanted), console=console, disable=not console.is_terminal))
+    return replace(trial, changes=(*trial.changes, "rollout.warm_envs=0", f"rollout.num_envs={desktops}"))
 
 
 def measure(options: Options) -> Figures:
     """Run everything."""
     wanted = list(trials(options))
     own, ideas, windows = list(own_trials(options)), list(idea_trials(options)), list(window_trials(options))
-    runs = run_trials([*wanted, *(trial for _, trial in (*own, *ideas, *windows))], options.console)
+    everything = [*wanted, *(trial for _, trial in (*own, *ideas, *windows))]
+    runs = options.sweep(run_trial, [ArmRun(f"{one.preset}, {one.workload}", one.seed, one) for one in everything])
     by_key: dict[tuple[str, str], list[Figures]] = {}
     for trial, run in zip(wanted, runs, strict=False):
-        by_key.setdefault((trial.workload, trial.scheduler), []).append(run)
+        by_key.setdefault((str(trial.workload), trial.preset), []).append(run)
     workloads: dict[str, Figures] = {}
     for (workload, scheduler), seeds in by_key.items():
         workloads.setdefault(workload, {"schedulers": {}})["schedulers"][scheduler] = of_seeds(seeds)
@@ -276,15 +241,15 @@ def measure(options: Options) -> Figures:
     }
 
 
-def by_name(named: Sequence[tuple[str, Trial]], runs: Sequence[Figures]) -> dict[tuple[str, str], Figures]:
+def by_name(named: Sequence[tuple[str, Cluster]], runs: Sequence[Figures]) -> dict[tuple[str, str], Figures]:
     """Return figures over seeds by workload and name; of runs, as many as there are names."""
     found: dict[tuple[str, str], list[Figures]] = {}
     for (name, trial), run in zip(named, runs, strict=False):
-        found.setdefault((trial.workload, name), []).append(run)
+        found.setdefault((str(trial.workload), name), []).append(run)
     return {key: of_seeds(seeds) for key, seeds in found.items()}
 
 
-def by_window(named: Sequence[tuple[str, Trial]], runs: Sequence[Figures]) -> list[Figures]:
+def by_window(named: Sequence[tuple[str, Cluster]], runs: Sequence[Figures]) -> list[Figures]:
     """Return figures over seeds of each way to drop screenshots, with what else was set."""
     configs = {name: trial.config for name, trial in named}
     return [
@@ -360,29 +325,23 @@ def at_bound(bound: int, ours: Figures, schedulers: Mapping[str, Figures]) -> Fi
     }
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print one table a workload, and the ideas."""
-    for workload, found in figures["workloads"].items():
-        share = found["ours_over_bound"]
-        title = (
-            f"{workload}: ours {found['ours_over_best_other']:.2f}x the best other ({found['best_other']}), "
-            f"{found['alone_over_best_other']:.2f}x by scheduling alone, "
-            f"{'–' if share is None else f'{share:.0%}'} of the bound"
-        )
-        table = Table("", *SHOWN, title=title, show_edge=False)
-        for name, own in found["schedulers"].items():
-            table.add_row(name, *cells(own["figures"]))
-        console.print(table)
-    table = Table("ours, less one idea", "workload", *SHOWN, show_edge=False)
-    for row in figures["ideas"]:
-        table.add_row(row["idea"], row["workload"], *cells(row["figures"]))
-    console.print(table)
-
-
-def cells(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return the shown figures in words."""
-    return [f"{figures[name]['mean']:.3g}" if name in figures else "–" for name in SHOWN]
-
+STUDY = Experiment(
+    name="schedulers",
+    about=str(__doc__),
+    measure=measure,
+    tables={
+        "schedulers-best": scheduler_tables.best_rows,
+        "schedulers-limit": scheduler_tables.limit_rows,
+        "schedulers-bounds": scheduler_tables.bound_rows,
+        "schedulers-trained": scheduler_tables.trained_rows,
+        "schedulers-dart": partial(scheduler_tables.workload_rows, workload="dart"),
+        "schedulers-osworld": partial(scheduler_tables.workload_rows, workload="osworld"),
+        "schedulers-starved": scheduler_tables.starved_rows,
+        "schedulers-ideas": scheduler_tables.idea_rows,
+        "schedulers-windows": scheduler_tables.window_rows,
+        "schedulers-provenance": scheduler_tables.provenance,
+    },
+)
 
 if __name__ == "__main__":
-    run_experiment("schedulers", measure, show, about=str(__doc__).splitlines()[0], seeds=3)
+    STUDY.run()

@@ -7,20 +7,41 @@ each measurement of a cluster in a process of its own; medians.
 from __future__ import annotations
 
 import math
+import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
+from typing import Any, ParamSpec, TypeVar
 
 from dartsim.config import Config, load
-from experiments.common import Figures, Options, run_experiment
-from experiments.isolated import isolated, peak_rss_mb
+from dartsim.real.processes import process_pool
+from experiments.study import Experiment, Figures, Options, optional, table
 from experiments.timers import WAYS, timers_per_second
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function of a module in a fresh process and return what it returns."""
+    with process_pool(1) as pool:
+        return pool.submit(function, *args, **kwargs).result()
+
+
+def peak_rss_mb() -> float:
+    """Return the most memory that this process has had resident, in megabytes (10**6 bytes)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not getrusage: on Linux it also counts what the process that started this one had.
+        for line in status.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
 
 PRESET = "dart-measured"
 ENVS_PER_WORKER = 10
@@ -172,47 +193,37 @@ def _spread(values: list[float]) -> list[float]:
     return [round(min(values), 1), round(max(values), 1)]
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print the tables."""
-    timers = Table(title="1,000 sleeping tasks", title_justify="left")
-    timers.add_column("loop")
-    timers.add_column("timers a CPU second", justify="right")
-    for way, rate in figures["timers_per_second"].items():
-        timers.add_row(way, "not installed" if rate is None else f"{rate:,}")
-    console.print(timers)
+def timers_table(figures: Figures) -> str:
+    """Timers per second of each loop."""
+    rates = figures["timers_per_second"]
+    base = rates["simpy"]
+    return table(
+        ["loop", "timers a CPU second", "of raw SimPy"],
+        [[name, optional(rate, ",.0f"), optional(rate and rate / base, ".2f")] for name, rate in rates.items()],
+    )
 
-    turns = Table(title="CPU microseconds a simulated turn", title_justify="left")
-    for heading in (
-        "desktops",
-        "hours",
-        "dartsim",
-        "with SQLite",
-        "bare SimPy",
-        "… with time-outs",
-        "dartsim / bare",
-        "x real time",
-        "peak MB",
-    ):
-        turns.add_column(heading, justify="right")
-    for row in figures["turns"]:
-        turns.add_row(
-            f"{row['num_envs']:,}",
-            f"{row['simulated_hours']:g}",
-            f"{row['cpu_us_per_turn']:.1f}",
-            f"{row['sqlite_cpu_us_per_turn']:.1f}",
-            f"{row['bare_simpy_cpu_us_per_turn']:.1f}",
-            f"{row['bare_simpy_timeouts_cpu_us_per_turn']:.1f}",
-            f"{row['cpu_us_per_turn'] / row['bare_simpy_cpu_us_per_turn']:.2f}",
-            f"{row['speedup']:,}",
-            f"{row['peak_rss_mb']:.0f}",
+
+def turns_table(figures: Figures) -> str:
+    """CPU time per simulated turn by cluster size."""
+    rows = []
+    for entry in figures["turns"]:
+        ours, bare = entry["cpu_us_per_turn"], entry["bare_simpy_cpu_us_per_turn"]
+        rows.append(
+            [
+                f"{entry['num_envs']:,}",
+                f"{ours:.1f}",
+                f"{bare:.1f}",
+                f"{ours / bare:.2f}",
+                f"{entry['speedup']:,.0f}",
+                f"{entry['peak_rss_mb']:.0f}",
+            ]
         )
-    console.print(turns)
+    return table(["desktops", "dartsim, µs a turn", "bare SimPy, µs a turn", "ratio", "x real time", "peak MB"], rows)
 
 
-def main() -> None:
-    """Run the benchmark as the command line says."""
-    run_experiment("speed", measure, show, about="Timers a second and CPU time a simulated turn.")
-
+STUDY = Experiment(
+    name="speed", about=str(__doc__), measure=measure, tables={"timers": timers_table, "turns": turns_table}
+)
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

@@ -24,11 +24,9 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from dartsim.core.errors import WorkerFault
 from dartsim.core.ports import SyncMode
@@ -37,7 +35,7 @@ from dartsim.observe import DesktopState, EngineState, Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
-from experiments.common import Figures, Options, run_experiment
+from experiments.study import Experiment, Figures, Options, short_commit, table
 
 if TYPE_CHECKING:
     from dartsim.real.inference.options import EngineOptions
@@ -206,30 +204,39 @@ def measure(options: Options) -> Figures:
     }
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Print one line a mode."""
-    columns = {
-        "away": "away_seconds_per_change",
-        "stopped": "stopped_seconds_per_publication",
-        "settled": "settled_seconds_mean",
-        "turns/s": "turns_per_second",
-        "longest": "turn_seconds_longest",
-        "killed": "killed_requests",
-        "failed": "failed_requests",
-        "lost": "lost_requests",
+def modes_table(figures: Figures) -> str:
+    """What a change of weights costs by engine and mode."""
+    engines = {"standin": "stand-in", "vllm": "vLLM"}
+    modes = {
+        "rolling_keep": "one at a time, `keep`",
+        "global_pause": "all at once, `keep`",
+        "restart": "`restart`, as DART released it",
     }
-    table = Table("", *columns, box=None, pad_edge=False)
-    for engine, modes in figures["engines"].items():
-        for mode, row in modes.items():
-            table.add_row(f"{engine}, {mode.replace('_', ' ')}", *(f"{row[name]:.4g}" for name in columns.values()))
-    console.print(table)
-    console.print(
-        "seconds: an engine is away for a change, none serves for a publication, until all engines have it, of the "
-        "longest turn; requests killed and asked again, failed, never answered"
+    seconds = ("away_seconds_per_change", "stopped_seconds_per_publication", "turn_seconds_longest")
+    rows = [
+        [
+            f"{engines[engine]}, {modes[mode]}",
+            *(f"{row[name]:.2f}" for name in seconds),
+            str(row["killed_requests"]),
+            str(row["failed_requests"]),
+            str(row["lost_requests"]),
+            f"{row['turns']:,}",
+        ]
+        for engine, found in figures["engines"].items()
+        for mode, row in found.items()
+    ]
+    config = figures["config"]
+    head = ["", "an engine is away, s a change", "no engine serves, s a publication", "longest turn, s"]
+    head += ["killed", "failed", "lost", "turns"]
+    about = (
+        f"{config['num_engines']} engines, {config['num_desktops']} desktops; the stand-in starts in "
+        f"{config['standin_start_seconds']:g} s. {'vLLM was not measured. ' if figures['missing'] else ''}"
+        f"Recorded at commit {short_commit(figures)}, load {figures['load_average']:.1f}.\n"
     )
-    if figures["missing"]:
-        console.print(f"vLLM itself was not measured: it takes {VARIABLE} and a full run")
+    return table(head, rows) + "\n" + about
 
+
+STUDY = Experiment(name="sync_cost", about=str(__doc__), measure=measure, seeds=1, tables={"sync-cost": modes_table})
 
 if __name__ == "__main__":
-    run_experiment("sync_cost", measure, show, about=str(__doc__), seeds=1)
+    STUDY.run()

@@ -13,20 +13,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from dartsim.config import from_tree, preset
 from dartsim.config.load import merge
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
-from experiments.common import Options, run_experiment
-
-Figures = dict[str, Any]
+from experiments.study import Experiment, Figures, Options, Rows, short_commit, table
 
 SCALE = 16
 """GPUs and prompts of the published runs for one of the simulated ones."""
@@ -220,22 +215,6 @@ def over_seeds(row: Row, fit: Fit, steps: int, num_seeds: int) -> Figures:
     return {name: sum(run[name] for run in seeds) / num_seeds for name in seeds[0]}
 
 
-def show(figures: Figures, console: Console) -> None:
-    """Print the fitted rows and the predicted ones, that which was asked for first."""
-    names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
-    table = Table("train:rollout GPUs", "theta", "published step", *names, show_edge=False)
-    for known in figures["fitted_rows"]:
-        row = known["row"]
-        cells = (f"{known[name]:.1f}" for name in names)
-        table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']} (fitted)", f"{row['theta']:g}",
-                      f"{known['published_step_seconds']:.1f}", *cells)  # fmt: skip
-    for predicted in (figures, *figures["predicted_rows"]):
-        row = predicted["row"]
-        cells = (f"{predicted[name]:.1f}" for name in names)
-        table.add_row(f"{row['train_gpus']}:{row['rollout_gpus']}", f"{row['theta']:g}", "–", *cells)
-    console.print(table)
-
-
 def arguments(argv: Sequence[str]) -> tuple[Row, list[str]]:
     """Return the row that was asked for, and what is left of the command line."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -255,14 +234,46 @@ def arguments(argv: Sequence[str]) -> tuple[Row, list[str]]:
     return (replace(row, theta=0.0, partial=False) if row.train_gpus == 0 else row), left
 
 
-if __name__ == "__main__":
-    asked, rest_of_line = arguments(sys.argv[1:])
-    run_experiment(
-        "verl_table",
-        lambda options: measure(options, asked),
-        show,
-        about=str(__doc__).splitlines()[0]
-        + " Also --train-gpus, --rollout-gpus, --theta, --require-batches, --partial.",
-        argv=rest_of_line,
-        seeds=2,
+def verl_rows(recorded: Mapping[str, Any]) -> Rows:
+    """The table of verl: the two rows that were fitted, with the published step, and the predicted ones."""
+    names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
+    rows = []
+    for found in (*recorded["fitted_rows"], recorded, *recorded["predicted_rows"]):
+        row = found["row"]
+        trainer, rollout = row["train_gpus"], row["rollout_gpus"]
+        split = f"{trainer} : {rollout}" if trainer else f"{rollout} for both"
+        published = found.get("published_step_seconds")
+        cells = [split, f"{row['theta']:g}", str(row["require_batches"]), "yes" if row["partial"] else "no"]
+        figures = (f"{found[name]:.1f}" for name in names)
+        rows.append([*cells, "–" if published is None else f"{published:.1f} (fitted)", *figures])
+    head = ["trainer : rollout GPUs", "theta", "mini-batches an update", "partial", "step, published, s"]
+    return [*head, "step, s", "generation wait, s", "update, s", "100 steps, h", "400 steps, h"], rows
+
+
+def verl_provenance(recorded: Mapping[str, Any]) -> str:
+    """Return what was fitted, and where the figures were recorded, as a line of Markdown."""
+    fit = recorded["fit"]
+    return (
+        f"Fitted: {fit['longest_seconds']:.0f} s for the longest reply alone, {fit['beside_seconds']:.2f} s for each "
+        f"other one beside it. Recorded with {len(recorded['seeds'])} seeds at commit "
+        f"{short_commit(recorded)}.\n"
     )
+
+
+STUDY = Experiment(
+    name="verl_table",
+    about=f"{str(__doc__).splitlines()[0]} Also --train-gpus, --rollout-gpus, --theta, --require-batches, --partial.",
+    measure=lambda options: measure(options, arguments(())[0]),
+    tables={"verl-table": lambda figures: table(*verl_rows(figures)) + "\n" + verl_provenance(figures)},
+    seeds=2,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> Figures:
+    """Run it from the command line."""
+    row, rest = arguments(sys.argv[1:] if argv is None else argv)
+    return replace(STUDY, measure=lambda options: measure(options, row)).run(rest)
+
+
+if __name__ == "__main__":
+    main()

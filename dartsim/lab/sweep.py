@@ -1,4 +1,4 @@
-"""Many runs: trials of arms and seeds, on all cores, on a Ray cluster or here; one progress bar; a sweep can resume."""
+"""Many runs: arms by seeds, on all cores, on a Ray cluster or here; one progress bar; a sweep can resume."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def progress_bar(console: Console) -> Iterator[Progress]:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ArmRun:
     """One run of a sweep. Picklable; its result does not depend on where or when it runs.
 
     Attributes:
@@ -196,8 +196,8 @@ class Trial:
 
 
 def sweep(
-    function: Callable[[Trial], R],
-    trials: Sequence[Trial],
+    function: Callable[[Any], R],
+    runs: Sequence[ArmRun],
     *,
     console: Console,
     name: str = "runs",
@@ -205,11 +205,11 @@ def sweep(
     executor: Executor | None = None,
     ray: str | None = None,
 ) -> list[R]:
-    """Run all trials with one progress bar and return their results in the order of the trials.
+    """Make all runs with one progress bar and return their results in the order of the runs.
 
     Args:
-        function: Of a module; it makes one run.
-        trials: What to run.
+        function: Of a module; it makes one run from its ``spec``.
+        runs: What to run.
         console: Where the bar is shown.
         name: Of the bar.
         results: A file with one line for each finished run, which must be JSON-serializable. Runs that it has already
@@ -218,22 +218,22 @@ def sweep(
         ray: Address of a Ray cluster to run them on instead.
     """
     known = {} if results is None else finished(results)
-    found: dict[int, R] = {n: known[trial.key] for n, trial in enumerate(trials) if trial.key in known}
-    left = [number for number in range(len(trials)) if number not in found]
+    found: dict[int, R] = {n: known[run.key] for n, run in enumerate(runs) if run.key in known}
+    left = [number for number in range(len(runs)) if number not in found]
     if not left:
-        return [found[number] for number in range(len(trials))]
+        return [found[number] for number in range(len(runs))]
     chosen = executor_for(ray=ray) if executor is None else nullcontext(executor)
     with chosen as inner, progress_bar(console) as progress:
         shown = WithProgress(inner, progress, name)
-        for place, result in shown.run(_Run(function), [trials[number] for number in left]):
+        for place, result in shown.run(_Run(function), [runs[number] for number in left]):
             found[left[place]] = result
             if results is not None:
-                _append(results, trials[left[place]], result)
-    return [found[number] for number in range(len(trials))]
+                _append(results, runs[left[place]], result)
+    return [found[number] for number in range(len(runs))]
 
 
 def finished(results: Path) -> dict[tuple[str, int, str], Any]:
-    """Return the results in a file by the keys of their trials; a last line that was cut off is left out."""
+    """Return the results in a file by the keys of their runs; a last line that was cut off is left out."""
     if not results.exists():
         return {}
     found: dict[tuple[str, int, str], Any] = {}
@@ -244,8 +244,8 @@ def finished(results: Path) -> dict[tuple[str, int, str], Any]:
     return found
 
 
-def _append(results: Path, trial: Trial, result: Any) -> None:
-    arm, seed, spec = trial.key
+def _append(results: Path, run: ArmRun, result: Any) -> None:
+    arm, seed, spec = run.key
     line = json.dumps({"arm": arm, "seed": seed, "spec": spec, "result": result}) + "\n"
     results.parent.mkdir(parents=True, exist_ok=True)
     text = results.read_text(encoding="utf-8") if results.exists() else ""
@@ -261,5 +261,5 @@ class _Run:
 
     function: Callable[[Any], Any]
 
-    def __call__(self, item: Any, report: Report) -> Any:
-        return self.function(item)
+    def __call__(self, item: ArmRun, report: Report) -> Any:
+        return self.function(item.spec)

@@ -7,18 +7,25 @@ pytest.importorskip("transformers")
 
 from dartsim.envs.mock.families.locks import MIXED, PLAIN, RIGHT_CELL
 from dartsim.envs.mock.suites import mock_suite
-from experiments.ablation_arms import ARMS, BOUNDS, PARTS, config, jobs, overrides
-from experiments.ablation_runs import Curve, base_model, kind_of, lessons, run_arm
-from experiments.ablation_tables import (
+from experiments.ablation import (
+    ARMS,
+    BOUNDS,
+    PARTS,
     PUBLISHED,
     arms_table,
+    base_model,
     base_table,
+    config,
     curve_table,
     cut_table,
     interval,
+    jobs,
+    overrides,
     paper_table,
+    run_arm,
     staleness_table,
 )
+from experiments.ablation_runs import Curve, kind_of, lessons
 
 
 def test_every_arm_is_a_configuration_and_differs_from_every_other():
@@ -66,11 +73,11 @@ def test_a_curve_tells_when_success_was_reached_between_two_evaluations():
 
 
 def test_an_arm_runs_from_its_base_model(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.ablation_arms.QUICK_HOURS", 0.01)
+    monkeypatch.setattr("experiments.ablation.QUICK_HOURS", 0.01)
     monkeypatch.setattr("experiments.ablation_runs.QUICK_STEPS", 1)
     monkeypatch.setattr("experiments.ablation_runs.LESSON_TASKS", 8)
-    base_model(0, tmp_path, True)
-    run = json.loads(json.dumps(run_arm("dart", 0, 1, tmp_path, True)))
+    base_model(tmp_path, (0, True))
+    run = json.loads(json.dumps(run_arm(tmp_path, ("dart", 0, 1, True))))
     assert {"arm", "seed", "success_rate_final", "turns_to_50_percent", "simulated_hours_to_50_percent"} <= run.keys()
     assert run["pool"]["stored_collected"] == 48
     assert set(run["by_kind_final"]) == {"easy", "hard", "never"}

@@ -10,22 +10,19 @@ from xml.etree import ElementTree
 import pytest
 
 from dartsim.lab.bounds import least_seconds, turn_load
+from dartsim.observe.json_text import json_text
 from dartsim.run.models import models
 from experiments import claims
 from experiments.charts import Panel, Series, draw
-from experiments.claims_arms import ARMS, LADDER
-from experiments.claims_figures import PICTURES
-from experiments.claims_knee import knee, mean_turns
-from experiments.claims_pictures import drawn_of
-from experiments.claims_runs import Arm, by_arm, derived, over, run_arm
-from experiments.claims_tables import ROWS, cell, distribution, provenance
+from experiments.claims import ARMS, LADDER, ClaimArm, derived, knee, mean_turns, over, run_arm
+from experiments.claims_tables import PICTURES, ROWS, cell, distribution, drawn_of, provenance
 from experiments.claims_verdicts import gpu_definitions, pick, verdicts
-from experiments.common import recorded, run_experiment
+from experiments.study import Options, recorded
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 
-def arm(claim: str, series: str, name: str | None = None, value: float | None = None) -> Arm:
+def arm(claim: str, series: str, name: str | None = None, value: float | None = None) -> ClaimArm:
     """Return one arm of the full run."""
     return next(
         one
@@ -34,7 +31,7 @@ def arm(claim: str, series: str, name: str | None = None, value: float | None = 
     )
 
 
-def run(one: Arm, hours: float) -> dict:
+def run(one: ClaimArm, hours: float) -> dict:
     return run_arm((replace(one, hours=hours), 0))
 
 
@@ -115,11 +112,6 @@ def test_means_have_intervals_and_what_is_missing_has_none():
     assert over("a", [{"a": 1.0}, {"a": 3.0}])["mean"] == 2.0
     assert over("a", [{"a": 1.0}, {"a": 3.0}])["half_width"] == pytest.approx(12.706)
     assert over("a", [{"a": 1.0}, {"a": None}]) == {"mean": None, "half_width": None}
-    one, other = (arm("sync", "dart, rolling keep", name) for name in ("1 s", "10 s"))
-    assert by_arm([(one, 0), (other, 0), (one, 1)], [{"n": 0}, {"n": 1}, {"n": 2}]) == {
-        one: [{"n": 0}, {"n": 2}],
-        other: [{"n": 1}],
-    }
 
 
 def test_the_knee_is_the_first_number_of_desktops_that_asks_for_too_much():
@@ -136,7 +128,7 @@ def test_the_knee_is_the_first_number_of_desktops_that_asks_for_too_much():
 # What is said about it, on figures that are made up.
 
 
-def made_up(job: tuple[Arm, int]) -> dict:
+def made_up(job: tuple[ClaimArm, int]) -> dict:
     """Figures that grow with what is varied; the bound saturates at 1."""
     one, seed = job
     coupled = one.preset == "coupled" and "curation.max_ahead=none" not in one.changes
@@ -171,15 +163,9 @@ def made_up(job: tuple[Arm, int]) -> dict:
 def figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The command on made-up runs."""
 
-    def fake(arms, seeds, console):
-        jobs = [(one, seed) for one in arms for seed in seeds]
-        return by_arm(jobs, map(made_up, jobs))
-
-    monkeypatch.setattr(claims, "run_arms", fake)
+    monkeypatch.setattr(Options, "sweep", lambda self, function, runs: [made_up(run.spec) for run in runs])
     target = tmp_path / "f.json"
-    run_experiment(
-        "claims", claims.measure, claims.show, about="", argv=["--quick", "--seeds", "2", "--json", str(target)]
-    )
+    claims.STUDY.run(["--quick", "--seeds", "2", "--json", str(target)])
     return json.loads(target.read_text())
 
 
@@ -267,8 +253,12 @@ def test_the_recorded_runs_are_those_of_the_code(known):
 
 
 def test_the_recorded_verdicts_are_those_of_the_rules(known):
-    assert known["verdicts"] == json.loads(json.dumps(verdicts(known["claims"])))
-    assert known["gpu_definitions"] == json.loads(json.dumps(gpu_definitions(known["claims"]["table"])))
+    assert known["verdicts"] == json.loads(json_text(verdicts(known["claims"])))
+    definitions = json.loads(json_text(gpu_definitions(known["claims"]["table"])))
+    assert [one["definition"] for one in definitions] == [one["definition"] for one in known["gpu_definitions"]]
+    for ours, recorded_one in zip(definitions, known["gpu_definitions"], strict=True):
+        for name in ("coupled", "dart", "ratio"):
+            assert ours[name] == pytest.approx(recorded_one[name], rel=1e-4)  # of rounded figures
 
 
 def test_pictures_are_drawn_from_what_is_recorded(known):

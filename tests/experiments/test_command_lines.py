@@ -10,7 +10,7 @@ import pytest
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from experiments.common import EXTRAS, run_experiment
+from experiments.study import EXTRAS, Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNNABLE = sorted(
@@ -62,7 +62,7 @@ def test_what_is_missing_is_said_in_words(error, said, capsys):
         raise error
 
     with pytest.raises(SystemExit) as end:
-        run_experiment("x", measure, lambda *_: None, about="", argv=["--quick"])
+        Experiment(name="x", about="x", measure=measure).run(["--quick"])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
 
@@ -72,4 +72,4 @@ def test_a_mistake_of_ours_is_no_missing_extra():
         raise ModuleNotFoundError("No module named 'dartsim.nothing'", name="dartsim.nothing")
 
     with pytest.raises(ModuleNotFoundError):
-        run_experiment("x", measure, lambda *_: None, about="", argv=["--quick"])
+        Experiment(name="x", about="x", measure=measure).run(["--quick"])

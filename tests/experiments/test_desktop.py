@@ -6,7 +6,7 @@ pytest.importorskip("docker", reason="needs the extra `real`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from dartsim.observe import DesktopState, Recorder
-from experiments.desktop import SKIPPED, main
+from experiments.desktop import SKIPPED, STUDY
 from experiments.desktop_cluster import gaps, percentiles
 from experiments.desktop_kills import lost_records
 
@@ -52,6 +52,6 @@ def test_without_an_engine_it_is_skipped_and_says_so(monkeypatch, capsys, tmp_pa
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
     monkeypatch.setattr("sys.argv", ["desktop", "--quick"])
     with pytest.raises(SystemExit) as ended:
-        main()
+        STUDY.run()
     assert ended.value.code == SKIPPED
     assert "skipped" in capsys.readouterr().out

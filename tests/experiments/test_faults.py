@@ -3,8 +3,7 @@ import json
 import pytest
 
 from dartsim.sim.faults import KINDS, PROFILES
-from experiments.fault_tables import cost_rows, kinds_rows, provenance
-from experiments.faults import ALL, HEALED, Run, injections, run_one, summary
+from experiments.faults import ALL, HEALED, Run, cost_rows, injections, kinds_rows, provenance, run_one, summary
 
 
 @pytest.fixture(scope="module")

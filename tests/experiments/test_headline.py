@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from experiments.clusters import Cluster, mean_figures, run_cluster
-from experiments.common import recorded
 from experiments.headline import FIGURES, PRESETS, PUBLISHED, gpu_definitions
 from experiments.other_runs import predictions
+from experiments.study import recorded
 
 BAND = {"dart": 0.05, "coupled": 0.08}
 """Allowed distance from the published figures."""
@@ -82,14 +82,13 @@ def test_means_take_the_largest_of_a_maximum():
 def test_the_experiment_prints_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The whole command on a toy: two and a half hours, one prediction."""
     from experiments import headline, other_runs
-    from experiments.common import run_experiment
 
     monkeypatch.setattr(other_runs, "predictions", lambda: predictions()[:1])
     short = {preset: Cluster(preset, 2.5) for preset in PRESETS.values()}
     monkeypatch.setattr(headline, "Cluster", lambda preset, hours, seed=0: short[preset])
-    monkeypatch.setattr(headline, "run_clusters", lambda clusters, console, what: [run_cluster(c) for c in clusters])
-    monkeypatch.setattr(other_runs, "run_clusters", lambda clusters, console, what: [run_cluster(c) for c in clusters])
+    monkeypatch.setattr(headline, "run_clusters", lambda clusters, options, what: [run_cluster(c) for c in clusters])
+    monkeypatch.setattr(other_runs, "run_clusters", lambda clusters, options, what: [run_cluster(c) for c in clusters])
     target = tmp_path / "f.json"
-    run_experiment("headline", headline.measure, headline.show, about="", argv=["--quick", "--json", str(target)])
+    headline.STUDY.run(["--quick", "--json", str(target)])
     figures = json.loads(target.read_text())
     assert set(figures["dart"]) >= {*FIGURES, "max_staleness"}

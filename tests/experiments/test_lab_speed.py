@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from experiments import lab_speed, speed_tables
+from experiments import lab_speed
 
 
 def test_one_size_is_measured():
@@ -30,7 +30,7 @@ def test_figures_are_shown_and_quoted():
     sizes = [{**size, "cpu_us_per_turn": 75.0, "peak_rss_mb": 270.0, "cpu_seconds": 60.0}]
     figures = {"sizes": sizes, "study": {"trials_per_minute": 49.3, "cores": 2, "simulated_hours": 4.0}}
     console = Console(file=io.StringIO(), width=120)
-    lab_speed.show(figures, console)
-    for text in (console.file.getvalue(), speed_tables.lab_speed(figures)):
+    lab_speed.STUDY.show(figures, console)
+    for text in (console.file.getvalue(), lab_speed.sizes_table(figures)):
         assert "10,000" in text
         assert "49.3 trials a minute on 2 cores" in text

@@ -6,8 +6,8 @@ import json
 
 from experiments import presets
 from experiments.clusters import Cluster, run_cluster
-from experiments.common import recorded, run_experiment
 from experiments.presets import FIGURES, PRESETS
+from experiments.study import recorded
 
 
 def test_the_measured_preset_is_the_recorded_headline():
@@ -23,9 +23,9 @@ def test_the_paper_s_curation_makes_attempts_shorter():
 
 def test_the_experiment_prints_and_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(presets, "Cluster", lambda preset, hours, seed=0: Cluster(preset, 1.5, seed))
-    monkeypatch.setattr(presets, "run_clusters", lambda clusters, console, what: [run_cluster(c) for c in clusters])
+    monkeypatch.setattr(presets, "run_clusters", lambda clusters, options, what: [run_cluster(c) for c in clusters])
     target = tmp_path / "f.json"
-    run_experiment("presets", presets.measure, presets.show, about="", argv=["--quick", "--json", str(target)])
+    presets.STUDY.run(["--quick", "--json", str(target)])
     figures = json.loads(target.read_text())
     assert set(figures["presets"]) == set(PRESETS) == set(figures["config"])
     assert all(set(found) >= set(FIGURES) for found in figures["presets"].values())

@@ -14,7 +14,7 @@ from rich.console import Console
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
 from dartsim.lab.twin import COMPARED
-from experiments import common, pages, real_loop, twin_tables
+from experiments import pages, real_loop, study
 
 STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
 
@@ -69,9 +69,9 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     assert figures["sync_seconds_p50"] > 0
     assert {"success_rate_first", "success_rate_last", "seeds", "commit", "machine", "config"} <= set(figures)
     shown = Console(file=io.StringIO(), width=120)
-    real_loop.show(figures, shown)
+    real_loop.STUDY.show(figures, shown)
     assert "0 lost requests" in shown.file.getvalue()
-    quoted = twin_tables.real_loop(figures)
+    quoted = real_loop.loop_table(figures)
     assert "| trajectories per minute | " in quoted
     assert "Engines: 1; 0.06 minutes, seeds 0: success on held-out tasks" in quoted
     assert "0 were lost" in quoted
@@ -81,7 +81,7 @@ def test_a_page_is_filled_once_there_is_a_record(monkeypatch, tmp_path):
     marked = "<!-- figures: real-loop -->\nold\n<!-- end -->"
     assert marked.split("\n")[0] in (pages.ROOT / "docs" / "inference.md").read_text(encoding="utf-8")
     assert "docs/inference.md" in pages.PAGES
-    monkeypatch.setattr(common, "RECORDED", tmp_path)
+    monkeypatch.setattr(study, "RECORDED", tmp_path)
     assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
     figures = {
         "measured": {"trained_turns_per_minute": 100.0, "env_utilization": None},

@@ -40,5 +40,5 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch):
     assert figures["runs"][0]["sync_seconds_p50"] > 0
     assert {"seeds", "commit", "versions", "machine", "config", "backend"} <= set(figures)
     shown = Console(file=io.StringIO(), width=100)
-    real_profile.show(figures, shown)
+    real_profile.STUDY.show(figures, shown)
     assert "trajectories per minute" in shown.file.getvalue()

@@ -11,7 +11,7 @@ import pytest
 from dartsim.config import presets
 from dartsim.config.load import workloads
 from experiments import schedulers
-from experiments.common import run_experiment
+from experiments.clusters import Cluster
 from experiments.scheduler_tables import (
     best_rows,
     bound_rows,
@@ -29,12 +29,11 @@ from experiments.schedulers import (
     OURS,
     SCHEDULERS,
     SCHEDULING,
-    Trial,
     at_bound,
-    run_trial,
     shares,
     without_spares,
 )
+from experiments.study import Options
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"
 
@@ -47,10 +46,8 @@ def figures(tmp_path_factory):
         patch.setattr(schedulers, "QUICK", ("areal-eta0", OURS))
         patch.setattr(schedulers, "QUICK_HOURS", {"dart": 1.0, "laptop": 0.1})
         patch.setattr(schedulers, "WINDOW_QUICK_HOURS", 0.15)
-        patch.setattr(schedulers, "run_trials", lambda wanted, console: [run_trial(trial) for trial in wanted])
-        run_experiment(
-            "schedulers", schedulers.measure, schedulers.show, about="", argv=["--quick", "--json", str(target)]
-        )
+        patch.setattr(Options, "sweep", lambda self, function, runs: [function(run.spec) for run in runs])
+        schedulers.STUDY.run(["--quick", "--json", str(target)])
     return json.loads(target.read_text())
 
 
@@ -93,12 +90,12 @@ def test_at_a_bound_ours_keeps_to_it_and_meets_only_others_that_did(figures):
 
 def test_alone_ours_offers_all_tasks_alike_with_the_prompts_of_others():
     for changes in (SCHEDULING, *((*SCHEDULING, *own) for own in BOUNDS.values())):
-        config = Trial(OURS, "dart", 1.0, 0, changes).config
+        config = Cluster(OURS, 1.0, 0, changes, "dart").config
         curation = config.curation
-        assert config.cluster.engine.window == Trial("trl", "dart", 1.0).config.cluster.engine.window
+        assert config.cluster.engine.window == Cluster("trl", 1.0, workload="dart").config.cluster.engine.window
         assert (curation.task_filter.min_mean, curation.task_filter.max_mean) == (0.0, 1.0)
         assert curation.attempts.extra_attempts == 0
-    assert [Trial(OURS, "dart", 1.0, 0, own).config.curation.staleness.max_staleness for own in BOUNDS.values()] == [
+    assert [Cluster(OURS, 1.0, 0, own, "dart").config.curation.staleness.max_staleness for own in BOUNDS.values()] == [
         *BOUNDS
     ]
 
@@ -172,7 +169,7 @@ def test_a_recording_without_prefix_hits_has_dashes(figures):
 
 
 def test_without_spares_the_desktops_are_as_many():
-    trial = Trial(OURS, "dart", 1.0)
+    trial = Cluster(OURS, 1.0, workload="dart")
     assert trial.config.rollout.warm_envs > 0
     other = without_spares(trial).config.rollout
     assert (other.num_envs, other.warm_envs) == (trial.config.rollout.num_desktops, 0)

@@ -11,8 +11,8 @@ from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments import speed
 from experiments.bare_simpy import BareCluster
-from experiments.common import Options, recorded
-from experiments.isolated import isolated, peak_rss_mb
+from experiments.speed import isolated, peak_rss_mb
+from experiments.study import Options, recorded
 from experiments.timers import WAYS, delays, timers_per_second
 
 WANTED = {
@@ -56,7 +56,7 @@ def test_all_ways_sleep_the_same():
 def test_the_table_shows_every_size_and_loop():
     figures = recorded("speed")
     options = quiet()
-    speed.show(figures, options.console)
+    speed.STUDY.show(figures, options.console)
     shown = options.console.file.getvalue()
     assert all(way in shown for way in WAYS)
     assert all(f"{row['num_envs']:,}" in shown for row in figures["turns"])

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from dartsim.observe import DesktopState, EngineState, Recorder
-from experiments import common, pages, sync_cost
+from experiments import pages, study, sync_cost
 from experiments.sync_cost import PLANS, figures_of, mode_cost, model_folder
 
 
@@ -33,7 +33,7 @@ def test_seconds_are_shared_among_changes_and_desktops():
 def test_the_page_shows_each_engine_and_mode_once_there_is_a_record(monkeypatch, tmp_path):
     marked = "<!-- figures: sync-cost -->\nold\n<!-- end -->"
     assert marked.split("\n")[0] in (pages.ROOT / "docs" / "inference.md").read_text(encoding="utf-8")
-    monkeypatch.setattr(common, "RECORDED", tmp_path)
+    monkeypatch.setattr(study, "RECORDED", tmp_path)
     assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
     now = [0.0]
     recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_engines=sync_cost.ENGINES)

@@ -8,9 +8,19 @@ import pytest
 from rich.console import Console
 
 from experiments import verl_table
-from experiments.common import Options
-from experiments.scheduler_tables import verl_provenance, verl_rows
-from experiments.verl_table import OTHERS, Fit, Row, arguments, measure, predict, show, update_seconds
+from experiments.study import Options
+from experiments.verl_table import (
+    OTHERS,
+    STUDY,
+    Fit,
+    Row,
+    arguments,
+    measure,
+    predict,
+    update_seconds,
+    verl_provenance,
+    verl_rows,
+)
 
 FIT = Fit(160.0, 2.0)
 
@@ -47,7 +57,7 @@ def test_a_run_predicts_other_rows_too_and_the_page_shows_all(monkeypatch):
         "commit": {"id": "0123456789abcdef"},
     }
     assert figures["step_seconds"] == predict(asked, FIT, steps=8)["step_seconds"]
-    show(figures, console)
+    STUDY.show(figures, console)
     head, rows = verl_rows(figures)
     assert all(len(row) == len(head) for row in rows)
     assert [row[0] for row in rows] == ["128 for both", "64 : 64", "32 : 32", "64 : 64"]

@@ -1,4 +1,4 @@
-"""Sweeps: results in the order of the trials, wherever they run; an interrupted one resumes."""
+"""Sweeps: results in the order of the runs, wherever they run; an interrupted one resumes."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ import io
 import pytest
 from rich.console import Console
 
-from dartsim.lab.sweep import InProcess, Trial, executor_for, finished, sweep
+from dartsim.lab.sweep import ArmRun, InProcess, executor_for, finished, sweep
 from dartsim.real.processes import LocalProcesses
 
 QUIET = Console(file=io.StringIO())
-TRIALS = [Trial(arm, seed, {"factor": factor}) for factor, arm in enumerate("abc", 1) for seed in range(2)]
+RUNS = [ArmRun(arm, seed, (seed, factor)) for factor, arm in enumerate("abc", 1) for seed in range(2)]
 
 
-def product(trial: Trial) -> int:
-    return 10 * trial.seed * trial.spec["factor"] + trial.spec["factor"]
+def product(spec: tuple[int, int]) -> int:
+    seed, factor = spec
+    return 10 * seed * factor + factor
 
 
 WANTED = [1, 11, 2, 22, 3, 33]
 
 
-def test_results_are_in_the_order_of_the_trials_though_runs_end_in_another():
+def test_results_are_in_the_order_of_the_runs_though_runs_end_in_another():
     class Backwards(InProcess):
         def run(self, function, items, on_progress=None):
             yield from reversed(list(super().run(function, items, on_progress)))
 
-    assert sweep(product, TRIALS, console=QUIET, executor=Backwards()) == WANTED
+    assert sweep(product, RUNS, console=QUIET, executor=Backwards()) == WANTED
 
 
 def test_processes_give_what_this_process_gives_and_report_how_far_they_are():
     seen = {}
     with LocalProcesses(2) as executor:
-        assert sweep(product, TRIALS, console=QUIET, executor=executor) == WANTED
+        assert sweep(product, RUNS, console=QUIET, executor=executor) == WANTED
         assert dict(executor.run(slowly, [0.0, 0.5], seen.__setitem__)) == {0: "done", 1: "done"}
     assert seen[1] == 0.5
 
@@ -48,36 +49,36 @@ def slowly(seconds, report):
 def test_an_interrupted_sweep_makes_only_the_runs_that_are_missing(tmp_path):
     results, made = tmp_path / "results.jsonl", []
 
-    def counted(trial):
+    def counted(spec):
         if len(made) == 4:
             raise KeyboardInterrupt
-        made.append(trial)
-        return product(trial)
+        made.append(spec)
+        return product(spec)
 
     with pytest.raises(KeyboardInterrupt):
-        sweep(counted, TRIALS, console=QUIET, executor=InProcess(), results=results)
+        sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results)
     assert list(finished(results).values()) == WANTED[:4]
     results.write_text(results.read_text()[:-5])  # killed while it wrote its last line
     made.clear()
-    assert sweep(counted, TRIALS, console=QUIET, executor=InProcess(), results=results) == WANTED
-    assert made == TRIALS[3:]
-    assert sweep(counted, TRIALS, console=QUIET, executor=InProcess(), results=results) == WANTED
-    assert len(results.read_text().splitlines()) == len(TRIALS)
+    assert sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results) == WANTED
+    assert made == [run.spec for run in RUNS[3:]]
+    assert sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results) == WANTED
+    assert len(results.read_text().splitlines()) == len(RUNS)
 
 
-def test_a_trial_with_another_spec_is_another_run(tmp_path):
+def test_a_run_with_another_spec_is_another_run(tmp_path):
     results = tmp_path / "results.jsonl"
-    sweep(product, TRIALS[:1], console=QUIET, executor=InProcess(), results=results)
-    other = Trial("a", 0, {"factor": 7})
+    sweep(product, RUNS[:1], console=QUIET, executor=InProcess(), results=results)
+    other = ArmRun("a", 0, (0, 7))
     assert sweep(product, [other], console=QUIET, executor=InProcess(), results=results) == [7]
 
 
 def test_what_a_run_raises_ends_the_sweep():
-    def broken(trial):
-        raise ValueError(trial.name)
+    def broken(spec):
+        raise ValueError(f"broken {spec}")
 
-    with pytest.raises(ValueError, match="a, seed 0"):
-        sweep(broken, TRIALS, console=QUIET, executor=InProcess())
+    with pytest.raises(ValueError, match="broken"):
+        sweep(broken, RUNS, console=QUIET, executor=InProcess())
 
 
 def test_one_process_is_this_one():
