@@ -35,8 +35,22 @@ def test_the_main_job_is_the_default(finished: Path):
     assert figures["preset"] == "tiny"
     assert figures["surrogate"] is False
     assert figures["num_updates"] == 3
-    assert 0 <= figures["success_rate_initial"] <= 1
-    assert 0 <= figures["success_rate_final"] <= 1
+    curve = json.loads((finished / "summary.json").read_text())["learning"]["held_out"]["success_rate"]
+    assert [figures["success_rate_initial"], figures["success_rate_final"]] == curve
+
+
+def test_reinforcement_improves_the_policy_from_chance(dartsim, tmp_path):
+    """The smallest task that takes a policy: which of nine buttons is right follows from the color of the page."""
+    changes = {
+        "tasks.mock": "plain_locks", "tasks.count": 64, "tasks.held_out": 32, "policy.screen": 96,
+        "trainer.optimizer.learning_rate": 2e-3, "trainer.evaluation.every_updates": 10,
+        "trainer.promotion.enabled": "false", "recorder.max_segments": 0, "run.updates": 20,
+    }  # fmt: skip
+    options = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
+    assert dartsim("run", *options, "--out", str(tmp_path / "run"), "--json", str(tmp_path / "figures.json")) == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["success_rate_initial"] < 0.25  # chance is one in nine
+    assert figures["success_rate_final"] > 0.5
 
 
 def test_its_report_shows_what_was_learned(finished: Path):
