@@ -112,7 +112,7 @@ def _missing_requeue(old: Any) -> Any:
         start = DataManager.__dict__["_start_what_may"]
 
         def forget(self: DataManager) -> None:
-            self._open._replace.clear()
+            self.open_groups._replace.clear()
             start(self)
 
         with _patched(DataManager, "_start_what_may", lambda _: forget):

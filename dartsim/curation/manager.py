@@ -83,13 +83,13 @@ class DataManager:
     def __init__(self, rules: Rules, *, unit: SamplingUnit, store: Store, recorder: Recorder, seed: int = 0) -> None:
         self._rules = rules
         self._ledger = AttemptLedger(store, recorder)
-        self._open = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
-        self._ready = ReadyGroups(rules, self._ledger)
+        self.open_groups = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
+        self.ready_groups = ReadyGroups(rules, self._ledger)
         self._grader = GroupGrader(rules)
         self._queue = AdmissionQueue(unit, recorder)
-        self._admission = AdmissionControl(rules, self._ledger, self._open, self._ready)
-        self._store = store
-        self._recorder = recorder
+        self._admission = AdmissionControl(rules, self._ledger, self.open_groups, self.ready_groups)
+        self.store = store
+        self.recorder = recorder
 
         self._trainer: asyncio.Future[None] | None = None
         """The trainer, while it waits for a batch."""
@@ -163,9 +163,9 @@ class DataManager:
     def waits(self) -> CurationStatus:
         """Return what the next batch and free slots wait for."""
         return CurationStatus(
-            eligible=len(self._ready.groups),
+            eligible=len(self.ready_groups.groups),
             min_groups=self._rules.batch_rule.parameters.min_groups,
-            open_groups=tuple((group.id, group.finished, group.planned) for group in self._open.groups.values()),
+            open_groups=tuple((group.id, group.finished, group.planned) for group in self.open_groups.groups.values()),
             ahead=self.ahead,
             max_ahead=self._rules.max_ahead,
             running=self.running,
@@ -200,7 +200,7 @@ class DataManager:
         while self._queue and self._admission.there_is():
             slot = self._queue.next()
             if slot is not None:
-                attempt = self._open.next_attempt(self.admitted, self.version)
+                attempt = self.open_groups.next_attempt(self.admitted, self.version)
                 self._ledger.begin(attempt)
                 self._queue.start(slot, attempt)
 
@@ -217,7 +217,7 @@ class DataManager:
             self._settle()
         except BaseException as error:
             # Before anything else is told: the attempt may be nowhere now, and must not be kept so.
-            self._store.suspend()
+            self.store.suspend()
             self.failure = error
             raise
 
@@ -225,7 +225,7 @@ class DataManager:
         withdrawn = self._ledger.end(trajectory)
         self._admission.attempt_ended()
         self._grader.learn(trajectory, now=asyncio.get_running_loop().time())
-        group = self._open.groups.get(trajectory.attempt.group)
+        group = self.open_groups.groups.get(trajectory.attempt.group)
         if group is None:
             self._ledger.drop((trajectory,), Drop.MASKED if trajectory.masked else withdrawn or Drop.UNUSED)
         else:
@@ -245,7 +245,7 @@ class DataManager:
             # What a crash ended is made again anyway, and is none of those.
             failed = group.replaced - group.repeated - len(group.again)
             if failed < self._rules.attempts.parameters.max_replacements or trajectory.ending is Ending.CANCELLED:
-                self._open.replace(group)
+                self.open_groups.replace(group)
         else:
             group.usable.append(trajectory)
         if group.complete and not self._goes_on(group):
@@ -259,20 +259,20 @@ class DataManager:
         slots = 0 if self._ending else self._admission.spare(len(self._queue.startable()))
         number = attempts.num_extra(rewards_of(group.usable), given=group.extra, slots=slots)
         if number:
-            self._open.extend(group, number)
-            self._recorder.counts["further"] += number
+            self.open_groups.extend(group, number)
+            self.recorder.counts["further"] += number
         return number > 0
 
     def _complete(self, opened: OpenGroup) -> None:
         """GroupGrader a group that has all its attempts."""
-        self._open.remove(opened)
+        self.open_groups.remove(opened)
         now = asyncio.get_running_loop().time()
         group, reason, replaced = self._grader.verdict(opened, now=now, version=self.version)
         if replaced is not None:
             self._ledger.drop((replaced,), Drop.REPLACED)
         self._ledger.judge(group, reason)
         if reason is None:
-            self._ready.groups.append(group)
+            self.ready_groups.groups.append(group)
             self.changed = now
         if reason is None or self._rules.batch_rule.looks_at_running:
             self._wake_trainer()
@@ -281,24 +281,24 @@ class DataManager:
 
     def _drop_stale(self) -> None:
         """Drop what is too old for the trainer's weights, and start what has room then."""
-        for task in self._ready.drop_stale():
+        for task in self.ready_groups.drop_stale():
             if self._rules.staleness.parameters.requeue:
-                self._open.offer_again(task)
+                self.open_groups.offer_again(task)
         self._start_what_may()
 
     def _give_up_what_overflows(self) -> None:
         """Give the youngest groups up if the engines' caches overflow."""
         if self._admission.adjust():
-            groups = self._open.groups
+            groups = self.open_groups.groups
             while groups and self._admission.too_many():
                 self._withdraw_group(groups[max(groups)], Drop.CROWDED)
 
     def _withdraw_group(self, group: OpenGroup, reason: Drop) -> None:
         """Give a group up that still runs: end its attempts and drop what it has."""
-        self._open.remove(group)
+        self.open_groups.remove(group)
         self._ledger.drop(tuple(group.usable), reason)
         if reason is Drop.STALE and self._rules.staleness.parameters.requeue:
-            self._open.offer_again(group.task)
+            self.open_groups.offer_again(group.task)
         for attempt in self._ledger.withdraw(group.id, reason):
             self.withdraw(attempt)
         if self._rules.batch_rule.looks_at_running:
@@ -310,10 +310,10 @@ class DataManager:
         """Return a batch, leased to the next update, once there is one; None when the run ends."""
         while not self._closed:
             self._drop_stale()
-            chosen = self._ready.select(self._begun())
+            chosen = self.ready_groups.select(self._begun())
             if chosen:
-                batch = self._ready.lease(chosen)
-                self.changed = self._recorder.clock()
+                batch = self.ready_groups.lease(chosen)
+                self.changed = self.recorder.clock()
                 self._start_what_may()
                 self._settle()
                 return batch
@@ -323,7 +323,7 @@ class DataManager:
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         """Mark a batch as trained."""
-        self._ready.trained(batch)
+        self.ready_groups.trained(batch)
         self._ledger.train(batch, result)
         self._grader.trained(batch.groups)
         self._settle()
@@ -331,7 +331,7 @@ class DataManager:
     def release(self, batch: Batch) -> None:
         """Take a batch back whose update failed."""
         self._ledger.release(batch)
-        self._ready.release(batch, keep=not self._closed)
+        self.ready_groups.release(batch, keep=not self._closed)
         if self._closed:
             for group in batch.groups:
                 self._ledger.drop(group.own, Drop.UNUSED)
@@ -341,7 +341,7 @@ class DataManager:
 
     def _begun(self) -> Iterator[RunningGroup]:
         """Yield the groups that still run, for rules that look at them."""
-        return self._open.begun(self._ledger.running.values(), self.version)
+        return self.open_groups.begun(self._ledger.running.values(), self.version)
 
     def _wake_trainer(self) -> None:
         if self._trainer is not None and not self._trainer.done():
@@ -359,12 +359,12 @@ class DataManager:
     def published(self, version: Version) -> None:
         """Count on this version for attempts admitted from now on."""
         self._ledger.publish(version)
-        self._ready.unpublished = 0
+        self.ready_groups.unpublished = 0
         self._admission.holding = False
         if self._rules.staleness.parameters.cancel_running:
             for begun in list(self._begun()):
                 if self._rules.staleness.hopeless(begun.version, self.version):
-                    self._withdraw_group(self._open.groups[begun.id], Drop.STALE)
+                    self._withdraw_group(self.open_groups.groups[begun.id], Drop.STALE)
         self._drop_stale()
         self._settle()
 
@@ -373,9 +373,9 @@ class DataManager:
             return True
         enough = (
             self._rules.publish_wait == "running"
-            or len(self._ready.groups) >= self._rules.batch_rule.parameters.min_groups
+            or len(self.ready_groups.groups) >= self._rules.batch_rule.parameters.min_groups
         )
-        return not self._open.groups and enough
+        return not self.open_groups.groups and enough
 
     def _tell_quiet(self) -> None:
         if self._quiet is not None and not self._quiet.done() and self._is_quiet():
@@ -385,7 +385,7 @@ class DataManager:
 
     def _settle(self, *, now: bool = False) -> None:
         """Let the store write what this call told it, as one transaction, with the state that goes with it."""
-        self._store.settle(self, now=now)
+        self.store.settle(self, now=now)
 
     def documents(self) -> dict[str, Any]:
         """Return everything from which ``restore`` goes on, apart from trajectories, JSON-serializable."""
@@ -395,12 +395,12 @@ class DataManager:
             "trained": self.trained_count,
             "dropped": self.dropped,
             "running": [save_attempt(attempt) for attempt in self._ledger.running.values()],
-            **self._open.state(),
-            "eligible": [save_group(group) for group in self._ready.groups],
-            "leased": [save_group(group) for group in self._ready.leased],
+            **self.open_groups.state(),
+            "eligible": [save_group(group) for group in self.ready_groups.groups],
+            "leased": [save_group(group) for group in self.ready_groups.leased],
             **self._grader.state(),
         }
-        return {SCHEDULER: scheduler, RECORDER: save_state(self._recorder)}
+        return {SCHEDULER: scheduler, RECORDER: save_state(self.recorder)}
 
     def successes(self) -> Sequence[StoredSuccess]:
         """Return the stored successes."""
@@ -420,9 +420,9 @@ class DataManager:
         """
         restore_counts(self._ledger, saved, found)
         self._grader.restore(saved, found.successes)
-        restore_groups(self._open, self._ready, saved, found, tasks, now=asyncio.get_running_loop().time())
-        drop_lost(self._ledger, self._open, self._ready, found)
-        drop_undone(self._ledger, self._grader, self._open, self._ready)
+        restore_groups(self.open_groups, self.ready_groups, saved, found, tasks, now=asyncio.get_running_loop().time())
+        drop_lost(self._ledger, self.open_groups, self.ready_groups, found)
+        drop_undone(self._ledger, self._grader, self.open_groups, self.ready_groups)
         for attempt in saved["running"]:
             self._interrupt(read_attempt(attempt, tasks))
         self._drop_stale()
@@ -431,8 +431,8 @@ class DataManager:
     def _interrupt(self, attempt: Attempt) -> None:
         """End an attempt that a crash ended, and let its group make it again."""
         self._ledger.running[attempt.id] = attempt
-        if attempt.group in self._open.groups:  # else it was being withdrawn
-            self._open.groups[attempt.group].again.append((attempt.index, attempt.seed))
+        if attempt.group in self.open_groups.groups:  # else it was being withdrawn
+            self.open_groups.groups[attempt.group].again.append((attempt.index, attempt.seed))
         self._finish(_cancelled(attempt, INTERRUPTED))
 
     # -- the end ----------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class DataManager:
                 self._settle(now=True)
         except StoreFault as fault:
             logger.warning("what the store was told last is not kept: %s", fault)
-        self._store.suspend()
+        self.store.suspend()
 
     def end_admission(self) -> None:
         """Admit nothing more, and send waiting slots home; what runs goes on."""
@@ -459,13 +459,13 @@ class DataManager:
         """End the run: admit nothing more, and drop as unused what is neither leased nor trained."""
         self.end_admission()
         self._closed = True
-        for group in self._open.groups.values():
+        for group in self.open_groups.groups.values():
             self._ledger.drop(tuple(group.usable), Drop.UNUSED)
-        self._open.groups.clear()
-        self._ready.drop_unused()
+        self.open_groups.groups.clear()
+        self.ready_groups.drop_unused()
         self._wake_trainer()
         self._settle(now=True)
-        self._store.close()
+        self.store.close()
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -476,10 +476,10 @@ class DataManager:
             InvariantViolated: If the counts do not add up, or a group lacks an attempt that nobody will start.
         """
         self._ledger.check(
-            collected=sum(len(group.usable) for group in self._open.groups.values()),
-            eligible=sum(len(group.own) for group in self._ready.groups),
+            collected=sum(len(group.usable) for group in self.open_groups.groups.values()),
+            eligible=sum(len(group.own) for group in self.ready_groups.groups),
         )
-        self._open.check(Counter(attempt.group for attempt in self._ledger.running.values()))
+        self.open_groups.check(Counter(attempt.group for attempt in self._ledger.running.values()))
 
     def idle_without_reason(self) -> str | None:
         """Return who waits although nothing keeps it waiting, in words; None if nobody does.
@@ -492,7 +492,7 @@ class DataManager:
         if slots:
             return f"slots {slots} wait for an attempt, although their unit is open and there is room"
         if self._trainer is not None and not self._trainer.done():
-            fresh = self._ready.could_lease(self._begun())
+            fresh = self.ready_groups.could_lease(self._begun())
             if fresh:
                 return f"the trainer waits for a batch, although {fresh} fresh groups are eligible"
         return None

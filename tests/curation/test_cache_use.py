@@ -154,8 +154,8 @@ async def test_full_caches_give_the_youngest_groups_up(made):
     assert ended == [first[4].id, first[5].id]
     data.finish(made.ended(first[4]))
     data.finish(made.ended(first[5], None))
-    assert data._recorder.counts[f"dropped/{Drop.CROWDED}"] == 1
-    assert data._recorder.counts[f"dropped/{Drop.MASKED}"] == 1
+    assert data.recorder.counts[f"dropped/{Drop.CROWDED}"] == 1
+    assert data.recorder.counts[f"dropped/{Drop.MASKED}"] == 1
     assert data.running == 3
     for attempt in first[1:4]:
         data.finish(made.ended(attempt))

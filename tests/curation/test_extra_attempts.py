@@ -61,7 +61,7 @@ async def test_nothing_is_added_where_no_slot_could_take_it(made, unit, bounds):
     )
     for attempt in await asyncio.gather(data.admit(0), data.admit(1)):
         data.finish(made.ended(attempt, 0.0))
-    assert (data.dropped, data._open.groups) == (2, {})
+    assert (data.dropped, data.open_groups.groups) == (2, {})
 
 
 async def test_a_bound_in_attempts_is_kept(made):
@@ -91,7 +91,7 @@ async def test_a_group_that_goes_on_survives_a_crash(made):
     data, asked = await full(made, extra=2)
     for task in asked[:2]:
         data.finish(made.ended(await task, 0.0))
-    group = data._open.groups[0]
+    group = data.open_groups.groups[0]
     found = {t.attempt.id: t for t in group.usable}
     assert read_open(save_open(group), group.task, found) == group
     assert (group.extra, group.planned) == (2, 4)

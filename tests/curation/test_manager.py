@@ -105,13 +105,13 @@ async def test_who_waits_longest_is_first(made):
 async def test_waiting_for_room_and_for_one_s_unit_are_told_apart(made):
     data = made.make(num_envs=2, unit="batch", max_ahead=2)
     attempts = await admitted(data, [0, 1])
-    data._recorder.desktops.tracks[1].enter(DesktopState.ACTING)
+    data.recorder.desktops.tracks[1].enter(DesktopState.ACTING)
     first = start(data.admit(0))
     await asyncio.sleep(10.0)
     data.finish(made.ended(attempts[1]))
     second = start(data.admit(1))
     await asyncio.sleep(5.0)
-    spent = data._recorder.desktops.seconds()
+    spent = data.recorder.desktops.seconds()
     assert (spent[DesktopState.WAIT_UNIT], spent[DesktopState.WAIT_ADMISSION]) == (10.0, 2 * 5.0)
     for task in (first, second):
         task.cancel()
@@ -203,13 +203,13 @@ async def test_only_so_many_are_tried_again(made):
     assert replacement.group == 0
     data.finish(made.ended(replacement, 1.0))
     assert (await data.admit(1)).group == 1
-    assert data._store.reasons == {Drop.MASKED: 2, Drop.TOO_SMALL: 1}
+    assert data.store.reasons == {Drop.MASKED: 2, Drop.TOO_SMALL: 1}
 
 
 async def test_a_group_of_masked_attempts_alone_leaves_nothing(made):
     data = made.make(attempts=1, max_replacements=0)
     data.finish(made.ended(await data.admit(0), None))
-    assert (data.dropped, data._open.groups, data._ready.groups) == (1, {}, [])
+    assert (data.dropped, data.open_groups.groups, data.ready_groups.groups) == (1, {}, [])
     assert (await data.admit(0)).group == 1
 
 
@@ -261,7 +261,7 @@ async def test_groups_without_signal_are_no_part_of_a_batch(made):
     data = made.make(group_filter=GroupFilter())
     await fill(data, made, [[0.0, 0.0], [1.0, 1.0], [0.5, 0.5], [0.0, 1.0]])
     assert [group.id for group in (await data.next_batch()).groups] == [3]
-    assert data._store.reasons == {Drop.ALL_FAILED: 2, Drop.ALL_SOLVED: 2, Drop.NO_SIGNAL: 2}
+    assert data.store.reasons == {Drop.ALL_FAILED: 2, Drop.ALL_SOLVED: 2, Drop.NO_SIGNAL: 2}
 
 
 async def test_a_trained_batch_makes_the_next_version(made):
@@ -281,7 +281,7 @@ async def test_what_is_too_old_is_dropped_before_a_batch_is_chosen(made):
     waiting = start(data.next_batch())
     await soon()
     assert not waiting.done()
-    assert data._store.reasons == {Drop.STALE: 2}
+    assert data.store.reasons == {Drop.STALE: 2}
     await fill(data, made, [[0.0, 1.0]], versions=(1,))
     batch = await waiting
     assert (batch.version, batch.groups[0].id) == (2, 3)
@@ -306,7 +306,7 @@ async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
         data.finish(made.ended(attempt, reward, versions=[version]))
     batch = await data.next_batch()
     assert [t.attempt.id for t in batch.trajectories] == [3, 4]
-    assert data._store.reasons == {Drop.STALE: 1}
+    assert data.store.reasons == {Drop.STALE: 1}
 
 
 async def test_a_group_whose_fresh_part_has_no_signal_is_dropped_whole(made):
@@ -317,7 +317,7 @@ async def test_a_group_whose_fresh_part_has_no_signal_is_dropped_whole(made):
     for attempt, reward, version in zip(attempts, (1.0, 1.0, 0.0), (1, 1, 0), strict=True):
         data.finish(made.ended(attempt, reward, versions=[version]))
     data.published(1)
-    assert data._store.reasons == {Drop.STALE: 3}
+    assert data.store.reasons == {Drop.STALE: 3}
 
 
 async def test_a_released_batch_is_first_again(made):
@@ -328,8 +328,8 @@ async def test_a_released_batch_is_first_again(made):
     assert data.leased == 0
     again = await data.next_batch()
     assert again == batch
-    assert data._recorder.counts["failed_updates"] == 1
-    assert data._recorder.counts["admitted_turns"] == 4
+    assert data.recorder.counts["failed_updates"] == 1
+    assert data.recorder.counts["admitted_turns"] == 4
     data.trained(again, result_of(again))
     assert [group.id for group in (await data.next_batch()).groups] == [2, 3]
 
@@ -369,7 +369,7 @@ async def test_a_rescued_group_whose_own_attempts_are_too_old_is_dropped(made):
     assert pool.counts["rescued"] == 1
     await train(data)
     data.published(1)
-    assert (data._ready.groups, data.dropped, data.trained_count) == ([], 2, 2)
+    assert (data.ready_groups.groups, data.dropped, data.trained_count) == ([], 2, 2)
     data.check()
 
 
@@ -428,7 +428,7 @@ async def test_at_the_end_nothing_more_is_admitted_and_nobody_waits(made):
     assert await data.admit(2) is None
     assert await data.next_batch() is None
     data.finish(made.ended(running))
-    assert data._store.reasons == {Drop.UNUSED: 1}
+    assert data.store.reasons == {Drop.UNUSED: 1}
     data.check()
 
 

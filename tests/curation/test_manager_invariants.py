@@ -199,7 +199,7 @@ class Cluster:
         assert self.data.trained_count + self.data.dropped == self.data.admitted
         assert sum(self.store.reasons.values()) == self.data.dropped
         assert self.store.counts[TrajectoryState.RECORDED] == self.store.counts[TrajectoryState.LEASED] == 0
-        assert not self.store._live
+        assert not self.store.live
 
 
 @given(CONFIGS)

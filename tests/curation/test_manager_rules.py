@@ -166,7 +166,7 @@ async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, ca
     data.check()
     if cancel:
         assert data.dropped == 3
-        assert data._recorder.counts[f"dropped/{Drop.STALE}"] == 1
+        assert data.recorder.counts[f"dropped/{Drop.STALE}"] == 1
         (new,), _ = await begin(data, [0])
         assert (new.group, new.version) == (2, 1)
 
@@ -202,8 +202,8 @@ async def test_an_attempt_that_ends_while_its_group_is_withdrawn_is_stale(made):
     attempts, _ = await begin(data, range(2))
     data.published(1)
     finish(made, data, attempts)
-    assert data._recorder.counts[f"dropped/{Drop.STALE}"] == 2
-    assert data._recorder.counts[f"dropped/{Drop.UNUSED}"] == 0
+    assert data.recorder.counts[f"dropped/{Drop.STALE}"] == 2
+    assert data.recorder.counts[f"dropped/{Drop.UNUSED}"] == 0
 
 
 async def test_crashes_use_up_none_of_the_second_tries(made):
@@ -215,7 +215,7 @@ async def test_crashes_use_up_none_of_the_second_tries(made):
         data.restore(saved, Restored(version=0), {task.id: task for task in made.TASKS})
         (first, second), _ = await begin(data, [0, 1])
         assert (first.group, second.group, first.index, second.index) == (0, 0, 0, 1)
-    group = data._open.groups[0]
+    group = data.open_groups.groups[0]
     data.finish(made.ended(first, None))
     ((third,), _) = await begin(data, [0])
     assert (third.group, third.index) == (0, 2)

@@ -70,7 +70,7 @@ def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
     assert result.figures["simulated_hours"] == pytest.approx(result.recorder.snapshots[-1].time / 3600.0)
     assert result.recorder.counts["trajectories"] == result.recorder.counts["attempts"] > 0
     assert sum(result.figures["endings"].values()) == result.figures["attempts"]
-    assert store._live == {}
+    assert store.live == {}
 
 
 def raised(*_):

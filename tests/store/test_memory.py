@@ -121,7 +121,7 @@ def test_the_memory_store_counts_states_and_reasons():
         "dropped": 3,
     }
     assert store.reasons == {Drop.MASKED: 2, Drop.STALE: 1}
-    assert set(store._live) == {5}
+    assert set(store.live) == {5}
 
 
 def test_a_row_tells_what_an_attempt_was():
