@@ -14,7 +14,7 @@ from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
 from dartsim.observe.records import HELD_OUT
-from dartsim.real.evaluate import Evaluation
+from dartsim.real.evaluate import PolicyEvaluation
 from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
@@ -101,7 +101,7 @@ async def test_an_evaluation_that_failed_is_made_again_without_another_update():
             if not self.failed:
                 self.failed = True
                 raise RuntimeError("out of memory")
-            return Evaluation(version=weights.version, scores={"a": (1.0, 0.0), "b": (0.0, 1.0)})
+            return PolicyEvaluation(version=weights.version, scores={"a": (1.0, 0.0), "b": (0.0, 1.0)})
 
     learner = EvaluatedLearner(inner := Inner(), HeldOut(), 1, first=Weights(0))
     with pytest.raises(UpdateUncertain, match="its evaluation failed"):
