@@ -112,7 +112,7 @@ def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
     assert all(0.0 < row["prefix_hit_share"] < 1.0 for row in rows)
     assert "Prefix hits" in Path("both/comparison.html").read_text("utf-8")
     assert dartsim(*arguments) == 2
-    assert "both exists already" in capsys.readouterr().err
+    assert "both already exists" in capsys.readouterr().err
 
 
 def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys, monkeypatch):

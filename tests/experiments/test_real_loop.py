@@ -70,7 +70,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     assert {"success_rate_first", "success_rate_last", "seeds", "commit", "machine", "config"} <= set(figures)
     shown = Console(file=io.StringIO(), width=120)
     real_loop.STUDY.show(figures, shown)
-    assert "0 lost requests" in shown.file.getvalue()
+    assert "trajectories per minute" in shown.file.getvalue()
     quoted = real_loop.loop_table(figures)
     assert "| trajectories per minute | " in quoted
     assert "Engines: 1; 0.06 minutes, seeds 0: success on held-out tasks" in quoted
