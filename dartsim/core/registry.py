@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from dartsim.core.section import Section
@@ -167,6 +167,9 @@ class Choice:
         inner = core_schema.no_info_before_validator_function(self._validated, core_schema.is_instance_schema(source))
         serialize = core_schema.plain_serializer_function_ser_schema(_dumped, info_arg=True)
         return {**inner, "serialization": serialize}
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(section.__pydantic_core_schema__) for section in self.sections().values()]}
 
     def _validated(self, value: Any) -> Any:
         if not isinstance(value, Mapping):

@@ -142,7 +142,7 @@ def test_unknown_tasks_are_reported(dartsim, tmp_path, run, capsys, caplog):
         (("--oracle", "1", "--run", "x"), "found --oracle and --run"),
         (("--oracle", "1", "--preset", "dart"), "has a surrogate policy"),
         (("--model", "nowhere"), "nowhere is not a folder"),
-        (("--oracle", "1", "--out", "here"), "here exists already"),
+        (("--oracle", "1", "--out", "here"), "here already exists"),
     ],
     ids=["none", "two", "surrogate", "absent", "used"],
 )
