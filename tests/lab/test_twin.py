@@ -154,8 +154,10 @@ def test_a_longer_one_is_predicted_closer(tmp_path, monkeypatch, model, workers,
 def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
     virtual, _ = both("batch", {}, "local", 0.1)
     ended = []
-    kept = Timings.attempt
-    monkeypatch.setattr(Timings, "attempt", lambda self, trajectory: (ended.append(trajectory), kept(self, trajectory)))
+    kept = Timings.attempt_ended
+    monkeypatch.setattr(
+        Timings, "attempt_ended", lambda self, trajectory: (ended.append(trajectory), kept(self, trajectory))
+    )
     timed(virtual, tmp_path, monkeypatch)
     found = outcomes(read_timings(tmp_path))
     scored = [each for each in ended if each.reward is not None]
