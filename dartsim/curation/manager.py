@@ -465,7 +465,6 @@ class DataManager:
         self.ready_groups.drop_unused()
         self._wake_trainer()
         self._settle(now=True)
-        self.store.close()
 
     # -- checks -----------------------------------------------------------------------------------
 

@@ -8,8 +8,11 @@ from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.errors import InvariantViolated, StoreFull
 from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SuccessPool
+from dartsim.curation.scheduler_state import SCHEDULER
 from dartsim.observe import DesktopState
+from dartsim.store.database import open_in_memory
 from dartsim.store.memory import MemoryStore
+from dartsim.store.sql import SqlStore
 
 
 def start(coroutine):
@@ -484,6 +487,14 @@ async def test_closing_twice_is_closing_once(made):
     data.close()
     assert data.dropped == 2
     data.check()
+
+
+async def test_closing_leaves_the_store_to_whoever_opened_it(made):
+    store = SqlStore(open_in_memory(), settled=True)  # its database is gone once it is closed
+    data = made.make(store=store)
+    await fill(data, made, [[0.0, 1.0]])
+    data.close()
+    assert store.documents()[SCHEDULER]["dropped"] == data.dropped == 2
 
 
 @pytest.mark.parametrize("ending", [1.0, None])
