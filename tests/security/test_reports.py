@@ -90,9 +90,9 @@ def test_the_terminal_shows_hostile_names_as_they_are():
         "error": HOSTILE,
         "alarms": [],
         "counts": {},
-        "parts": [
+        "components": [
             {
-                "part": "slot 0",
+                "component": "slot 0",
                 "state": "acting",
                 "since_seconds": 0.0,
                 "waits_for": "x",

@@ -51,7 +51,7 @@ def test_a_password_is_not_shown():
 
 def test_a_missing_driver_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigError, match=r"pip install 'dartsim\[postgres\]'"):
+    with pytest.raises(ConfigError, match=r"psycopg, which is not installed: pip install .*\[postgres\]"):
         open_url("postgresql://me@127.0.0.1/runs")
 
 
