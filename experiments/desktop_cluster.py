@@ -138,7 +138,7 @@ class Watched(DesktopFleet):
         return container
 
 
-class Cluster:
+class DesktopStudyCluster:
     """A control plane and its real desktops.
 
     Args:

@@ -30,7 +30,7 @@ from dartsim.real.osworld.transport import Timeouts
 from dartsim.store.database import open_sqlite
 from dartsim.store.sql import open_store
 from dartsim.store.tables import DOCUMENTS, TRAJECTORIES
-from experiments.desktop_cluster import Cluster, Shape, engine, worth
+from experiments.desktop_cluster import DesktopStudyCluster, Shape, engine, worth
 
 MEAN_WAIT_SECONDS = 0.5
 """Between two kills; exponential."""
@@ -76,7 +76,7 @@ async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
     async with DockerHost(engine(shape.num_desktops), run="kills") as host:
         await host.reap()
         _tell(owner=str(host.owner))
-        cluster = Cluster(shape, host, folder=folder / "downloads", store=store)
+        cluster = DesktopStudyCluster(shape, host, folder=folder / "downloads", store=store)
         cluster.recorder.instruments.append(Listener(attempt_ended=_tell_attempt))
         killing = asyncio.create_task(_kill_at_random(cluster, random.Random(seed), kills))
         await cluster.run(LIFE_SECONDS, until=killing.done)
@@ -89,7 +89,7 @@ def _tell_attempt(ended: Trajectory) -> None:
     _tell(attempt=ended.attempt.id, reward=ended.reward, cause=ended.cause, worth=worth(ended.attempt))
 
 
-async def _kill_at_random(cluster: Cluster, rng: random.Random, kills: int) -> None:
+async def _kill_at_random(cluster: DesktopStudyCluster, rng: random.Random, kills: int) -> None:
     done = 0
     while done < kills:
         await asyncio.sleep(rng.expovariate(1.0 / MEAN_WAIT_SECONDS))

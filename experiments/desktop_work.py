@@ -21,7 +21,7 @@ from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.pyautogui_code import command, placing, snippets
 from dartsim.run.realtime import RunLoop
-from experiments.desktop_cluster import Cluster, Shape, engine, gaps, percentiles
+from experiments.desktop_cluster import DesktopStudyCluster, Shape, engine, gaps, percentiles
 from experiments.desktop_kills import random_kills
 from experiments.study import Figures, Options
 
@@ -210,7 +210,7 @@ def _gap(image: str, plan: dict[str, Any], folder: Path, *, warm_envs: int) -> d
 
     async def work() -> dict[str, float]:
         async with DockerHost(engine(shape.num_desktops), run="experiment") as host:
-            cluster = Cluster(shape, host, folder=folder)
+            cluster = DesktopStudyCluster(shape, host, folder=folder)
             wanted = plan["gap_attempts"] + shape.num_envs
             await cluster.run(3600.0, until=lambda: cluster.recorder.counts["rewarded"] >= wanted)
             return percentiles(gaps(cluster.recorder, shape.num_envs))
@@ -224,7 +224,7 @@ def _density(image: str, plan: dict[str, Any], folder: Path, number: int) -> dic
 
     async def work() -> dict[str, Any]:
         async with DockerHost(engine(number), run="experiment") as host:
-            cluster = Cluster(shape, host, folder=folder)
+            cluster = DesktopStudyCluster(shape, host, folder=folder)
             counts, enough = cluster.recorder.counts, plan["density_attempts"]
             await cluster.run(
                 plan["density_seconds"], until=lambda: enough is not None and counts["rewarded"] >= enough

@@ -20,7 +20,7 @@ from rich.progress import track
 from dartsim.fuzz import Chunk, ChunkResult, Tally, run_case, search, shrink
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from dartsim.real.machine import usable_cores
-from dartsim.real.processes import Pool, process_pool
+from dartsim.real.processes import SpawnPool, process_pool
 from experiments.planted_bugs import MUTATIONS
 from experiments.study import Experiment, Options, Rows, short_commit
 
@@ -56,7 +56,7 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def _bugs(pool: Pool, options: Options) -> list[dict[str, Any]]:
+def _bugs(pool: SpawnPool, options: Options) -> list[dict[str, Any]]:
     """Return runs and CPU seconds until each planted bug was found, under each seed, and what it was shrunk to."""
     jobs = {
         name: [pool.submit(_find, name, seed, options.quick) for seed in range(options.seeds)] for name in MUTATIONS
@@ -94,7 +94,7 @@ def _find(name: str, seed: int, quick: bool) -> dict[str, Any]:
     return {**facts, "runs": found.tally.runs, "cpu_seconds": found.tally.cpu_seconds}
 
 
-def _presets(pool: Pool, options: Options) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _presets(pool: SpawnPool, options: Options) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Search every preset on all cores; return the speed and what was searched."""
     names = [DRAWN, *known_presets()]
     rounds, runs = (1, 5) if options.quick else (2, 40)
@@ -121,7 +121,7 @@ def _presets(pool: Pool, options: Options) -> tuple[dict[str, float], list[dict[
     return speed, presets
 
 
-def _operation(pool: Pool, options: Options) -> list[dict[str, Any]]:
+def _operation(pool: SpawnPool, options: Options) -> list[dict[str, Any]]:
     """Let a small cluster of every preset work for hours under hostile faults."""
     names = known_presets()[:3] if options.quick else known_presets()
     hours = 6 if options.quick else CASE_HOURS

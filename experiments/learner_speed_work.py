@@ -34,7 +34,7 @@ OBJECTIVE = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02, import
 
 
 @dataclass(frozen=True)
-class Case:
+class LearnerCase:
     """A batch to train on."""
 
     name: str
@@ -45,12 +45,12 @@ class Case:
 
 
 CASES = (
-    Case("clicks: 16 groups of 8 attempts of 1 turn, 1 token each", 16, 8, 1, "actions"),
-    Case("texts: 4 groups of 8 attempts of 4 turns, 16 tokens each", 4, 8, 4, "free"),
+    LearnerCase("clicks: 16 groups of 8 attempts of 1 turn, 1 token each", 16, 8, 1, "actions"),
+    LearnerCase("texts: 4 groups of 8 attempts of 4 turns, 16 tokens each", 4, 8, 4, "free"),
 )
 
 
-def config_of(case: Case) -> VlmConfig:
+def config_of(case: LearnerCase) -> VlmConfig:
     """Return the model of a case."""
     prompts = PromptStyle(max_images=1, max_texts=4)
     longest = 1 if case.grammar == "actions" else 16
@@ -58,7 +58,7 @@ def config_of(case: Case) -> VlmConfig:
     return replace(tiny(), prompts=prompts, decoding=decoding)
 
 
-def batch_of(vlm: Vlm, case: Case) -> Batch:
+def batch_of(vlm: Vlm, case: LearnerCase) -> Batch:
     """Return a batch that the model itself sampled; attempts of a group see the same first screen only."""
     rng = np.random.default_rng(0)
     groups = []

@@ -22,7 +22,7 @@ PRESET = "dart-measured"
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class OtherRunFigure:
     """One figure of a run that we predict.
 
     Attributes:
@@ -79,15 +79,17 @@ def _size(num_envs: int, num_workers: int, *more: str) -> tuple[str, ...]:
 GPU8, GPU2 = _size(77, 8, "rollout.max_turns=100"), _size(20, 2, "rollout.max_turns=15")
 
 MEASURED = (
-    Prediction("train181: 4 GPUs, 38 desktops, 24.4 h", "desktop_seconds_per_turn", "fitted", 12.1, _desktop_seconds),
-    Prediction(
+    OtherRunFigure(
+        "train181: 4 GPUs, 38 desktops, 24.4 h", "desktop_seconds_per_turn", "fitted", 12.1, _desktop_seconds
+    ),
+    OtherRunFigure(
         "headline: 4 GPUs, 38 desktops",
         "trajectories_per_version",
         "fitted",
         278.4,
         _trajectories_per_version,
     ),
-    Prediction(
+    OtherRunFigure(
         "gpu8: 8 GPUs, 77 desktops, 100 turns, 3.1 h",
         "trajectories_per_minute",
         "measured",
@@ -95,7 +97,7 @@ MEASURED = (
         _figure("trajectories_per_minute"),
         GPU8,
     ),
-    Prediction(
+    OtherRunFigure(
         "gpu8: 8 GPUs, 77 desktops, 100 turns, next 2.1 h",
         "trajectories_per_minute",
         "measured",
@@ -103,7 +105,7 @@ MEASURED = (
         _figure("trajectories_per_minute"),
         GPU8,
     ),
-    Prediction(
+    OtherRunFigure(
         "gpu2: 2 GPUs, 20 desktops, 15 turns, steady state",
         "trajectories_per_minute",
         "measured",
@@ -111,7 +113,7 @@ MEASURED = (
         _figure("trajectories_per_minute"),
         GPU2,
     ),
-    Prediction(
+    OtherRunFigure(
         "gpu2: 2 GPUs, 20 desktops, 15 turns, cold start",
         "seconds_per_turn",
         "measured",
@@ -119,7 +121,7 @@ MEASURED = (
         _turn_seconds,
         GPU2,
     ),
-    Prediction(
+    OtherRunFigure(
         "45-task ablation: 2 GPUs, 20 desktops",
         "trajectories_per_version",
         "measured",
@@ -181,17 +183,17 @@ SENSITIVITIES: dict[str, tuple[tuple[str, ...], tuple[float, float, float, float
 SENSITIVE = ("trained_turns_per_minute", "env_utilization", "gpu_utilization", "generated_turns_per_minute")
 
 
-def predictions() -> list[Prediction]:
+def predictions() -> list[OtherRunFigure]:
     """Return everything that is predicted."""
     found = list(MEASURED)
     for num_envs, by_unit in PURE_SCHEDULING.items():
         for unit, known in zip(("batch", "task", "rollout"), by_unit, strict=True):
             changes = _size(num_envs, max(1, num_envs // 8), f'rollout.unit="{unit}"', *PURE)
             name = f"pure scheduling: {num_envs} desktops, {unit}-wise"
-            found.append(Prediction(name, "busy_desktops", "prototype", known, _unit_busy, changes))
+            found.append(OtherRunFigure(name, "busy_desktops", "prototype", known, _unit_busy, changes))
     for name, (changes, values) in SENSITIVITIES.items():
         for figure, known in zip(SENSITIVE, values, strict=True):
-            found.append(Prediction(f"sensitivity: {name}", figure, "prototype", known, _figure(figure), changes))
+            found.append(OtherRunFigure(f"sensitivity: {name}", figure, "prototype", known, _figure(figure), changes))
     return found
 
 

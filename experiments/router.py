@@ -231,7 +231,7 @@ async def many(ask: Ask, live: int, count: int, seconds: float = 20.0) -> int:
     return done
 
 
-class Once(NamedTuple):
+class RouterSample(NamedTuple):
     """One measurement of one client: CPU seconds a request, and requests a second of a fast and of a slow server."""
 
     cpu_seconds: float
@@ -239,7 +239,9 @@ class Once(NamedTuple):
     slow: float
 
 
-async def once(name: str, url: str, turns: Turns, live: int, counts: tuple[int, int], reply_seconds: float) -> Once:
+async def once(
+    name: str, url: str, turns: Turns, live: int, counts: tuple[int, int], reply_seconds: float
+) -> RouterSample:
     """Measure one client: so many requests at a server that answers at once, and at one that takes its time."""
     async with CLIENTS[name](url, turns) as ask:
         await many(ask, live, live)  # connections are opened before
@@ -251,7 +253,7 @@ async def once(name: str, url: str, turns: Turns, live: int, counts: tuple[int, 
         began = time.perf_counter()
         slow = await many(ask, live, counts[1]) / (time.perf_counter() - began)
         await set_seconds(url, 0.0)
-    return Once(cpu / done, done / wall, slow)
+    return RouterSample(cpu / done, done / wall, slow)
 
 
 async def set_seconds(url: str, seconds: float) -> None:
@@ -279,7 +281,7 @@ def measure(options: Options) -> Figures:
     with server(turns) as url:
         for live in LIVE:
             counts = (min(256, max(100, live)), live) if options.quick else (max(500, live), 2 * live)
-            found: dict[str, list[Once]] = {name: [] for name in names}
+            found: dict[str, list[RouterSample]] = {name: [] for name in names}
             measured = ["ours", "pooled"] if options.quick and live > QUICK_RIVALS else names
             for number in range(options.seeds):
                 for name in measured if number % 2 == 0 else reversed(measured):  # none is always the first
@@ -298,7 +300,7 @@ def measure(options: Options) -> Figures:
     }
 
 
-def figures_of(live: int, found: Mapping[str, Sequence[Once]], reply_seconds: float) -> Figures:
+def figures_of(live: int, found: Mapping[str, Sequence[RouterSample]], reply_seconds: float) -> Figures:
     """Return the medians of what was measured with so many turns at once."""
     row: Figures = {"live": live}
     for name, times in found.items():

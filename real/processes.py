@@ -22,7 +22,7 @@ SLOTS = 4096
 """Places for the progress of runs; more runs than that share them, which only blurs a bar."""
 
 
-class Pool(ProcessPoolExecutor):
+class SpawnPool(ProcessPoolExecutor):
     """A pool that, left by an error or by Ctrl-C, waits for nothing: what still runs is ended."""
 
     def __exit__(
@@ -40,7 +40,7 @@ class Pool(ProcessPoolExecutor):
 
 def process_pool(
     processes: int, initializer: Callable[..., object] | None = None, initargs: tuple[Any, ...] = ()
-) -> Pool:
+) -> SpawnPool:
     """Return a pool of spawned processes, which share nothing with this one but what they are given.
 
     They leave Ctrl-C to this process. If it is killed they end too: a pool's own processes would wait for work for
@@ -52,7 +52,7 @@ def process_pool(
         initargs: For it.
     """
     context = multiprocessing.get_context("spawn")
-    return Pool(processes, mp_context=context, initializer=_begin, initargs=(initializer, initargs))
+    return SpawnPool(processes, mp_context=context, initializer=_begin, initargs=(initializer, initargs))
 
 
 def _begin(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
@@ -79,7 +79,7 @@ class LocalProcesses:
     def __init__(self, processes: int) -> None:
         self._processes = processes
         self._progress = multiprocessing.get_context("spawn").Array("d", SLOTS, lock=False)
-        self._pool: Pool | None = None
+        self._pool: SpawnPool | None = None
 
     def __enter__(self) -> Self:
         self._pool = process_pool(self._processes, _share_progress, (self._progress,))

@@ -1,4 +1,4 @@
-"""``WorkerSettings``: the patience of a worker, and ``EngineState``: what its engine is good for."""
+"""``WorkerSettings``: the patience of a worker, and ``EngineHealth``: what its engine is good for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class EngineState(StrEnum):
+class EngineHealth(StrEnum):
     """What an engine is good for."""
 
     DOWN = "down"

@@ -38,7 +38,7 @@ from dartsim.real.inference.errors import (
     WeightsTorn,
     WeightsUnconfirmed,
 )
-from dartsim.real.inference.settings import EngineState, WorkerSettings
+from dartsim.real.inference.settings import EngineHealth, WorkerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class EngineSupervisor:
         kill: Callable[[WorkerFault], None],
         warm_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self.state = EngineState.DOWN
+        self.state = EngineHealth.DOWN
         self.version: Version = weights.version
         self._engine_weights = engine_weights
         self._engine = engine_weights.engine
@@ -103,7 +103,7 @@ class EngineSupervisor:
 
     async def leave(self) -> None:
         """Start and watch it no more. May be called twice."""
-        self._enter(EngineState.DOWN)
+        self._enter(EngineHealth.DOWN)
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -119,11 +119,11 @@ class EngineSupervisor:
         """Wait until an engine that was down serves, or can only be brought to serve by a load."""
         await self._back.wait()
 
-    def _enter(self, state: EngineState) -> None:
+    def _enter(self, state: EngineHealth) -> None:
         self.state = state
         for event, holds in (
-            (self._up, state is EngineState.UP),
-            (self._back, state in (EngineState.UP, EngineState.UNLOADED)),
+            (self._up, state is EngineHealth.UP),
+            (self._back, state in (EngineHealth.UP, EngineHealth.UNLOADED)),
         ):
             if holds:
                 event.set()
@@ -136,7 +136,7 @@ class EngineSupervisor:
         """Put new weights into the engine, see that they arrived, and serve them; see ``VllmWorker.load``."""
         async with self._one_load:
             self._reviving = False  # an engine that is down is from here on started by loads
-            self._enter(EngineState.LOADING)
+            self._enter(EngineHealth.LOADING)
             try:
                 await self._load(weights, mode)
             except EngineFault as fault:
@@ -145,8 +145,8 @@ class EngineSupervisor:
                     fault.back = self.wait_until_up
                 raise
             finally:
-                if self.state is EngineState.LOADING:
-                    self._enter(EngineState.UNLOADED)
+                if self.state is EngineHealth.LOADING:
+                    self._enter(EngineHealth.UNLOADED)
 
     async def _load(self, weights: Weights, mode: SyncMode) -> None:
         facts = await self._engine_weights.read(weights)
@@ -164,7 +164,7 @@ class EngineSupervisor:
         """Let the engine answer under weights that were confirmed."""
         self._weights, self.version = weights, weights.version
         await self._engine_weights.connected().resume()
-        self._enter(EngineState.UP)
+        self._enter(EngineHealth.UP)
 
     async def _bring_up(self) -> None:
         """Start the engine with the weights it should serve now."""
@@ -173,7 +173,7 @@ class EngineSupervisor:
             await self._engine_weights.begin(weights)
             if self._settings.warm_up:
                 await self._warm_up()
-            self._enter(EngineState.UP)
+            self._enter(EngineHealth.UP)
         else:
             await self._engine_weights.restart(weights.version, await self._engine_weights.read(weights))
             await self._serve(weights)
@@ -187,11 +187,11 @@ class EngineSupervisor:
             await self._up.wait()
             status = await self._ended()
             async with self._one_load:
-                if self.state is not EngineState.UP or (status is not None and self._engine.running):
+                if self.state is not EngineHealth.UP or (status is not None and self._engine.running):
                     continue
                 self._counts["deaths"] += 1
                 logger.warning("%s ended with status %s; starting it again", self._engine.name, status)
-                self._enter(EngineState.DOWN)
+                self._enter(EngineHealth.DOWN)
                 self._kill(EngineDied(f"{self._engine.name} ended with status {status} under the request"))
                 self._reviving = True
             await self._revive()
@@ -214,7 +214,7 @@ class EngineSupervisor:
                     self._reviving = False
                     return
                 if isinstance(fault, _GONE):
-                    self._enter(EngineState.UNLOADED)
+                    self._enter(EngineHealth.UNLOADED)
             if str(fault) != told:  # a folder that is gone is looked for every few seconds
                 told = str(fault)
                 logger.warning("%s: %s", self._engine.name, told)

@@ -29,7 +29,7 @@ from dartsim.real.inference.launcher import Engine
 from dartsim.real.inference.ledger import WeightsLedger
 from dartsim.real.inference.metrics import EngineLoad
 from dartsim.real.inference.request_codec import DecodedReply, EncodedRequest, RequestCodec
-from dartsim.real.inference.settings import EngineState, WorkerSettings
+from dartsim.real.inference.settings import EngineHealth, WorkerSettings
 from dartsim.real.inference.supervisor import EngineSupervisor
 from dartsim.real.inference.weights import Spool, Transfer
 
@@ -94,7 +94,7 @@ class VllmWorker:
         )
 
     @property
-    def state(self) -> EngineState:
+    def state(self) -> EngineHealth:
         """What it is good for."""
         return self._supervisor.state
 
@@ -161,7 +161,7 @@ class VllmWorker:
                 asked, read, sent_at = await self._generate(request)
         except WorkerFault as fault:
             self.counts[f"fault/{cause_of(fault)}"] += 1
-            if self.state is EngineState.DOWN:
+            if self.state is EngineHealth.DOWN:
                 fault.back = self._supervisor.wait_until_back
             raise
         self.counts["requests"] += 1
@@ -183,10 +183,10 @@ class VllmWorker:
 
     async def _generate(self, request: Request) -> tuple[EncodedRequest, DecodedReply, Version]:
         """Ask the engine once it is up; return what was asked, what it answered, and the version it was sent to."""
-        if self.state is not EngineState.UP:
+        if self.state is not EngineHealth.UP:
             await self._until_up()
         asked = await self._codec.encode(request)
-        if self.state is not EngineState.UP:
+        if self.state is not EngineHealth.UP:
             await self._until_up()
         sent_at = self.version
         return asked, self._codec.decode(await self._in_flight.send(asked.body), asked), sent_at
@@ -203,9 +203,9 @@ class VllmWorker:
             ) from None
 
     async def _until_up(self) -> None:
-        if self.state is EngineState.LOADING and self._engine_weights.client is not None:
+        if self.state is EngineHealth.LOADING and self._engine_weights.client is not None:
             return  # the engine itself lets it wait, or refuses it for a while
-        restarting = self.state is EngineState.LOADING
+        restarting = self.state is EngineHealth.LOADING
         try:
             async with asyncio.timeout(self._settings.patience_seconds):
                 await self._supervisor.wait_until_up()
@@ -224,7 +224,7 @@ class VllmWorker:
     def _target(self) -> tuple[EngineClient, str | None]:
         """Return whom to ask, and the salt of the prefix cache."""
         # While weights change, nobody knows which ones will make the cache's entry: nobody else may use it then.
-        return self._engine_weights.connected(), str(self.version) if self.state is EngineState.UP else None
+        return self._engine_weights.connected(), str(self.version) if self.state is EngineHealth.UP else None
 
     # ---- weights
 

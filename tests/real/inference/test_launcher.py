@@ -22,7 +22,7 @@ from dartsim.real.inference.errors import EngineStartFailed
 from dartsim.real.inference.launcher import LocalEngine
 from dartsim.real.inference.options import EngineOptions, one_engine_a_gpu
 from dartsim.real.inference.request_codec import RequestCodec
-from dartsim.real.inference.settings import EngineState, WorkerSettings
+from dartsim.real.inference.settings import EngineHealth, WorkerSettings
 from dartsim.real.inference.weights import file_transfer
 from dartsim.real.inference.worker import VllmWorker
 
@@ -60,7 +60,7 @@ def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
             before = await worker.generate(request_of())
             assert engine.pid is not None
             os.kill(engine.pid, signal.SIGKILL)
-            await until(lambda: worker.state is not EngineState.UP)
+            await until(lambda: worker.state is not EngineHealth.UP)
             after = await worker.generate(request_of())
             assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
             assert engine.starts == 2
@@ -121,7 +121,7 @@ def test_a_fault_of_a_dead_engine_says_when_it_is_back(
         async with worker_of(engine, models, settings) as worker:
             assert engine.pid is not None
             os.kill(engine.pid, signal.SIGKILL)
-            await until(lambda: worker.state is EngineState.DOWN)
+            await until(lambda: worker.state is EngineHealth.DOWN)
             with pytest.raises(WorkerFault, match="was not up within") as caught:
                 await worker.generate(request_of())
             assert caught.value.back is not None
@@ -206,7 +206,7 @@ def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
             assert await agrees(1)
             assert engine.pid is not None
             os.kill(engine.pid, signal.SIGKILL)
-            await until(lambda: worker.state is not EngineState.UP)
+            await until(lambda: worker.state is not EngineHealth.UP)
             assert await agrees(1)
             assert worker.counts["deaths"] == 1
             await worker.load(Weights(2, str(models.folders[2])), SyncMode.RESTART)

@@ -15,7 +15,7 @@ from dartsim.core.ports import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.inference.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
 from dartsim.real.inference.request_codec import RequestCodec
-from dartsim.real.inference.settings import EngineState, WorkerSettings
+from dartsim.real.inference.settings import EngineHealth, WorkerSettings
 from dartsim.real.inference.weights import Spool
 from dartsim.real.inference.worker import VllmWorker
 
@@ -125,7 +125,7 @@ def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
         fault = await died_under(engine, worker, request_of())
         assert fault.back is not None
         await fault.back()
-        assert worker.state is EngineState.UNLOADED
+        assert worker.state is EngineHealth.UNLOADED
         assert (await fault_of(worker, request_of())).back is None
         await worker.load(Weights(6, str(models.folders[2])), SyncMode.DRAIN)
         assert (await worker.generate(request_of())).version == 6
@@ -133,7 +133,7 @@ def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
         assert worker.counts["fault/weights_torn"] >= 1
         assert worker.counts["deaths"] == 1
         await engine.die()  # it is watched as before
-        await until(lambda: len(engine.starts) == 3 and worker.state is EngineState.UP)
+        await until(lambda: len(engine.starts) == 3 and worker.state is EngineHealth.UP)
         assert (await worker.generate(request_of())).version == 6
 
     run(standin, models, test)
@@ -161,14 +161,14 @@ def test_weights_that_come_back_are_served_again(standin: Any, models: Any, requ
         await worker.load(Weights(1, str(folder)), SyncMode.KEEP)
         folder.rename(away)
         await engine.die()
-        await until(lambda: worker.state is EngineState.UNLOADED)
+        await until(lambda: worker.state is EngineHealth.UNLOADED)
         with pytest.raises(WeightsTorn):
             await worker.load(Weights(2, str(folder)), SyncMode.KEEP)
         away.rename(folder)
         await worker.load(Weights(2, str(folder)), SyncMode.KEEP)
         folder.rename(away)
         await engine.die()
-        await until(lambda: worker.state is EngineState.UNLOADED)
+        await until(lambda: worker.state is EngineHealth.UNLOADED)
         away.rename(folder)
         await worker.wait_until_up()
         assert (await worker.generate(request_of())).version == 2
@@ -194,7 +194,7 @@ def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
         # It is slow to come up; meanwhile the pool learns that it is down, and more is published.
         engine.faults = [OSError(28, "No space left on device")] * 3
         await engine.die()
-        await until(lambda: worker.state is EngineState.DOWN)
+        await until(lambda: worker.state is EngineHealth.DOWN)
         track = recorder.desktops.tracks[0]
         track.enter(DesktopState.GENERATING)
         asking = asyncio.create_task(service.session(request_of().attempt, track).generate(request_of()))
@@ -220,7 +220,7 @@ def test_a_dead_engine_gets_back_tensors_that_were_pruned(
         for version in (2, 3, 4):
             await spool.folder(Weights(version, models.vlms[2].snapshot()))
         await engine.die()
-        await until(lambda: len(engine.starts) == 2 and worker.state is EngineState.UP)
+        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
         after = await worker.generate(request_of())
         assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
         assert worker.counts["restarts"] == 0
@@ -246,7 +246,7 @@ def test_what_an_engine_starts_from_stays_until_it_is_up(
 
         monkeypatch.setattr(engine, "start", slowly)
         await engine.die()
-        await until(lambda: len(engine.starts) == 2 and worker.state is EngineState.UP)
+        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
         after = await worker.generate(request_of())
         assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
 
@@ -264,7 +264,7 @@ def test_whatever_a_start_raises_it_is_tried_again(
             ConfigError("no such backend"),
         ]
         await engine.die()
-        await until(lambda: worker.state is EngineState.DOWN)
+        await until(lambda: worker.state is EngineHealth.DOWN)
         fault = await fault_of(worker, request_of())
         assert fault.back is not None
         await fault.back()
@@ -281,7 +281,7 @@ def test_an_engine_that_cannot_be_watched_is_started_anew(standin: Any, models: 
     async def test(engine: Process, worker: VllmWorker) -> None:
         engine.lies = [OSError(5, "Input/output error")]
         engine._end.set()
-        await until(lambda: len(engine.starts) == 2 and worker.state is EngineState.UP)
+        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
         assert (await worker.generate(request_of())).version == 0
 
     run(standin, models, test)
@@ -293,7 +293,7 @@ def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models: Any, 
         assert len(engine.server.bodies) == 1
         await worker.generate(request_of())
         counts = dict(worker.counts)
-        states: list[EngineState] = []
+        states: list[EngineHealth] = []
 
         def prepare(server: Any) -> None:
             if len(engine.starts) == 2:
@@ -308,13 +308,13 @@ def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models: Any, 
 
         engine.prepare = prepare
         await engine.die()
-        await until(lambda: worker.state is EngineState.DOWN)
+        await until(lambda: worker.state is EngineHealth.DOWN)
         asking = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
         assert [reply.version for reply in await asyncio.gather(*asking)] == [0, 0, 0]
         assert len(engine.starts) == 3
-        up = states.index(EngineState.UP)
+        up = states.index(EngineHealth.UP)
         assert up >= 1
-        assert states == [EngineState.DOWN] * up + [EngineState.UP] * 3
+        assert states == [EngineHealth.DOWN] * up + [EngineHealth.UP] * 3
         assert worker.counts["fault/engine_lost"] == 1
         assert worker.counts["requests"] == counts["requests"] + 3
         assert worker.counts["prompt_tokens"] == 4 * counts["prompt_tokens"]

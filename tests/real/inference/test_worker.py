@@ -25,7 +25,7 @@ from dartsim.real.inference.errors import (
 )
 from dartsim.real.inference.launcher import AttachedEngine
 from dartsim.real.inference.request_codec import RequestCodec
-from dartsim.real.inference.settings import EngineState, WorkerSettings
+from dartsim.real.inference.settings import EngineHealth, WorkerSettings
 from dartsim.real.inference.weights import Spool
 from dartsim.real.inference.worker import VllmWorker
 
@@ -134,7 +134,7 @@ def test_an_engine_that_goes_away_is_refused(standin: Any, models: Any, request_
                 await worker.generate(request_of())
             with pytest.raises(EngineRefused):
                 await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
-            assert worker.state is EngineState.UNLOADED
+            assert worker.state is EngineHealth.UNLOADED
 
     asyncio.run(main())
 
@@ -172,7 +172,7 @@ def test_a_torn_folder_is_seen_before_the_engine_is_touched(
         with pytest.raises(WeightsTorn, match="its header tells of"):
             await worker.load(Weights(1, str(tmp_path)), SyncMode.KEEP)
         assert ("POST", "/pause") not in server.seen
-        assert worker.state is EngineState.UNLOADED
+        assert worker.state is EngineHealth.UNLOADED
         with pytest.raises(WorkerFault, match="unloaded"):
             await worker.generate(request_of())
         file.write_bytes(raw)
@@ -191,7 +191,7 @@ def test_a_load_that_did_nothing_is_found_out(standin: Any, models: Any, request
         assert server.paused == "keep"
         await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
         assert server.paused is None
-        assert worker.state is EngineState.UP
+        assert worker.state is EngineHealth.UP
 
     run(standin, models, test)
 

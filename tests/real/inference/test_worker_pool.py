@@ -16,7 +16,7 @@ from dartsim.real.inference.launcher import LocalEngine, free_port, write_site
 from dartsim.real.inference.ledger import WeightsLedger
 from dartsim.real.inference.options import EngineOptions
 from dartsim.real.inference.request_codec import RequestCodec
-from dartsim.real.inference.settings import EngineState, WorkerSettings
+from dartsim.real.inference.settings import EngineHealth, WorkerSettings
 from dartsim.real.inference.weights import file_transfer
 from dartsim.real.inference.worker import VllmWorker, started
 
@@ -136,7 +136,7 @@ def test_engines_come_up_together_and_none_is_left(
             replies = [await worker.generate(request_of(seed=1)) for worker in workers]
             assert replies[0].tokens.tolist() == replies[1].tokens.tolist()
             assert len(pids(tmp_path)) == 2
-        assert [worker.state for worker in workers] == [EngineState.DOWN] * 2
+        assert [worker.state for worker in workers] == [EngineHealth.DOWN] * 2
         assert pids(tmp_path) == set()
 
     asyncio.run(main())
