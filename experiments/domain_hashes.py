@@ -18,6 +18,7 @@ from rich.console import Console
 
 from dartsim.config import load
 from dartsim.lab.sweep import ArmRun, sweep
+from dartsim.observe.json_text import json_text
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments.faults import simulated_presets
@@ -81,9 +82,7 @@ def main() -> None:
     hashes = sweep(run_hashes, [ArmRun(name, SEED, name) for name in names], console=Console(stderr=True))
     found = dict(zip(names, hashes, strict=True))
     if record:
-        entries = ",\n".join(f'  "{name}": {json.dumps(hashes)}' for name, hashes in found.items())
-        head = f'"versions": {json.dumps(versions())}, "hours": {HOURS:g}, "seed": {SEED}'
-        RECORDED.write_text(f'{{\n {head},\n "runs": {{\n{entries}\n }}\n}}\n')
+        RECORDED.write_text(json_text({"versions": versions(), "hours": HOURS, "seed": SEED, "runs": found}))
         return
     before = recorded()["runs"]
     for name in names:
