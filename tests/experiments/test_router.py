@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="needs the extra `real`")
 
 
 from experiments import router
-from experiments.router import Once, Turns, clients, figures_of, many, once, server
+from experiments.router import RouterSample, Turns, clients, figures_of, many, once, server
 
 
 def test_every_client_gets_its_answers():
@@ -40,8 +40,8 @@ def test_no_turn_begins_after_its_time():
 
 
 def test_figures_are_medians_and_say_what_was_not_measured():
-    ours = [Once(0.002, 400.0, 4.0), Once(0.004, 300.0, 5.0), Once(0.003, 350.0, 4.5)]
-    loop = [Once(0.002, 500.0, 4.0), Once(0.001, 300.0, 5.0), Once(0.001, 100.0, 5.0)]
+    ours = [RouterSample(0.002, 400.0, 4.0), RouterSample(0.004, 300.0, 5.0), RouterSample(0.003, 350.0, 4.5)]
+    loop = [RouterSample(0.002, 500.0, 4.0), RouterSample(0.001, 300.0, 5.0), RouterSample(0.001, 100.0, 5.0)]
     row = figures_of(10, {"ours": ours, "httpx": loop, "pooled": [], "openai": []}, 2.0)
     assert (row["ours_cpu_ms"], row["overhead_ms"]) == (3.0, 2.0)
     assert row["ours_throughput_share"] == 0.9
@@ -51,8 +51,8 @@ def test_figures_are_medians_and_say_what_was_not_measured():
 
 
 def test_ours_is_held_against_the_better_of_the_bare_loops_in_every_round():
-    ours = [Once(0.001, 90.0, 4.0), Once(0.001, 90.0, 4.0)]
-    slow, fast = [Once(0.009, 10.0, 1.0)] * 2, [Once(0.0005, 100.0, 5.0)] * 2
+    ours = [RouterSample(0.001, 90.0, 4.0), RouterSample(0.001, 90.0, 4.0)]
+    slow, fast = [RouterSample(0.009, 10.0, 1.0)] * 2, [RouterSample(0.0005, 100.0, 5.0)] * 2
     row = figures_of(10, {"ours": ours, "httpx": slow, "pooled": fast}, 2.0)
     assert (row["overhead_ms"], row["kept_at_once"], row["kept"]) == (0.5, 0.9, 0.8)
     assert [one["figure"] for one in router.not_met(row)] == ["kept_at_once", "kept"]
@@ -64,7 +64,9 @@ def test_a_missing_client_is_left_out(monkeypatch):
 
 
 def test_where_the_aim_is_missed_is_said():
-    row = figures_of(16, {"ours": [Once(0.003, 9.0, 9.0)], "httpx": [Once(0.001, 10.0, 9.0)], "pooled": []}, 2.0)
+    row = figures_of(
+        16, {"ours": [RouterSample(0.003, 9.0, 9.0)], "httpx": [RouterSample(0.001, 10.0, 9.0)], "pooled": []}, 2.0
+    )
     figures = {"rows": [row], "reply_seconds": 2.0, "missing": ["openai"], "not_met": router.not_met(row)}
     quoted = router.clients_table({**figures, "commit": {"id": None}, "seeds": [0], "load_average": 1.0})
     assert "| 16 | 3.00 | 1.00 | – | +2.00 | 0.90x | 1.00x | 112% |" in quoted
