@@ -18,11 +18,11 @@ from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
 from dartsim.real.evaluate import PolicyEvaluation, evaluate
-from dartsim.real.learner import TorchLearner
+from dartsim.real.learners.torch_learner import TorchLearner
+from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
 from dartsim.real.vlm import build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.real.warmstart import Demonstration, WarmStart, warm_start
 from dartsim.run.backend import desktop_maker
 from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner

@@ -36,7 +36,7 @@ from dartsim.lab.memory import GIB, learner_memory
 from dartsim.lab.model_shapes import ModelShape, read_shape
 
 if TYPE_CHECKING:
-    from dartsim.real.fsdp.learner import FsdpLearner
+    from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.vlm import Vlm, VlmConfig
 
 Device = Literal["cpu", "cuda"]
@@ -97,8 +97,8 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
 @contextmanager
 def learner(model_config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
     """Start a learner of one rank on a device; yield it, its model and the model's folder."""
-    from dartsim.real.fsdp.learner import FsdpLearner
-    from dartsim.real.gradient_steps import TINY
+    from dartsim.real.learners.fsdp.learner import FsdpLearner
+    from dartsim.real.learners.gradient_steps import TINY
     from dartsim.real.vlm import build
     from dartsim.real.vlm.export import export
 
@@ -123,8 +123,8 @@ def parity(device: Device, precisions: Sequence[str]) -> dict[str, dict[str, flo
         For each precision: relative differences of loss and of the gradient's norm, and how alike the changes of all
         weights are (cosine).
     """
-    from dartsim.real.gradient_steps import TINY
-    from dartsim.real.learner import TorchLearner
+    from dartsim.real.learners.gradient_steps import TINY
+    from dartsim.real.learners.torch_learner import TorchLearner
     from dartsim.real.vlm import build
 
     config = shown_model(device, small=True)
@@ -234,11 +234,11 @@ def engine(device: Device, *, loads: int, small: bool) -> dict[str, Any] | None:
 
 
 async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
-    from dartsim.real.inference.launcher import LocalEngine
-    from dartsim.real.inference.options import EngineOptions
-    from dartsim.real.inference.request_codec import RequestCodec
-    from dartsim.real.inference.weights import file_transfer
-    from dartsim.real.inference.worker import VllmWorker
+    from dartsim.real.engines.launcher import LocalEngine
+    from dartsim.real.engines.options import EngineOptions
+    from dartsim.real.engines.request_codec import RequestCodec
+    from dartsim.real.engines.weights import file_transfer
+    from dartsim.real.engines.worker import VllmWorker
     from dartsim.real.vlm import build
     from dartsim.real.vlm.export import export
 

@@ -18,8 +18,8 @@ import torch
 
 from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.real.gradient_steps import TINY
-from dartsim.real.learner import TorchLearner
+from dartsim.real.learners.gradient_steps import TINY
+from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample

@@ -126,7 +126,7 @@ def measure(options: Options, *, engines: int, minutes: float, out: Path | None)
 def refuse_without_vllm() -> None:
     """End with status 2 and a message if there is no environment with vLLM."""
     try:
-        import dartsim.real.inference.backend  # noqa: F401 - says which extra is missing
+        import dartsim.real.engines.backend  # noqa: F401 - says which extra is missing
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -47,7 +47,7 @@ from dartsim.rollout.sync import SyncPlan
 from experiments.study import Experiment, Figures, Options, short_commit, table
 
 if TYPE_CHECKING:
-    from dartsim.real.inference.request_codec import EncodedRequest, RequestCodec
+    from dartsim.real.engines.request_codec import EncodedRequest, RequestCodec
 
 LIVE = (1, 16, 256, 1_000)
 """Turns at once."""
@@ -79,7 +79,7 @@ class Turns:
     @classmethod
     def make(cls) -> Turns:
         """Return turns of the tiny model on a screen of 112 x 112."""
-        from dartsim.real.inference.request_codec import RequestCodec
+        from dartsim.real.engines.request_codec import RequestCodec
         from dartsim.real.vlm import build, tiny
 
         codec = RequestCodec(build(tiny()))
@@ -140,9 +140,9 @@ def server(turns: Turns) -> Iterator[str]:
 @asynccontextmanager
 async def ours(url: str, turns: Turns) -> Any:
     """The pool as a run has it."""
-    from dartsim.real.inference.launcher import AttachedEngine
-    from dartsim.real.inference.settings import WorkerSettings
-    from dartsim.real.inference.worker import VllmWorker
+    from dartsim.real.engines.launcher import AttachedEngine
+    from dartsim.real.engines.settings import WorkerSettings
+    from dartsim.real.engines.worker import VllmWorker
 
     settings = WorkerSettings(warm_up=False)  # the server has one answer, for one prompt
     recorder = Recorder(asyncio.get_running_loop().time, num_envs=max(LIVE), num_engines=WORKERS)

@@ -38,12 +38,12 @@ from dartsim.rollout.sync import SyncPlan
 from experiments.study import Experiment, Figures, Options, short_commit, table
 
 if TYPE_CHECKING:
-    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.engines.options import EngineOptions
     from dartsim.real.vlm import Vlm
 
 ENGINES = 2
 DESKTOPS = 8
-STANDIN = Path(__file__).resolve().parent.parent / "tests" / "real" / "inference" / "standin.py"
+STANDIN = Path(__file__).resolve().parent.parent / "tests" / "real" / "engines" / "standin.py"
 STANDIN_START_SECONDS = 5.0
 """Of the stand-in; vLLM's own start with a 7B model takes minutes."""
 VARIABLE = "DARTSIM_VLLM_PYTHON"
@@ -76,7 +76,7 @@ class Model:
 
 def options_of(engine: str, model: Model) -> EngineOptions:
     """Return how an engine is started: the stand-in, or vLLM."""
-    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.engines.options import EngineOptions
 
     first = str(model.weights(0).source)
     if engine == "vllm":
@@ -87,11 +87,11 @@ def options_of(engine: str, model: Model) -> EngineOptions:
 
 async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int, between_seconds: float) -> Figures:
     """Serve desktops, publish weights now and then, and return what that cost."""
-    from dartsim.real.inference.launcher import LocalEngine
-    from dartsim.real.inference.ledger import WeightsLedger
-    from dartsim.real.inference.request_codec import RequestCodec
-    from dartsim.real.inference.weights import file_transfer
-    from dartsim.real.inference.worker import VllmWorker
+    from dartsim.real.engines.launcher import LocalEngine
+    from dartsim.real.engines.ledger import WeightsLedger
+    from dartsim.real.engines.request_codec import RequestCodec
+    from dartsim.real.engines.weights import file_transfer
+    from dartsim.real.engines.worker import VllmWorker
 
     loop = asyncio.get_running_loop()
     codec, ledger = RequestCodec(model.vlms[0]), WeightsLedger()

@@ -1,11 +1,15 @@
-"""What exists outside the simulation: models, learners and machines, and desktops.
+"""What exists outside the simulation: desktops, inference engines, learners, and the models they serve and train.
 
-``real.vlm`` is a vision-language model that acts, ``real.learner`` trains it, ``real.warmstart`` gives it a first
-idea, ``real.evaluate`` tries it out, ``real.machine`` tells what machine and software a run used. ``real.osworld``
-uses desktops that speak OSWorld's protocol. The package never imports SimPy, ``dartsim.sim`` or the mock desktop;
-``dartsim.run`` puts it together with them.
+    containers, desktop, osworld   desktops: Docker containers, our own image, OSWorld's protocol and tasks
+    engines, local                 inference: vLLM servers; a worker in threads of this process
+    learners                       torch in one process, or over several (FSDP)
+    ray_cluster                    any of these on the nodes of a Ray cluster
+    vlm                            vision-language models: prompts, sampling, scoring
+    evaluate, pool_files           attempts without a cluster; files of stored successes
+    machine, processes, scratch    facts about this machine, process pools, temporary directories
 
-Importing this package registers ``dartsim/OSWorld-v0`` with gymnasium; what it needs is imported when one is made.
+This package never imports SimPy, ``dartsim.sim`` or the mock desktop; ``dartsim.run`` combines it with them.
+Importing it registers ``dartsim/OSWorld-v0`` with gymnasium.
 """
 
 from gymnasium.envs.registration import register, registry

@@ -19,7 +19,7 @@ from dartsim.config import Config
 from dartsim.config.sections.backend import DESKTOPS
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.lab.estimate import engine_places, estimate
-from dartsim.real.inference.plan import engine_options, refuse_other_numbers
+from dartsim.real.engines.plan import engine_options, refuse_other_numbers
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.run.models import models
 
@@ -144,7 +144,7 @@ def _learner(config: Config) -> dict[str, Any]:
     kind = config.backend.learner
     if kind != "fsdp":
         return {"what": "modelled" if kind == "sim" else "a thread of this process"}
-    from dartsim.real.fsdp.group import node_command, rank_command, rank_variables
+    from dartsim.real.learners.fsdp.group import node_command, rank_command, rank_variables
 
     fsdp = config.trainer.fsdp
     folder, environment = fsdp.folder or FOLDER, rank_variables(fsdp)

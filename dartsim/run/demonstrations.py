@@ -13,10 +13,10 @@ from dartsim.core.types import Attempt, Ending, Reply, Task, Trajectory, Turn
 from dartsim.curation import SuccessPool
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
+from dartsim.real.learners.warm_start import Demonstration
 from dartsim.real.pool_files import PoolFile, read_pool, token_meaning
 from dartsim.real.vlm import Vlm
 from dartsim.real.vlm.sampling import score_reply
-from dartsim.real.warmstart import Demonstration
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models
 

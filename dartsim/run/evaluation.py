@@ -13,7 +13,7 @@ from dartsim.core.rng import Streams
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe.records import HELD_OUT
 from dartsim.real.evaluate import PolicyEvaluation, evaluate
-from dartsim.real.learners import RealLearner
+from dartsim.real.learners.backend import RealLearner
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.backend import desktop_maker
 from dartsim.run.models import Models

@@ -27,15 +27,15 @@ from dartsim.trainer.promoted import PromotedLearner
 
 try:
     from dartsim.real.evaluate import play
-    from dartsim.real.fsdp.learner import FsdpLearner
-    from dartsim.real.learners import RealLearner, configured_learner
+    from dartsim.real.learners.backend import RealLearner, configured_learner
+    from dartsim.real.learners.fsdp.learner import FsdpLearner
+    from dartsim.real.learners.warm_start import WarmStart, warm_start
     from dartsim.real.local import LocalWorker
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.ray_cluster.learner import RayLearner
     from dartsim.real.vlm import Vlm, VlmPolicy, build
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
-    from dartsim.real.warmstart import WarmStart, warm_start
     from dartsim.run.checkpointing import CheckpointedLearner, Saved
     from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state

@@ -219,7 +219,7 @@ class RealParts:
             for worker in local:
                 worker.on_call = None if self._timings is None else self._timings.worker
             return local
-        from dartsim.real.inference.backend import vllm_workers
+        from dartsim.real.engines.backend import vllm_workers
 
         served = vllm_workers(self._config, learning.vlm, version=learning.trainer.updates, on_step=self._on_step)
         return await self._stack.enter_async_context(served)

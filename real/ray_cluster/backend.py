@@ -15,8 +15,8 @@ from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task, Weights
 
 if TYPE_CHECKING:
-    from dartsim.real.inference.launcher import Engine
-    from dartsim.real.inference.options import EngineOptions
+    from dartsim.real.engines.launcher import Engine
+    from dartsim.real.engines.options import EngineOptions
     from dartsim.real.local import SamplingPolicy
     from dartsim.real.ray_cluster.desktops import RayProvider
     from dartsim.real.ray_cluster.learner import Checkpointed, RayLearner

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from dartsim.core.errors import DartsimError
-from dartsim.real.inference.errors import EngineStartFailed
-from dartsim.real.inference.launcher import LocalEngine
-from dartsim.real.inference.options import EngineOptions
+from dartsim.real.engines.errors import EngineStartFailed
+from dartsim.real.engines.launcher import LocalEngine
+from dartsim.real.engines.options import EngineOptions
 from dartsim.real.ray_cluster.errors import PartGone, PartLost
 from dartsim.real.ray_cluster.parts import Part, node_address
 
@@ -70,7 +70,7 @@ def _address(listen: Listen) -> str:
 
 
 class RayEngine:
-    """A server on some node; implements ``dartsim.real.inference.launcher.Engine``.
+    """A server on some node; implements ``dartsim.real.engines.launcher.Engine``.
 
     Args:
         part: An actor of ``EngineHost``.

@@ -2,8 +2,8 @@
 
     Request --PromptBuilder--> Prompt --sample--> Sampled --decode--> Content(action, tokens, logprobs, entropies)
 
-``real.learner`` trains them. Both compute a reply's log-probabilities with ``real.vlm.packing`` and the same
-grammar, so that at equal weights they agree to rounding.
+``dartsim.real.learners`` trains them. Workers and learners compute log-probabilities with the same code (``packing``)
+and the same grammar, so that at equal weights they agree to rounding.
 """
 
 from dartsim.real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny, tiny_writer

@@ -2,7 +2,7 @@
 
 config.json, model.safetensors, tokenizer*.json, generation_config.json, preprocessor_config.json   ``Vlm.save``
 chat_template.jinja         for the chat routes and other clients; our own requests are tokens
-dartsim_grammar.npz         the token automaton, for grammars of several states (``dartsim.real.inference.plugin``)
+dartsim_grammar.npz         the token automaton, for grammars of several states (``dartsim.real.engines.plugin``)
 dartsim_model.json          number of parameters and names, to recognize the folder
 """
 

@@ -16,7 +16,7 @@ from dartsim.config.load import from_tree, merge
 from dartsim.lab.twin import COMPARED
 from experiments import pages, real_loop, study
 
-STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
+STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"
 
 
 @pytest.mark.parametrize("quick", [True, False])

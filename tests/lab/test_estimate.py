@@ -181,7 +181,7 @@ def test_checkpointing_keeps_less_and_longer_prompts_take_more():
 def test_a_tiny_model_s_optimizer_holds_what_is_counted():
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
-    from dartsim.real.learner import TorchLearner
+    from dartsim.real.learners.torch_learner import TorchLearner
     from dartsim.real.vlm import build, tiny
 
     vlm = build(tiny())

@@ -24,7 +24,7 @@ EXTRAS = [
 ]  # fmt: skip
 LEARN = [
     *(f"dartsim.run.{name}" for name in ("collecting", "demonstrations", "evaluation", "learning")),
-    *(f"dartsim.real.{name}" for name in ("inference.backend", "learners", "vlm.plan")),
+    *(f"dartsim.real.{name}" for name in ("engines.backend", "learners.backend", "vlm.plan")),
 ]
 """What puts a real model into a run: loaded where there is something to train or to serve."""
 DEV = ["aiotools", "hypothesis", "playwright", "pyinstrument", "tensorboard", "trio"]

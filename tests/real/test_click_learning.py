@@ -15,7 +15,7 @@ from dartsim.core.types import Attempt, Batch, Group  # noqa: E402
 from dartsim.envs.mock.env import MockDesktop  # noqa: E402
 from dartsim.envs.mock.suites import mock_tasks  # noqa: E402
 from dartsim.real.evaluate import evaluate, play  # noqa: E402
-from dartsim.real.learner import TorchLearner  # noqa: E402
+from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.vlm import VlmPolicy, build, tiny  # noqa: E402
 
 NUM_GROUPS, GROUP = 16, 8

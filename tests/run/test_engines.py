@@ -25,15 +25,15 @@ httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 from safetensors.torch import load_file  # noqa: E402
 
 from dartsim.config.sections.vllm import VARIABLE  # noqa: E402
-from dartsim.real.fsdp.learner import FsdpLearner  # noqa: E402
-from dartsim.real.inference.launcher import free_port  # noqa: E402
-from dartsim.real.inference.plan import engine_options  # noqa: E402
+from dartsim.real.engines.launcher import free_port  # noqa: E402
+from dartsim.real.engines.plan import engine_options  # noqa: E402
+from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
 
-STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
+STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"
 PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "recorder.max_segments=0")
 SMALL = ("run.hours=0.02", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
 BATCHES = ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "curation.groups.drop_all_failed=false")

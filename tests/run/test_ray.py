@@ -145,7 +145,7 @@ def test_a_run_goes_on_when_an_actor_is_killed(victim, counted, kills):
     assert sum(counts[name] for name in counted) >= 1, dict(counts)
 
 
-STANDIN = Path(__file__).parents[1] / "real" / "inference" / "standin.py"
+STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 SERVED = [
     'backend.workers="vllm"',

@@ -91,7 +91,7 @@ def test_a_run_goes_from_folder_to_low_rank_updates(folder: Path, tmp_path: Path
 
 def test_ranks_see_the_gpus_they_were_given():
     from dartsim.config.sections.trainer import FsdpConfig
-    from dartsim.real.fsdp.group import rank_command, rank_variables
+    from dartsim.real.learners.fsdp.group import rank_command, rank_variables
 
     seen = rank_variables(FsdpConfig(gpus=[4, 5]))
     assert seen == {"CUDA_VISIBLE_DEVICES": "4,5", "GLOO_SOCKET_IFNAME": "lo"}

@@ -129,7 +129,7 @@ class Steps:
 def load(folder, *, name, data):
     """Load a checkpoint whose only part is this file."""
     torch = pytest.importorskip("torch")
-    from dartsim.real.fsdp import checkpoint
+    from dartsim.real.learners.fsdp import checkpoint
 
     (folder / "parts").mkdir(parents=True)
     (folder / "parts" / name).write_bytes(data)

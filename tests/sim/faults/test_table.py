@@ -66,7 +66,7 @@ def test_the_osworld_profile_is_as_bad_as_is_plausible():
 def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
     pytest.importorskip("docker", reason="needs the extra `real`")
     from dartsim.real.containers import errors as containers
-    from dartsim.real.inference import errors as inference
+    from dartsim.real.engines import errors as inference
     from dartsim.real.osworld import errors as osworld
 
     real = {

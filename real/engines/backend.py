@@ -1,0 +1,126 @@
+"""vLLM engines as a configuration describes them, each behind a worker, for the length of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Version, Weights
+from dartsim.curation import TurnSelection
+from dartsim.real.engines.plan import backend_of, engine_options, refuse_other_numbers
+from dartsim.real.ray_cluster.backend import placed, ray_engines
+
+try:
+    from dartsim.real.engines.launcher import AttachedEngine, Engine, LocalEngine
+    from dartsim.real.engines.ledger import WeightsLedger
+    from dartsim.real.engines.request_codec import RequestCodec
+    from dartsim.real.engines.settings import WorkerSettings
+    from dartsim.real.engines.weights import Spool, transfer_for
+    from dartsim.real.engines.worker import VllmWorker, started
+    from dartsim.real.scratch import scratch_folder
+    from dartsim.real.vlm import Vlm
+    from dartsim.real.vlm.export import export
+except ModuleNotFoundError as missing:
+    raise ConfigError(f"vLLM workers need {missing.name}: {install_command('train', 'real')}") from None
+
+logger = logging.getLogger(__name__)
+
+ENTROPY_TOKENS = 20
+"""Likeliest tokens that high-entropy selection asks for: exact for actions of up to so many words."""
+
+
+@asynccontextmanager
+async def vllm_workers(
+    config: Config, vlm: Vlm, *, version: Version, on_step: Callable[[str, int, int], None] | None = None
+) -> AsyncIterator[list[VllmWorker]]:
+    """Start the configured engines, or attach to them, give them the model's weights, and stop ours at the end.
+
+    Args:
+        config: The configuration.
+        vlm: The model.
+        version: Of its weights.
+        on_step: Told "engines", how many are there and how many there will be: a start takes minutes.
+
+    Raises:
+        ConfigError: If there is no interpreter with vLLM, or more workers than addresses.
+        WorkerFault: If an engine does not come up, or does not hold the weights it was given.
+    """
+    # Engines on other machines read from the learner's folder, which is on a disk that they see.
+    shared = config.trainer.fsdp.folder if config.backend.learner == "fsdp" else None
+    if placed(config, "workers"):
+        shared = config.ray.folder or shared
+    with scratch_folder("engines", shared) as folder:
+        model = export(vlm, folder / "model")
+        weights = Weights(version, model)
+        codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
+        ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model)
+        settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
+        async with AsyncExitStack() as stack:
+            if placed(config, "workers"):
+                options = engine_options(config, model)
+                refuse_other_numbers(config, len(options))
+                engines = await stack.enter_async_context(ray_engines(config, options, folder))
+            else:
+                engines = _engines(config, model, folder)
+            workers = [
+                VllmWorker(
+                    index,
+                    engine,
+                    codec,
+                    # What an attached engine holds is anybody's guess until it was loaded.
+                    weights=Weights(weights.version) if isinstance(engine, AttachedEngine) else weights,
+                    transfer=transfer_for(backend_of(config.vllm)),
+                    ledger=ledger,
+                    spool=spool,
+                    settings=settings,
+                )
+                for index, engine in enumerate(engines)
+            ]
+
+            there = 0
+
+            def tell() -> None:
+                if on_step is not None:
+                    on_step("engines", there, len(workers))
+
+            async def begin(worker: VllmWorker) -> None:
+                nonlocal there
+                await worker.start()
+                if isinstance(worker.engine, AttachedEngine):
+                    await worker.load(weights, SyncMode.DRAIN)
+                there += 1
+                tell()
+
+            tell()
+            await stack.enter_async_context(started(workers, at_once=config.vllm.concurrent_starts, begin=begin))
+            yield workers
+
+
+def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
+    vllm = config.vllm
+    engines: list[Engine]
+    if vllm.addresses:
+        engines = [AttachedEngine(url, start_seconds=vllm.start_seconds) for url in vllm.addresses]
+    else:
+        engines = [
+            LocalEngine(options, folder, name=f"engine-{number}", progress=_tell(number))
+            for number, options in enumerate(engine_options(config, model))
+        ]
+    refuse_other_numbers(config, len(engines))
+    return engines
+
+
+def _top_logprobs(config: Config) -> int:
+    selection: TurnSelection = config.curation.selection.build()
+    return ENTROPY_TOKENS if selection.needs_entropies else 0
+
+
+def _tell(number: int) -> Callable[[float, str], None]:
+    """Return what logs how an engine's start goes on."""
+    return lambda seconds, line: logger.info("engine %d, %.0f s: %s", number, seconds, line)

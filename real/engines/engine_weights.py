@@ -1,0 +1,152 @@
+"""``EngineWeights``: one engine and the weights in it: started with them, changed, named and confirmed.
+
+    weights --Spool--> folder --Ledger--> whole? --pause, Transfer, or a new process--> engine --Ledger--> confirmed
+
+``EngineSupervisor`` says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from dartsim.core.types import Version, Weights
+from dartsim.real.engines.client import EngineClient, PauseMode
+from dartsim.real.engines.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
+from dartsim.real.engines.launcher import Engine
+from dartsim.real.engines.ledger import FolderFacts, WeightsLedger
+from dartsim.real.engines.settings import WorkerSettings
+from dartsim.real.engines.weights import FolderReload, Spool, Transfer
+
+
+class EngineWeights:
+    """Puts weights into one engine. Knows nothing of requests, and calls of it must not overlap.
+
+    Attributes:
+        engine: The server.
+        client: The connection to it, once it was started.
+
+    Args:
+        engine: The server, not started.
+        transfer: How weights get in.
+        ledger: What engines must hold.
+        spool: Where weights that are no folder are written.
+        settings: ``recompute`` and ``confirm``.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        transfer: Transfer | None = None,
+        ledger: WeightsLedger | None = None,
+        spool: Spool | None = None,
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        self.engine = engine
+        self.client: EngineClient | None = None
+        self._transfer = transfer or FolderReload()
+        self._ledger = ledger or WeightsLedger()
+        self._spool = spool
+        self._settings = settings or WorkerSettings()
+
+    async def read(self, weights: Weights) -> FolderFacts:
+        """Return what is known of the folder of weights; tensors are written to one.
+
+        Raises:
+            WeightsTorn: If the folder is gone, is not whole, or is of another model.
+            WeightsRefused: If there is nothing to load.
+        """
+        if self._spool is not None:
+            folder = await self._spool.folder(weights)
+        elif isinstance(weights.source, str | Path):
+            folder = Path(weights.source)
+        else:
+            raise EngineUnloaded(
+                f"version {weights.version} came as {type(weights.source).__name__}; wanted a folder, or give the "
+                "worker a Spool"
+            )
+        return await asyncio.to_thread(self._ledger.inspect, folder)
+
+    # ---- the process
+
+    async def begin(self, first: Weights) -> None:
+        """Start the engine as it is configured, with the weights that it is configured with.
+
+        Raises:
+            EngineStartFailed: If it did not become healthy.
+            WeightsUnconfirmed: If it holds others.
+        """
+        await self.engine.start()
+        await self._connect()
+        client = self.connected()
+        if await client.paused():
+            await client.resume()  # whoever used it before left it so
+        await client.label(first.version)
+        if first.source is not None:
+            facts = await asyncio.to_thread(self._ledger.inspect, Path(first.source))
+            await self._confirm(first.version, facts)
+
+    async def restart(self, version: Version, facts: FolderFacts) -> None:
+        """Start the process again, with the folder of the weights if it can be started from; it may be left paused."""
+        await self.stop()
+        whole = facts.path.is_dir() and (facts.path / "config.json").is_file()
+        await self._start(facts.path if whole else None)
+        await self._connect()
+        if whole:
+            await self.connected().label(version)
+            await self._confirm(version, facts)
+        else:
+            await self.change(version, facts, "wait")
+
+    async def _start(self, folder: Path | None) -> None:
+        """Start the process from a folder, which need not stay where it is meanwhile."""
+        if folder is None or self._spool is None:
+            await self.engine.start(folder)
+            return
+        async with self._spool.held(folder) as kept:
+            await self.engine.start(kept)
+
+    async def stop(self) -> None:
+        """Leave the engine, and end its process if it is ours."""
+        await self._disconnect()
+        await self.engine.stop()
+
+    def connected(self) -> EngineClient:
+        """Return the connection.
+
+        Raises:
+            EngineStartFailed: If there is none.
+        """
+        if self.client is None:
+            raise EngineStartFailed(f"{self.engine.name} is not up; start the worker first")
+        return self.client
+
+    async def _connect(self) -> None:
+        await self._disconnect()
+        self.client = EngineClient(self.engine.url)
+        await self._transfer.prepare(self.client)
+
+    async def _disconnect(self) -> None:
+        client, self.client = self.client, None
+        if client is not None:
+            await client.close()
+
+    # ---- the weights
+
+    async def change(self, version: Version, facts: FolderFacts, pause: PauseMode) -> None:
+        """Change the weights of an engine that runs; it is paused for that, and left so."""
+        client = self.connected()
+        await self._transfer.look(facts.path)
+        await client.pause(pause)
+        await self._transfer.put(client, facts.path, version)
+        await client.reset_caches(running=self._settings.recompute)
+        await self._confirm(version, facts)
+
+    async def _confirm(self, version: Version, facts: FolderFacts) -> None:
+        client = self.connected()
+        label = await client.labelled()
+        if label != str(version):
+            raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
+        if self._settings.confirm:
+            self._ledger.confirm(version, facts, await client.checksums())

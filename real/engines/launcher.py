@@ -1,0 +1,297 @@
+"""Engines as processes: start, watch, stop, and start again; or attach to one that somebody else runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from dartsim.config.secrets import hidden
+from dartsim.real.engines import plugin
+from dartsim.real.engines.client import EngineClient
+from dartsim.real.engines.errors import EngineStartFailed
+from dartsim.real.engines.options import EngineOptions
+from dartsim.real.parent import end_with
+
+logger = logging.getLogger(__name__)
+
+_TAIL_LINES = 20
+_BEGIN = "---- start "
+_NAMED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
+_HEALTH_SECONDS = 0.1
+_GIVEN: deque[int] = deque(maxlen=256)
+"""Ports last given to engines."""
+
+Progress = Callable[[float, str], None]
+"""Told every few seconds of a start: seconds since it began, and the log's last line."""
+
+
+class Engine(Protocol):
+    """One vLLM server, wherever it runs."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Where it listens; may change when it is started again."""
+        ...
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether ``start`` and ``stop`` do something."""
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives, as far as is known from here."""
+        ...
+
+    async def start(self, model: Path | None = None) -> None:
+        """Return when it is healthy; ``model`` is another folder to start with than configured.
+
+        Raises:
+            EngineStartFailed: If it did not become healthy.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """End it. Never raises."""
+        ...
+
+    async def ended(self) -> int:
+        """Wait until its process has ended by itself, and return the exit status; never returns if unknown."""
+        ...
+
+
+class AttachedEngine:
+    """A server that somebody else runs, by address.
+
+    Args:
+        url: Such as ``http://node7:8000``.
+        start_seconds: It must be healthy within this time.
+    """
+
+    can_restart = False
+    running = True
+
+    def __init__(self, url: str, *, start_seconds: float = 60.0) -> None:
+        self.url = url.rstrip("/")
+        self.name = self.url.partition("//")[2]
+        self._start_seconds = start_seconds
+
+    async def start(self, model: Path | None = None) -> None:
+        """Wait until it is healthy."""
+        try:
+            async with asyncio.timeout(self._start_seconds), EngineClient(self.url) as client:
+                while not await client.healthy():  # noqa: ASYNC110 - nobody here sets an event
+                    await asyncio.sleep(_HEALTH_SECONDS)
+        except TimeoutError:
+            raise EngineStartFailed(
+                f"{self.url} was not healthy within {self._start_seconds:g} s; is an engine there?"
+            ) from None
+
+    async def stop(self) -> None:
+        """Leave it alone."""
+
+    async def ended(self) -> int:
+        """Never return."""
+        never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        return await never
+
+
+class LocalEngine:
+    """A server that is a process of this machine, in a process group of its own.
+
+    It ends with this process, however this process ends: the kernel then sends it SIGTERM, and it ends its own
+    children. The log is one file an engine; a restart appends to it.
+
+    Args:
+        options: How it is started.
+        folder: For logs and the plugin's folder.
+        name: Of the engine and of its log.
+        progress: Told how a start goes on.
+    """
+
+    can_restart = True
+
+    def __init__(
+        self, options: EngineOptions, folder: Path, *, name: str = "engine", progress: Progress | None = None
+    ) -> None:
+        self.options = options
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.starts = 0
+        self._folder = folder
+        self._progress = progress
+        self._process: asyncio.subprocess.Process | None = None
+        self._port = options.port
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{self.options.host}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Of its first process, which is the number of its process group."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, model: Path | None = None) -> None:
+        """Start the process, unless it runs, and return when it is healthy.
+
+        Raises:
+            EngineStartFailed: If it ended or was not healthy in time; the message has the end of its log.
+        """
+        if self.running:
+            return
+        await self._spawn(model)
+        try:
+            await self._until_healthy()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Ask the process to end, and kill the whole group when its time is up."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            _signal(process.pid, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.options.stop_seconds):
+                    await process.wait()
+        # Also what is left of the group of a process that has ended, or was killed, by itself.
+        _signal(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def ended(self) -> int:
+        """Wait until the process has ended without being asked to."""
+        while True:
+            process = self._process
+            if process is not None:
+                status = await process.wait()
+                if process is self._process:
+                    return status
+            await asyncio.sleep(_HEALTH_SECONDS)
+
+    async def _spawn(self, model: Path | None) -> None:
+        options = self.options
+        self._folder.mkdir(parents=True, exist_ok=True)
+        site = await asyncio.to_thread(write_site, self._folder / "site")
+        self._port = options.port or free_port(options.host)
+        command = options.command(self._port, None if model is None else str(model))
+        environment = os.environ | options.variables(site)
+        self.starts += 1
+        with self.log.open("ab") as log:
+            log.write(f"{_BEGIN}{self.starts}: {hidden(' '.join(command))}\n".encode())
+            log.flush()
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    env=environment,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=asyncio.subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+                )
+            except OSError as error:
+                raise EngineStartFailed(
+                    f"{self.name}: {command[0]!r} cannot be run ({error}); wanted the interpreter of an environment "
+                    "with vllm"
+                ) from error
+        logger.info("%s: process %d at %s, log %s", self.name, self._process.pid, self.url, self.log)
+
+    async def _until_healthy(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun, told = loop.time(), 0.0
+        assert self._process is not None
+        async with EngineClient(self.url, control_seconds=5.0) as client:
+            while not await client.healthy():
+                seconds = loop.time() - begun
+                if self._process.returncode is not None:
+                    raise EngineStartFailed(
+                        f"{self.name} ended with status {self._process.returncode} after {seconds:.0f} s; its log, "
+                        f"{str(self.log)!r}, ends:\n{self._tail()}"
+                    )
+                if seconds > self.options.start_seconds:
+                    raise EngineStartFailed(
+                        f"{self.name} was not healthy within {self.options.start_seconds:g} s; its log, "
+                        f"{str(self.log)!r}, ends:\n{self._tail()}"
+                    )
+                if self._progress is not None and seconds - told >= 5.0:
+                    told = seconds
+                    self._progress(seconds, self._tail().rpartition("\n")[2])
+                await asyncio.sleep(_HEALTH_SECONDS)
+
+    def _tail(self) -> str:
+        """Return the end of the log, after the lines that name errors: the first cause is far above the end."""
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            lines = [line.rstrip() for line in log]
+        last = max(i for i, line in enumerate(lines) if line.startswith(_BEGIN))
+        named = dict.fromkeys(line for line in lines[last:-_TAIL_LINES] if _NAMED.search(line))
+        return "\n".join([*named, *lines[last:][-_TAIL_LINES:]])
+
+
+def free_port(host: str) -> int:
+    """Return a port that was free a moment ago, and that no other engine of this process was just given.
+
+    The kernel may name one twice before it is listened on; the second engine would then be taken for the first.
+    """
+    while True:
+        with socket.socket() as found:
+            found.bind((host, 0))
+            port = int(found.getsockname()[1])
+        if port not in _GIVEN:
+            _GIVEN.append(port)
+            return port
+
+
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+MODULE = "dartsim_vllm_plugin"
+"""Name of the plugin's copy. It must not be ours: the engine's environment may hold another version of this package."""
+
+
+def write_site(folder: Path) -> Path:
+    """Write the folder, and return it; writing it again changes nothing, also for an engine that just reads it."""
+    here = Path(__file__).parent
+    facts = folder / f"{MODULE}-1.dist-info"
+    facts.mkdir(parents=True, exist_ok=True)
+    _write(folder / f"{MODULE}.py", (here / "plugin.py").read_bytes())
+    _write(folder / "sitecustomize.py", (here / "torchvision_cpu.py").read_bytes())
+    _write(facts / "METADATA", f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n".encode())
+    _write(facts / "entry_points.txt", plugin.ENTRY_POINTS.format(module=MODULE).encode())
+    return folder
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Put a file there as a whole: engines are started beside one another, and share the folder."""
+    if file.is_file() and file.read_bytes() == content:
+        return
+    handle, name = tempfile.mkstemp(dir=file.parent)
+    with os.fdopen(handle, "wb") as partial:
+        partial.write(content)
+    Path(name).replace(file)

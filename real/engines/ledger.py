@@ -1,0 +1,196 @@
+"""What the engines of a pool have to hold: folders of weights that are whole, and checksums that belong to a version.
+
+folder --headers, sizes--> whole? --engine loads it--> its checksums --folder, other engines--> confirmed?
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dartsim.core.types import Version
+from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
+
+
+class FileNow(NamedTuple):
+    """What tells a file from one that took its place, or that was written to since.
+
+    Attributes:
+        file: Its path.
+        inode: Of the file that is there now.
+        size: Bytes.
+        changed_ns: When it was written last, nanoseconds.
+    """
+
+    file: Path
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def file_now(file: Path) -> FileNow:
+    """Return a file as it is.
+
+    Raises:
+        OSError: If it is not there.
+    """
+    found = file.stat()
+    return FileNow(file, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+_HASHED_BYTES = 64 * 2**20
+"""Tensors up to this size are hashed: norms and biases of every layer at any scale, all of a small model."""
+_KEPT_VERSIONS = 8
+_BLANK = hashlib.sha256(b"").hexdigest()
+"""The checksum of a matrix that the engine has repacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFacts:
+    """What is known of a folder of weights.
+
+    Attributes:
+        path: The folder, or a single file.
+        shapes: Dtype and shape of each tensor, by name.
+        digests: SHA-256 of the bytes of its smaller tensors, by name.
+    """
+
+    path: Path
+    shapes: Mapping[str, tuple[str, tuple[int, ...]]]
+    digests: Mapping[str, str]
+
+
+def read_folder(path: Path) -> FolderFacts:
+    """Read a folder of safetensors, and see that every file is as long as its header says.
+
+    Raises:
+        WeightsTorn: If there is none, or one is cut.
+    """
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files:
+        raise WeightsTorn(f"{str(path)!r} holds no safetensors file")
+    return _read_files(path, tuple(_now(file) for file in files))
+
+
+def _now(file: Path) -> FileNow:
+    try:
+        return file_now(file)
+    except OSError as error:
+        raise WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}") from error
+
+
+@lru_cache(maxsize=8)  # each engine of a pool asks for the same folder, of which gigabytes are hashed
+def _read_files(path: Path, files: tuple[FileNow, ...]) -> FolderFacts:
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
+    digests: dict[str, str] = {}
+    for file, *_ in files:
+        try:
+            _read_file(file, shapes, digests)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}") from error
+    return FolderFacts(path, shapes, digests)
+
+
+def _read_file(file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], digests: dict[str, str]) -> None:
+    """Read one file. Its first 8 bytes are the header's length; source: the safetensors format."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        size = file.stat().st_size
+        if not 0 < length <= size - 8:
+            raise ValueError(f"its header of {length} bytes does not fit into {size} bytes")
+        header: dict[str, Any] = json.loads(stream.read(length))
+        header.pop("__metadata__", None)
+        end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+        if size != 8 + length + end:
+            raise ValueError(f"it has {size} bytes, its header tells of {8 + length + end}")
+        for name, entry in header.items():
+            begin, stop = entry["data_offsets"]
+            shapes[name] = (entry["dtype"], tuple(entry["shape"]))
+            if stop - begin <= _HASHED_BYTES:
+                stream.seek(8 + length + begin)
+                digests[name] = hashlib.sha256(stream.read(stop - begin)).hexdigest()
+
+
+class WeightsLedger:
+    """What engines of one pool should hold, by version. Engines of one pool share one.
+
+    An engine's checksums are over its own parameters: some are the checkpoint's tensors byte by byte (norms, biases,
+    embeddings), others are fused from several or repacked. So they are confirmed in three ways: the checkpoint's
+    tensors that were found among the first engine's at first must be found again at every load; the checksums change
+    if the folder's did; and engines that hold equal weights have equal ones.
+
+    Limits: vLLM's CPU build repacks the matrices of linear layers and reports the checksum of an empty tensor for
+    them. There, norms, biases, embeddings and the output matrix are what is compared; our file transfer checks
+    besides that every parameter of the model was loaded.
+    """
+
+    def __init__(self) -> None:
+        self._shapes: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+        self._verbatim: frozenset[str] | None = None
+        self._digests: dict[Version, Mapping[str, str]] = {}
+        self._checksums: dict[Version, Mapping[str, str]] = {}
+
+    def inspect(self, path: Path) -> FolderFacts:
+        """Read a folder. All that are inspected hold the same names and shapes; call it in a thread.
+
+        Raises:
+            WeightsTorn: If it is not whole, or is of another model than the first one inspected.
+        """
+        facts = read_folder(path)
+        if self._shapes is None:
+            self._shapes = facts.shapes
+        wanted, found = self._shapes, facts.shapes
+        if wanted != found:
+            odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+            raise WeightsTorn(
+                f"{str(path)!r} differs in {len(odd)} of {len(wanted)} tensors from the model in service, first "
+                f"{odd[0]}: found {found.get(odd[0])}, wanted {wanted.get(odd[0])}"
+            )
+        return facts
+
+    def confirm(self, version: Version, facts: FolderFacts, checksums: Mapping[str, str]) -> None:
+        """Check what an engine holds after it loaded a version, and remember it.
+
+        Raises:
+            WeightsUnconfirmed: If it holds something else.
+        """
+        there = set(checksums.values())
+        found = frozenset(name for name, digest in facts.digests.items() if digest in there)
+        if self._verbatim is None:
+            self._verbatim = found
+        if missing := sorted(self._verbatim - found):
+            raise WeightsUnconfirmed(
+                f"version {version}: {len(missing)} of {len(self._verbatim)} tensors of {str(facts.path)!r} are not in "
+                f"the engine, first {missing[0]}"
+            )
+        self._compare(version, facts, checksums)
+        self._digests[version], self._checksums[version] = facts.digests, checksums
+        while len(self._checksums) > _KEPT_VERSIONS:
+            oldest = min(self._checksums)
+            del self._checksums[oldest], self._digests[oldest]
+
+    def _compare(self, version: Version, facts: FolderFacts, checksums: Mapping[str, str]) -> None:
+        """Compare with the same version elsewhere, or with the newest one known."""
+        if not self._checksums:
+            return
+        other = version if version in self._checksums else max(self._checksums)
+        same_folder = self._digests[other] == facts.digests
+        known = self._checksums[other]
+        common = checksums.keys() & known.keys()
+        differing = sorted(name for name in common if checksums[name] != known[name])
+        if same_folder and differing:
+            raise WeightsUnconfirmed(
+                f"version {version}: {len(differing)} parameters differ from an engine with version {other} and the "
+                f"very same weights, first {differing[0]}"
+            )
+        # What is repacked shows no change: a change of nothing else says nothing.
+        if not same_folder and not differing and _BLANK not in checksums.values():
+            raise WeightsUnconfirmed(
+                f"version {version}: the engine's checksums are those of version {other}, whose weights were others; "
+                "nothing was loaded"
+            )

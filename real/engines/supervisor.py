@@ -1,0 +1,241 @@
+"""``EngineSupervisor``: the states of one engine, and who starts it again when its process has ended by itself.
+
+    start ──► up ──load──► loading ──► up
+              │                 └────► unloaded ──load──► loading
+              │ its process ends
+              ▼
+             down ──► started again with what it served ──► up
+              │ ▲            │ a fault: once more, later
+              │ └────────────┘
+              └──► unloaded: what it served is gone; the next load starts it, with something newer
+
+A request to an engine that is down says when it is back; that is also when only a load can help it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from dartsim.core.backoff import backoff_seconds
+from dartsim.core.errors import WorkerFault, cause_of
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Version, Weights
+from dartsim.real.engines.client import PauseMode
+from dartsim.real.engines.engine_weights import EngineWeights
+from dartsim.real.engines.errors import (
+    EngineDied,
+    EngineFault,
+    EngineHung,
+    EngineLost,
+    EngineRefused,
+    EngineRestarted,
+    EngineStartFailed,
+    EngineUnloaded,
+    WeightsRefused,
+    WeightsTorn,
+    WeightsUnconfirmed,
+)
+from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+_PAUSES: dict[SyncMode, PauseMode] = {SyncMode.KEEP: "keep", SyncMode.DRAIN: "wait", SyncMode.RESTART: "abort"}
+_DOWN = (EngineRefused, EngineLost, EngineHung, EngineStartFailed)
+"""Faults of a load that say that the engine is not there, rather than that it does not want these weights."""
+_GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
+"""Faults of a start that say that what the engine served last cannot be had, so that other weights may help."""
+
+
+class EngineSupervisor:
+    """One engine between its start and its end. One load or start at a time; the lock is free between two tries.
+
+    Attributes:
+        state: What the engine is good for. ``UP`` only if it answers, under ``version``, and was warmed up.
+        version: Of the weights it serves, or served last.
+
+    Args:
+        engine_weights: The engine and the weights in it.
+        weights: What the engine starts with.
+        settings: Patience.
+        counts: Where ``restarts``, ``deaths`` and faults are counted.
+        kill: Fails the requests that are on their way.
+        warm_up: Asks the engine once, before it is up.
+    """
+
+    def __init__(
+        self,
+        engine_weights: EngineWeights,
+        weights: Weights,
+        *,
+        settings: WorkerSettings,
+        counts: Counter[str],
+        kill: Callable[[WorkerFault], None],
+        warm_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.state = EngineHealth.DOWN
+        self.version: Version = weights.version
+        self._engine_weights = engine_weights
+        self._engine = engine_weights.engine
+        self._first = self._weights = weights
+        self._settings = settings
+        self._counts = counts
+        self._kill = kill
+        self._warm_up = warm_up
+        self._one_load = asyncio.Lock()
+        self._up = asyncio.Event()
+        self._back = asyncio.Event()
+        self._reviving = False
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the engine, name and confirm its weights, and watch it from then on.
+
+        Raises:
+            EngineStartFailed: If it did not become healthy.
+            WeightsUnconfirmed: If it holds other weights than those it was started with.
+        """
+        async with self._one_load:
+            await self._bring_up()
+        self._watch = asyncio.create_task(self._watch_engine(), name=f"watch-{self._engine.name}")
+
+    async def leave(self) -> None:
+        """Start and watch it no more. May be called twice."""
+        self._enter(EngineHealth.DOWN)
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.wait([watch])
+            if not watch.cancelled():
+                watch.result()
+
+    async def wait_until_up(self) -> None:
+        """Wait until the engine serves."""
+        await self._up.wait()
+
+    async def wait_until_back(self) -> None:
+        """Wait until an engine that was down serves, or can only be brought to serve by a load."""
+        await self._back.wait()
+
+    def _enter(self, state: EngineHealth) -> None:
+        self.state = state
+        for event, holds in (
+            (self._up, state is EngineHealth.UP),
+            (self._back, state in (EngineHealth.UP, EngineHealth.UNLOADED)),
+        ):
+            if holds:
+                event.set()
+            else:
+                event.clear()
+
+    # ---- loads
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Put new weights into the engine, see that they arrived, and serve them; see ``VllmWorker.load``."""
+        async with self._one_load:
+            self._reviving = False  # an engine that is down is from here on started by loads
+            self._enter(EngineHealth.LOADING)
+            try:
+                await self._load(weights, mode)
+            except EngineFault as fault:
+                self._counts[f"fault/{fault.cause}"] += 1
+                if isinstance(fault, _DOWN):
+                    fault.back = self.wait_until_up
+                raise
+            finally:
+                if self.state is EngineHealth.LOADING:
+                    self._enter(EngineHealth.UNLOADED)
+
+    async def _load(self, weights: Weights, mode: SyncMode) -> None:
+        facts = await self._engine_weights.read(weights)
+        if mode is SyncMode.RESTART:
+            self._kill(EngineRestarted(f"{self._engine.name} was restarted for version {weights.version}"))
+        there = self._engine.running and self._engine_weights.client is not None
+        if self._engine.can_restart and (mode is SyncMode.RESTART or not there):
+            self._counts["restarts"] += 1
+            await self._engine_weights.restart(weights.version, facts)
+        else:
+            await self._engine_weights.change(weights.version, facts, _PAUSES[mode])
+        await self._serve(weights)
+
+    async def _serve(self, weights: Weights) -> None:
+        """Let the engine answer under weights that were confirmed."""
+        self._weights, self.version = weights, weights.version
+        await self._engine_weights.connected().resume()
+        self._enter(EngineHealth.UP)
+
+    async def _bring_up(self) -> None:
+        """Start the engine with the weights it should serve now."""
+        weights = self._weights
+        if weights is self._first:
+            await self._engine_weights.begin(weights)
+            if self._settings.warm_up:
+                await self._warm_up()
+            self._enter(EngineHealth.UP)
+        else:
+            await self._engine_weights.restart(weights.version, await self._engine_weights.read(weights))
+            await self._serve(weights)
+
+    # ---- the process
+
+    async def _watch_engine(self) -> None:
+        """Start the engine again whenever its process ends by itself while it is up."""
+        while True:
+            # An engine that is being loaded, or was not loaded, is started again by the next load.
+            await self._up.wait()
+            status = await self._ended()
+            async with self._one_load:
+                if self.state is not EngineHealth.UP or (status is not None and self._engine.running):
+                    continue
+                self._counts["deaths"] += 1
+                logger.warning("%s ended with status %s; starting it again", self._engine.name, status)
+                self._enter(EngineHealth.DOWN)
+                self._kill(EngineDied(f"{self._engine.name} ended with status {status} under the request"))
+                self._reviving = True
+            await self._revive()
+
+    async def _ended(self) -> int | None:
+        """Return the exit status, or None if who should tell it failed: then it is started anew to be sure."""
+        try:
+            return await self._engine.ended()
+        except Exception:
+            logger.exception("%s cannot be watched", self._engine.name)
+            return None
+
+    async def _revive(self) -> None:
+        """Try to start the engine until it is up, or until a load does it; loads may come between two tries."""
+        first, failures, told = self._settings.retry_seconds, 0, ""
+        while True:
+            async with self._one_load:
+                fault = await self._try() if self._reviving else None
+                if fault is None:
+                    self._reviving = False
+                    return
+                if isinstance(fault, _GONE):
+                    self._enter(EngineHealth.UNLOADED)
+            if str(fault) != told:  # a folder that is gone is looked for every few seconds
+                told = str(fault)
+                logger.warning("%s: %s", self._engine.name, told)
+            failures += 1
+            await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=16 * first))
+
+    async def _try(self) -> WorkerFault | None:
+        """Start the engine once; return why it is not up. After a fault nothing of it runs."""
+        try:
+            try:
+                await self._engine_weights.stop()
+                await self._bring_up()
+            except Exception:
+                await self._engine_weights.stop()
+                raise
+        except WorkerFault as fault:
+            found = fault
+        except Exception as error:  # a full disk, a tensor that cannot be written: who waits must not wait for ever
+            logger.exception("%s could not be started", self._engine.name)
+            found = EngineStartFailed(f"{self._engine.name} could not be started: {error!r}")
+        else:
+            return None
+        self._counts[f"fault/{cause_of(found)}"] += 1
+        return found

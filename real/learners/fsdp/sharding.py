@@ -1,0 +1,116 @@
+"""A ``Vlm`` whose weights are spread over processes by torch's ``fully_shard``.
+
+Units, which are gathered for computing and let go after: the vision tower as a whole, each layer of the language
+model, and what is left (embeddings, output). The vision tower is one unit because processes must gather equally often,
+and a micro-batch has as many calls of it as its screenshots have sizes.
+
+``fully_shard`` gathers a module's weights when the module is called. ``Trunk`` calls none of these modules, but reads
+their parts; so the units' ``forward`` is set to what the trunk does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from dartsim.config.sections.trainer import FsdpConfig
+from dartsim.real.learners.gradient_steps import Scorer
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.packing import Packed, score
+from dartsim.real.vlm.trunk import Grid, Seen, Trunk
+
+
+class ShardedTrunk(Trunk):
+    """A trunk that calls its units."""
+
+    def see_all(self, pictures: Sequence[tuple[Grid, Tensor]]) -> Seen | None:
+        """Return the embeddings of pictures of several sizes, in one call of the vision tower."""
+        found: Seen | None = self._visual[0](pictures)
+        return found
+
+    def own_see_all(self, pictures: Sequence[tuple[Grid, Tensor]]) -> Seen | None:
+        """Compute what ``see_all`` returns."""
+        return super().see_all(pictures)
+
+    def _text_layer(self, layer: Any, *values: Any) -> Tensor:
+        found: Tensor = layer(layer, *values)
+        return found
+
+    def own_text_layer(self, layer: Any, *values: Any) -> Tensor:
+        """Compute what a layer returns."""
+        return super()._text_layer(layer, *values)
+
+
+def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
+    """Spread a model over the processes of a mesh, and return what scores with it.
+
+    Args:
+        vlm: The model, whole and alike in every process; its parameters become parts of them.
+        mesh: The processes, in one dimension.
+        settings: The precision.
+    """
+    model, device = vlm.model, torch.device(mesh.device_type)
+    trunk = ShardedTrunk(model, vlm.rules).to(device)
+    trunk.checkpointing = vlm.trunk.checkpointing
+    vlm.trunk = trunk
+    vlm.allowed = vlm.allowed.to(device)
+    # What reaches a unit has the right precision already; angles and positions must keep theirs.
+    half = torch.bfloat16 if settings.precision == "bfloat16" else None
+    policy = MixedPrecisionPolicy(
+        param_dtype=half, reduce_dtype=None if half is None else torch.float32, cast_forward_inputs=False
+    )
+
+    def compute(packed: Packed) -> tuple[Tensor, Tensor]:
+        logprobs, entropies = score(vlm, _moved(packed, device))
+        return logprobs.cpu().clone(), entropies.cpu().clone()  # units must not return views
+
+    visual, layers = model.model.visual, list(model.model.language_model.layers)
+    visual.forward = trunk.own_see_all
+    for layer in layers:
+        layer.forward = trunk.own_text_layer
+    model.forward = compute
+    units = [visual, *layers, model]
+    for unit in units:
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+    for unit in units:
+        # The loss of each process is a part of a sum, not of a mean.
+        unit.set_force_sum_reduction_for_comms(True)
+        unit.set_gradient_divide_factor(1.0)
+    return model  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def gathered(model: Any, *, keep: bool) -> dict[str, Tensor]:
+    """Return a model's whole weights on the CPU, low-rank additions added in, by the names it has without them.
+
+    Every process must call it, since all take part; only those that ``keep`` them need the memory.
+    """
+    weights: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        whole = parameter.full_tensor()
+        if keep and ".lora_" not in name:
+            weights[name.replace(".base_layer.", ".")] = whole.to("cpu", copy=True)
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
+            for adapter in module.active_adapters:
+                first = module.lora_A[adapter].weight.full_tensor()
+                second = module.lora_B[adapter].weight.full_tensor()
+                if keep:
+                    weights[f"{name}.weight"] += ((second @ first) * module.scaling[adapter]).cpu()
+    return weights
+
+
+def _moved(packed: Packed, device: torch.device) -> Packed:
+    if device.type == "cpu":
+        return packed
+
+    def moved(value: Any) -> Any:
+        return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+    pictures = [(grid, moved(patches)) for grid, patches in packed.pictures]
+    return Packed(*(moved(value) for value in packed))._replace(pictures=pictures)

@@ -1,0 +1,341 @@
+"""``GradientSteps``: tensors of a batch into weights, in one process or as one of several that compute together.
+
+Shares of tokens, turns and groups are those of the whole batch, whoever computes which part of it and in how many
+micro-batches, so that the parts of a loss add up to the loss of one process with everything at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dartsim.config.sections.trainer import ObjectiveConfig, OptimizerConfig, TrainerConfig
+from dartsim.core.errors import LearnerFault
+from dartsim.real.learners.mismatch import Mismatch
+from dartsim.real.learners.turn_data import TurnData
+from dartsim.real.vlm.model import Vlm
+from dartsim.real.vlm.packing import Example, Packed, PackedRow, pack, rows_of, score, split
+from dartsim.trainer.health import Health
+from dartsim.trainer.objective import TokenShares, objective, token_shares
+
+TINY = TrainerConfig(
+    objective=ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02),
+    optimizer=OptimizerConfig(learning_rate=7e-4, max_tokens=4_096),
+)
+"""Suits a model of width 64 that begins with random weights."""
+
+Scorer = Callable[[Packed], tuple[Tensor, Tensor]]
+"""Returns log-probabilities and entropies [M] of a pack's reply tokens on the CPU, with gradient."""
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
+"""Trained weights and optimizer state by name, and the numbers beside them."""
+
+
+class Peers(Protocol):
+    """The processes that compute an update together."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this one."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def add(self, values: Tensor) -> Tensor:
+        """Return the sum over all processes of each value."""
+        ...
+
+    def norm(self, local: Tensor) -> Tensor:
+        """Return the norm of what all processes hold parts of, from the norm of the part here."""
+        ...
+
+    def health(self, health: Health) -> Health:
+        """Return the health of all parts of a batch together."""
+        ...
+
+    def mismatch(self, mismatch: Mismatch) -> Mismatch:
+        """Return the mismatch of all parts of a batch together."""
+        ...
+
+
+class Alone:
+    """One process."""
+
+    rank, size = 0, 1
+
+    def add(self, values: Tensor) -> Tensor:
+        """Return them as they are, as all of these do."""
+        return values
+
+    def norm(self, local: Tensor) -> Tensor:
+        """As it is."""
+        return local
+
+    def health(self, health: Health) -> Health:
+        """As it is."""
+        return health
+
+    def mismatch(self, mismatch: Mismatch) -> Mismatch:
+        """As it is."""
+        return mismatch
+
+
+class GradientSteps:
+    """Takes the gradient steps of an update.
+
+    Attributes:
+        config: How.
+        optimizer: AdamW over the parameters that are trained.
+        parameters: Those, by name.
+        updates: Finished updates.
+
+    Args:
+        vlm: The model.
+        config: How.
+        seed: Of the order of mini-batches.
+        reference: The first weights, where the objective has a divergence from them.
+        peers: Who computes with this process.
+        scorers: What scores with the model and with the reference; None: the models as they are.
+    """
+
+    def __init__(
+        self,
+        vlm: Vlm,
+        config: TrainerConfig,
+        *,
+        seed: int,
+        reference: Vlm | None = None,
+        peers: Peers | None = None,
+        scorers: tuple[Scorer, Scorer | None] | None = None,
+    ) -> None:
+        self.config = config
+        self.updates = 0
+        self._seed = seed
+        self._vlm = vlm
+        self._peers: Peers = peers or Alone()
+        self._score, self._score_reference = scorers or (
+            _scorer(vlm),
+            None if reference is None else _scorer(reference),
+        )
+        self.parameters: dict[str, Tensor] = {n: p for n, p in vlm.model.named_parameters() if p.requires_grad}
+        self.optimizer = _optimizer(list(self.parameters.values()), config.optimizer)
+
+    def fit(self, data: TurnData, update: int) -> dict[str, float]:
+        """Train on a batch and return metrics; if that fails, weights and optimizer are as before.
+
+        Raises:
+            LearnerFault: If loss or gradient was not finite.
+        """
+        old_BT = reference_BT = None
+        several = self.config.optimizer.minibatches * self.config.optimizer.epochs > 1
+        if several:
+            old_BT, _ = self.score(data)
+        if self._score_reference is not None:
+            reference_BT, _ = self._score_all(self._score_reference, data)
+        before = self.state() if several else None
+        health, mismatch, norms, losses = Health(), Mismatch(), [], []
+        try:
+            for rows in self._order(data.group, update):
+                more, apart, norm, loss = self._step(data, rows, old_BT, reference_BT)
+                health, mismatch = health + more, mismatch + apart
+                norms.append(norm)
+                losses.append(loss)
+        except BaseException:  # memory may run out in any of the steps
+            self.optimizer.zero_grad()
+            if before is not None:
+                self.restore(before)
+            raise
+        self.updates = update
+        return {
+            "learner/loss": float(np.mean(losses)),
+            "learner/grad_norm": float(np.mean(norms)),
+            "learner/learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learner/turns": float(len(data.examples)),
+            "learner/prompts": float(len(rows_of(data.examples))),
+            "learner/response_tokens": float(data.mask.sum()),
+            "learner/unwritable_turns": float(data.unwritable),
+            **mismatch.metrics(self.config.mismatch_bound),
+            **health.metrics(),
+        }
+
+    def score(self, data: TurnData) -> tuple[Tensor, Tensor]:
+        """Return [B, T] log-probabilities and entropies of a whole batch under the present weights, nats."""
+        return self._score_all(self._score, data)
+
+    def state(self, *, copy: bool = True) -> State:
+        """Return the trained weights and the optimizer's state, as copies or as they are."""
+
+        def kept(value: Any) -> Tensor:
+            found = torch.as_tensor(value).detach()
+            return found.clone() if copy else found
+
+        tensors = {f"weight/{name}": kept(p) for name, p in self.parameters.items()}
+        for name, parameter in self.parameters.items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"{key}/{name}"] = kept(value)
+        return tensors, {"updates": self.updates}
+
+    def restore(self, state: State) -> None:
+        """Go on from a state.
+
+        Raises:
+            ValueError: If it is another model's.
+        """
+        tensors, numbers = state
+        names = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
+        if names != self.parameters.keys():
+            odd = sorted(names ^ self.parameters.keys())
+            raise ValueError(f"the checkpoint is of another model: {len(odd)} names differ, first {odd[0]}")
+        self.optimizer.state.clear()
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(tensors[f"weight/{name}"])
+                kept = {key: tensors.get(f"{key}/{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
+                if kept["step"] is not None:
+                    self.optimizer.state[parameter] = {key: t.clone() for key, t in kept.items() if t is not None}
+        self.updates = int(numbers["updates"])
+
+    # ---- who computes what
+
+    def _order(self, group_B: Tensor, update: int) -> Iterator[Tensor]:
+        """Yield the turns of each gradient step; the groups of a batch are dealt to its mini-batches."""
+        if self.config.optimizer.minibatches == 1:
+            for _ in range(self.config.optimizer.epochs):
+                yield torch.arange(len(group_B))
+            return
+        rng = np.random.default_rng([self._seed, update])
+        for _ in range(self.config.optimizer.epochs):
+            ids = rng.permutation(np.unique(group_B.numpy()))
+            for part in np.array_split(ids, min(self.config.optimizer.minibatches, len(ids))):
+                yield torch.from_numpy(np.flatnonzero(np.isin(group_B.numpy(), part)))
+
+    def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[PackedRow], bool]]:
+        """Yield this process's micro-batches, and whether they count.
+
+        All processes have equally many, because each takes part in gathering every layer's weights; who has too few
+        computes the shortest row for nothing.
+        """
+        rows = rows_of(examples)
+        plans = [split(part, max_tokens=self.config.optimizer.max_tokens) for part in deal(rows, self._peers.size)]
+        mine = plans[self._peers.rank]
+        yield from ((micro, True) for micro in mine)
+        idle = [min(rows, key=lambda row: row.length)]
+        yield from ((idle, False) for _ in range(max(map(len, plans)) - len(mine)))
+
+    # ---- gradient steps
+
+    @torch.no_grad()
+    def _score_all(self, scorer: Scorer, data: TurnData) -> tuple[Tensor, Tensor]:
+        logprobs_BT, entropies_BT = torch.zeros(data.mask.shape), torch.zeros(data.mask.shape)
+        for rows, counts in self._micro_batches(data.examples):
+            packed = pack(self._vlm, rows, data.examples)
+            logprobs, entropies = scorer(packed)
+            if counts:
+                logprobs_BT[packed.member, packed.column] = logprobs
+                entropies_BT[packed.member, packed.column] = entropies
+        return self._peers.add(logprobs_BT), self._peers.add(entropies_BT)
+
+    def _step(
+        self, data: TurnData, rows: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
+    ) -> tuple[Health, Mismatch, float, float]:
+        """Take one gradient step on some turns; return their health and mismatch, the gradient's norm and the loss."""
+        examples = [data.examples[i] for i in rows.tolist()]
+        whole = data.turns(rows, new_BT=torch.zeros(data.mask[rows].shape))
+        shares = token_shares(whole, self.config.objective)
+        health, mismatch, loss = Health(), Mismatch(), 0.0
+        self.optimizer.zero_grad()
+        for micro, counts in self._micro_batches(examples):
+            packed = pack(self._vlm, micro, examples)
+            logprobs, entropies = self._score(packed)
+            if not counts:
+                ((logprobs + entropies) * 0.0).sum().backward()  # type: ignore[no-untyped-call]
+                continue
+            here = torch.tensor(sorted(member for row in micro for member in row.members))
+            new_BT, entropy_BT = _spread(packed, here, data.mask.shape[1], logprobs, entropies)
+            turns = data.turns(
+                rows[here],
+                new_BT=new_BT,
+                entropy_BT=entropy_BT,
+                old_BT=None if old_BT is None else old_BT[rows[here]],
+                reference_BT=None if reference_BT is None else reference_BT[rows[here]],
+            )
+            of_these = TokenShares(policy_BT=shares.policy_BT[here], kl_BT=shares.kl_BT[here])
+            result = objective(turns, self.config.objective, shares=of_these)
+            result.loss.backward()  # type: ignore[no-untyped-call]
+            health += result.health
+            mismatch += Mismatch.of(
+                new_BT if turns.old_BT is None else turns.old_BT,
+                data.worker[rows[here]],
+                turns.mask_BT,
+                data.fresh[rows[here]],
+            )
+            loss += result.loss.item()
+        loss = float(self._peers.add(torch.tensor(loss, dtype=torch.float64)))
+        norm = self._shorten()
+        if not (np.isfinite(norm) and np.isfinite(loss)):
+            raise LearnerFault(f"loss {loss} and gradient norm {norm} after update {self.updates} are not finite")
+        health, mismatch = self._peers.health(health), self._peers.mismatch(mismatch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate()
+        self.optimizer.step()  # the last thing that can fail
+        return health, mismatch, norm, loss
+
+    def _shorten(self) -> float:
+        """Shorten the gradient if it is too long; return its length before."""
+        grads = [_local(p.grad) for p in self.parameters.values() if p.grad is not None]
+        norm = self._peers.norm(torch.nn.utils.get_total_norm(grads))
+        factor = torch.clamp(self.config.optimizer.max_grad_norm / (norm + 1e-6), max=1.0)
+        torch._foreach_mul_(grads, factor)
+        return float(norm)
+
+    def _learning_rate(self) -> float:
+        warmup = self.config.optimizer.warmup_updates
+        share = min(1.0, (self.updates + 1) / warmup) if warmup else 1.0
+        return self.config.optimizer.learning_rate * share
+
+
+def deal(rows: Sequence[PackedRow], count: int) -> list[list[PackedRow]]:
+    """Return rows dealt to processes, of about equally many tokens, each part in the order of all."""
+    parts: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for number in sorted(range(len(rows)), key=lambda number: -rows[number].length):
+        least = loads.index(min(loads))
+        parts[least].append(number)
+        loads[least] += rows[number].length
+    return [[rows[number] for number in sorted(part)] for part in parts]
+
+
+def _spread(packed: Packed, here: Tensor, width: int, *values: Tensor) -> tuple[Tensor, ...]:
+    """Return values [M] of a micro-batch's tokens as [b, T], one row for each of its turns."""
+    at = torch.searchsorted(here, packed.member) * width + packed.column
+    blank = torch.zeros(len(here) * width)
+    return tuple(blank.index_copy(0, at, value).view(len(here), width) for value in values)
+
+
+def _scorer(vlm: Vlm) -> Scorer:
+    return lambda packed: score(vlm, packed)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that is here."""
+    found: Any = tensor
+    return found.to_local() if hasattr(found, "to_local") else tensor
+
+
+def _optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.AdamW:
+    matrices = [p for p in parameters if p.ndim > 1]
+    others = [p for p in parameters if p.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        fused=True,
+    )

@@ -1,0 +1,169 @@
+"""``TorchLearner``: batches of trajectories into weights, with the objective of ``dartsim.trainer``.
+
+    Batch --examples--> one row a prompt --micro-batches--> log-probabilities --objective--> gradient --AdamW--> Weights
+
+Every turn is one example. A turn's prompt is built from what the worker saw, by the worker's own code. Prompts
+that several attempts share are computed once (``dartsim.real.vlm.packing``), with the very gradient that computing them
+once an attempt would give. The same steps by several processes: ``dartsim.real.learners.fsdp``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from dartsim.config.sections.trainer import TrainerConfig
+from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.real.learners.gradient_steps import TINY, GradientSteps, State
+from dartsim.real.learners.mismatch import report
+from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.vlm.lora import add_lora, merged
+from dartsim.real.vlm.model import Vlm
+
+
+class TorchLearner:
+    """Trains a ``Vlm`` behind the port ``Learner``.
+
+    An update that fails leaves weights and optimizer as they were.
+
+    Attributes:
+        vlm: The model in training; no policy may serve it (give a policy its ``twin``).
+
+    Args:
+        vlm: The model.
+        config: How.
+        seed: Of the order of mini-batches, the only chance in here, and of LoRA's first weights.
+        select: Which turns the surrogate counts; all by default. Where workers gave no entropies, it is shown the
+            learner's own.
+    """
+
+    def __init__(
+        self, vlm: Vlm, config: TrainerConfig = TINY, *, seed: int = 0, select: Selector | None = None
+    ) -> None:
+        self.vlm = vlm
+        self.config = config
+        self.seed = seed
+        self._select = select
+        self._kept: State | None = None
+        reference = vlm.twin() if self.config.objective.kl_coefficient else None
+        if config.lora.rank is not None:
+            add_lora(vlm.model, self.config.lora, seed=seed)
+        vlm.trunk.checkpointing = config.fsdp.checkpointing
+        self._steps = GradientSteps(vlm, self.config, seed=seed, reference=reference)
+
+    @property
+    def updates(self) -> int:
+        """Finished updates, also the version of the weights."""
+        return self._steps.updates
+
+    @property
+    def optimizer(self) -> torch.optim.AdamW:
+        """What steps."""
+        return self._steps.optimizer
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train on a batch in a thread; in virtual time the thread is this one.
+
+        Raises:
+            LearnerFault: If loss or gradient was not finite.
+        """
+        return await asyncio.to_thread(self.train, batch)
+
+    def train(self, batch: Batch) -> UpdateResult:
+        """Train on a batch and return the new weights.
+
+        Raises:
+            LearnerFault: If loss or gradient was not finite, or no turn could be trained.
+        """
+        metrics = self._steps.fit(self._read(batch), batch.update)
+        report(metrics, self.config.mismatch_bound, update=batch.update)
+        return UpdateResult(self.weights(), metrics)
+
+    def weights(self) -> Weights:
+        """Return the present weights, low-rank additions added in: a copy that nothing changes."""
+        return Weights(self.updates, merged(self.vlm.model))
+
+    def keep(self) -> None:
+        """Remember weights and optimizer as they are, for ``go_back``."""
+        self._kept = self._state()
+
+    def go_back(self, version: Version) -> Weights:
+        """Return to the weights and the optimizer's state that were remembered, and return them as a new version.
+
+        Raises:
+            ValueError: If nothing was remembered.
+        """
+        if self._kept is None:
+            raise ValueError("there is nothing to go back to; wanted a call of keep() before")
+        self._restore(self._kept)
+        self._steps.updates = version
+        return self.weights()
+
+    def _read(self, batch: Batch) -> TurnData:
+        data = read_turns(batch, self.vlm, self.config.objective.advantage)
+        if self._select is None:
+            return data
+        entropies = self._steps.score(data)[1] if lacks_entropies(batch) else None
+        return chosen(data, batch, self._select, entropies)
+
+    # ---- checkpoints
+
+    def save_model(self, folder: Path) -> None:
+        """Write the model, ready to be loaded by transformers."""
+        self.vlm.save(folder)
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer and progress, so that ``load`` goes on exactly; a folder appears whole or not."""
+        self._write(folder, self._state())
+
+    def save_kept(self, folder: Path) -> None:
+        """Write what was remembered as ``save`` writes what is.
+
+        Raises:
+            ValueError: If nothing was remembered.
+        """
+        if self._kept is None:
+            raise ValueError("there is nothing to write; wanted a call of keep() before")
+        self._write(folder, self._kept)
+
+    def _write(self, folder: Path, state: State) -> None:
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        tensors, numbers = state
+        save_file({k: v for k, v in tensors.items() if k.startswith("weight/")}, partial / "weights.safetensors")
+        rest = {k: v for k, v in tensors.items() if not k.startswith("weight/")}
+        save_file(rest, partial / "optimizer.safetensors")
+        text = json.dumps({**numbers, "seed": self.seed, "torch": torch.__version__}, indent=1)
+        (partial / "learner.json").write_text(text + "\n", encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+
+    def load(self, folder: Path) -> None:
+        """Go on from a checkpoint, also one that several ranks wrote.
+
+        Raises:
+            ValueError: If it is another model's, or another seed's.
+        """
+        numbers: dict[str, Any] = json.loads((folder / "learner.json").read_text(encoding="utf-8"))
+        if numbers["seed"] != self.seed:
+            raise ValueError(f"checkpoint {folder} has seed {numbers['seed']}, this learner {self.seed}")
+        if not (folder / "weights.safetensors").is_file():
+            from dartsim.real.learners.fsdp.checkpoint import load
+
+            load(self._steps, folder)
+            return
+        tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
+        self._restore((tensors, numbers))
+
+    def _state(self) -> State:
+        return self._steps.state()
+
+    def _restore(self, state: State) -> None:
+        self._steps.restore(state)

@@ -1,0 +1,151 @@
+"""Model folders, the stand-in, and the server that the contract is checked on: stand-ins always, vLLM where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Turn
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("httpx")
+
+STANDIN = Path(__file__).with_name("standin.py")
+VARIABLE = "DARTSIM_VLLM_PYTHON"
+RULE = "press the red button"
+
+
+@pytest.fixture(scope="session")
+def standin(module_of) -> Any:
+    return module_of(STANDIN)
+
+
+@pytest.fixture(scope="session")
+def standin_file() -> Path:
+    return STANDIN
+
+
+@dataclass
+class Models:
+    """Three models of one shape, by seed, each with its folder."""
+
+    vlms: list[Any]
+    folders: list[Path]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    torch.set_num_threads(1)
+    from dartsim.real.vlm import build, tiny_writer
+    from dartsim.real.vlm.export import export
+
+    root = tmp_path_factory.mktemp("models")
+    config = replace(tiny_writer(max_images=3, max_texts=3), output_scale=1.0)
+    vlms = [build(config, seed=seed) for seed in range(3)]
+    return Models(vlms, [export(vlm, root / f"model-{seed}") for seed, vlm in enumerate(vlms)])
+
+
+def _request(number: int = 0, *, turn: int = 0, seed: int | None = None, screen: int = 0) -> Request:
+    rng = np.random.default_rng(screen)
+    shots = [rng.integers(0, 256, (112, 112, 3), dtype=np.uint8) for _ in range(turn + 1)]
+    history = [Turn(Observation(shot, RULE), Reply("click 1 2", 0, 0, 0, 0, 1)) for shot in shots[:-1]]
+    attempt = Attempt(number, Task("t", RULE), 0, 0, number if seed is None else seed, 9, 0)
+    return Request(attempt, turn, Observation(shots[-1], RULE), history)
+
+
+@pytest.fixture
+def request_of() -> Any:
+    """Make a request: ``request_of(number, turn=…, seed=…, screen=…)``; equal screens are equal prompts."""
+    return _request
+
+
+class Background:
+    """An event loop in a thread, for a server that outlives a test's own loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@dataclass
+class Server:
+    """A server for the contract.
+
+    ``real`` says that it is vLLM; ``refuses`` that it refuses requests while it is paused in two of the modes.
+    """
+
+    url: str
+    real: bool
+    refuses: bool
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> str:
+    python = os.environ.get(VARIABLE)
+    if not python:
+        pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")
+    return python
+
+
+@pytest.fixture(scope="session")
+def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One real engine for the whole session: it takes half a minute to start."""
+    from dartsim.real.engines.launcher import LocalEngine
+    from dartsim.real.engines.options import EngineOptions
+
+    options = EngineOptions(python=vllm_python, model=str(models.folders[0]))
+    engine = LocalEngine(options, tmp_path_factory.mktemp("vllm"))
+    background = Background()
+    try:
+        background.run(engine.start())
+        yield engine.url
+    finally:
+        background.run(engine.stop())
+        background.close()
+
+
+@pytest.fixture(params=["standin-0.32", "standin-0.33", "vllm"])
+def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iterator[Server]:
+    """A server that holds the first model, unnamed."""
+    kind, _, release = request.param.partition("-")
+    if kind == "vllm":
+        url = request.getfixturevalue("vllm_url")
+        asyncio.run(_reset(url, models.folders[0]))
+        yield Server(url, real=True, refuses=False)
+        return
+    background = Background()
+    server = standin.StandIn(models.folders[0], release=release)
+    background.run(server.__aenter__())
+    yield Server(server.url, real=False, refuses=release == "0.33")
+    background.run(server.__aexit__())
+    background.close()
+
+
+async def _reset(url: str, folder: Path) -> None:
+    """Bring the shared engine back to the first model."""
+    from dartsim.real.engines.client import EngineClient
+    from dartsim.real.engines.weights import FolderReload
+
+    async with EngineClient(url) as client:
+        await client.pause("abort")
+        await FolderReload().put(client, folder, 0)
+        await client.reset_caches()
+        await client.resume()

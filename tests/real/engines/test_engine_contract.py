@@ -1,0 +1,355 @@
+"""What this package counts on in an engine, checked on the stand-ins always and on vLLM where it is installed.
+
+The stand-in is only worth something while it passes the same tests as the real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dartsim.core import checks
+from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Reply, Weights
+
+pytest.importorskip("httpx")
+pytest.importorskip("torch")
+
+from dartsim.real.engines.client import EngineClient
+from dartsim.real.engines.errors import EngineAborted, EngineBadReply, EngineHung, WeightsRefused
+from dartsim.real.engines.launcher import AttachedEngine
+from dartsim.real.engines.request_codec import RequestCodec
+from dartsim.real.engines.settings import WorkerSettings
+from dartsim.real.engines.weights import FolderReload, file_transfer
+from dartsim.real.engines.worker import VllmWorker
+from dartsim.real.vlm.sampling import score_reply
+
+SETTINGS = WorkerSettings(request_seconds=60.0, patience_seconds=0.05, retry_seconds=0.02)
+
+
+def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
+    codec = more.pop("codec", None) or RequestCodec(models.vlms[0], top_logprobs=8)
+    weights = Weights(0, str(models.folders[0]))
+    settings = more.pop("settings", SETTINGS)
+    return VllmWorker(3, AttachedEngine(server.url), codec, weights=weights, settings=settings, **more)
+
+
+async def body_of(models: Any, request: Any, **sampling: Any) -> dict[str, Any]:
+    asked = await RequestCodec(models.vlms[0]).encode(request)
+    params = {"max_tokens": 1, "temperature": 1.0, "logprobs": 0, "detokenize": False, "seed": 1, **sampling}
+    return {**asked.body, "sampling_params": params, "request_id": f"raw-{request.attempt.id}", "cache_salt": "raw"}
+
+
+async def settled(client: EngineClient, running: int) -> None:
+    """Wait until the engine computes so many requests; the engine publishes its numbers now and then."""
+    async with asyncio.timeout(30):
+        while (await client.load()).running != running:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+
+
+def endless(models: Any) -> dict[str, Any]:
+    """Return sampling parameters of a reply that takes long."""
+    special = models.vlms[0].vocabulary.special
+    return {"max_tokens": 1_800, "logit_bias": {str(token): -100.0 for token in special}, "ignore_eos": True}
+
+
+def test_a_turn_goes_in_as_tokens_and_screenshots_and_comes_back_as_tokens(
+    server: Any, models: Any, request_of: Any
+) -> None:
+    async def main() -> None:
+        request = request_of(turn=2)
+        prompt = models.vlms[0].prompts.build(request.observation, request.history)
+        body = await body_of(models, request, max_tokens=3, logprobs=2, **{"ignore_eos": True})
+        async with EngineClient(server.url) as client:
+            answer = await client.generate({**body, "return_token_ids": True}, seconds=60)
+        assert answer["prompt_token_ids"] == prompt.tokens.tolist()
+        starts = [place["offset"] for place in answer["mm_placeholders"]["image"]]
+        assert starts == list(prompt.image_starts)
+        assert answer["request_id"] == "generate-tokens-raw-0"
+        usage, choice = answer["usage"], answer["choices"][0]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (len(prompt.tokens), 3)
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 0
+        assert (choice["finish_reason"], choice["stop_reason"], len(choice["token_ids"])) == ("length", None, 3)
+        assert [(s["start"], s["end"]) for s in choice["weight_versions"]] == [(0, 3)]
+        for token, place in zip(choice["token_ids"], choice["logprobs"]["content"], strict=True):
+            assert place["token_id"] == place["top_logprobs"][0]["token_id"] == token
+            assert place["logprob"] <= 0
+            assert place["rank"] >= 1
+            assert len(place["top_logprobs"]) == 2
+
+    asyncio.run(main())
+
+
+def test_replies_follow_the_grammar_and_carry_the_log_probabilities_they_were_sampled_with(
+    server: Any, models: Any, request_of: Any
+) -> None:
+    async def main() -> None:
+        vlm = models.vlms[0]
+        requests = [request_of(number, turn=number % 3, screen=number) for number in range(12)]
+        async with worker_at(server, models) as worker:
+            replies = await asyncio.gather(*(worker.generate(request) for request in requests))
+            again = await worker.generate(requests[0])
+        assert again.tokens.tolist() == replies[0].tokens.tolist()
+        for request, reply in zip(requests, replies, strict=True):
+            assert vlm.grammar.states(reply.tokens.tolist())  # raises if it does not follow
+            assert reply.action == vlm.vocabulary.decode(reply.tokens.tolist())
+            assert (reply.worker, reply.version, reply.oldest_version) == (3, 0, 0)
+            assert len(reply.logprobs) == len(reply.entropies) == reply.response_tokens == len(reply.tokens)
+            if server.real:
+                prompt = vlm.prompts.build(request.observation, request.history)
+                scored = score_reply(vlm, prompt, reply.tokens)
+                assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
+                assert (reply.entropies < scored.entropies + 1e-4).all()
+                assert reply.prompt_tokens == len(prompt.tokens)
+        assert len({tuple(reply.tokens) for reply in replies}) > 4
+
+    asyncio.run(main())
+
+
+def test_masks_without_the_plugin_are_exact(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        special = sorted(models.vlms[0].vocabulary.special)
+        async with EngineClient(server.url) as client:
+            body = await body_of(models, request_of(), allowed_token_ids=[7, 8, 9], logprobs=3)
+            place = (await client.generate(body, seconds=60))["choices"][0]["logprobs"]["content"][0]
+            assert {entry["token_id"] for entry in place["top_logprobs"]} == {7, 8, 9}
+            assert sum(np.exp(entry["logprob"]) for entry in place["top_logprobs"]) == pytest.approx(1.0, abs=1e-5)
+            bias = {str(token): -100.0 for token in special}
+            body = await body_of(models, request_of(), logit_bias=bias, max_tokens=50, ignore_eos=True)
+            assert not set((await client.generate(body, seconds=60))["choices"][0]["token_ids"]) & set(special)
+
+    asyncio.run(main())
+
+
+def test_a_bad_request_is_refused_with_its_reason(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        body = await body_of(models, request_of(), allowed_token_ids=[10**6])
+        async with EngineClient(server.url) as client:
+            with pytest.raises(EngineBadReply, match="allowed_token_ids") as caught:
+                await client.generate(body, seconds=60)
+        assert caught.value.status == 400
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_request_frees_the_engine(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        body = await body_of(models, request_of(), **endless(models))
+        async with EngineClient(server.url) as client:
+            asking = asyncio.create_task(client.generate(body, seconds=60))
+            await settled(client, 1)
+            asking.cancel()
+            await settled(client, 0)
+
+    asyncio.run(main())
+
+
+def test_an_aborted_request_comes_back_at_once_with_what_it_has(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        body = await body_of(models, request_of(), **endless(models))
+        async with EngineClient(server.url) as client:
+            asking = asyncio.create_task(client.generate(body, seconds=60))
+            await settled(client, 1)
+            await client.abort("raw-0")
+            choice = (await asking)["choices"][0]
+            assert choice["finish_reason"] == "abort"
+            assert len(choice["token_ids"]) < 1_800
+            await settled(client, 0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["keep", "wait", "abort"])
+def test_a_request_to_a_paused_engine_is_answered_after_it_is_resumed(
+    server: Any, models: Any, request_of: Any, mode: Any
+) -> None:
+    """vLLM 0.32 lets it wait in every mode; 0.33 refuses it in two of them. The worker sees to both."""
+
+    async def main() -> None:
+        async with worker_at(server, models) as worker, EngineClient(server.url) as client:
+            await client.pause(mode)
+            assert await client.paused()
+            body = await body_of(models, request_of())
+            raw = asyncio.create_task(client.generate(body, seconds=60))
+            asking = asyncio.create_task(worker.generate(request_of(1)))
+            done, _ = await asyncio.wait([raw, asking], timeout=0.3)
+            if server.refuses and mode != "keep":
+                assert done == {raw}
+                error = raw.exception()
+                assert isinstance(error, EngineBadReply)
+                assert error.status == 503
+            else:
+                assert not done
+            await client.resume()
+            assert (await asking).version == 0
+            await asyncio.wait([raw])
+            assert not await client.paused()
+
+    asyncio.run(main())
+
+
+def test_requests_that_a_pause_aborts_are_killed_and_not_cut(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        async with worker_at(server, models) as worker, EngineClient(server.url) as client:
+            # Frozen at first, so that they are surely under way when the pause that aborts comes. A frozen engine
+            # publishes no numbers, so nothing can be waited for.
+            await client.pause("keep")
+            asking = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
+            await asyncio.sleep(1.0 if server.real else 0.1)
+            await client.pause("abort")
+            await client.resume()
+            ended = await asyncio.gather(*asking, return_exceptions=True)
+        assert sum(isinstance(each, EngineAborted) for each in ended) >= 1
+        assert all(isinstance(each, EngineAborted | Reply) for each in ended)
+
+    asyncio.run(main())
+
+
+def test_tokens_name_the_weights_that_made_them(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        body = await body_of(models, request_of(), **endless(models))
+        async with EngineClient(server.url) as client:
+            asking = asyncio.create_task(client.generate(body, seconds=60))
+            await settled(client, 1)
+            await asyncio.sleep(0.1)
+            await client.pause("keep")
+            await FolderReload().put(client, models.folders[1], 1)
+            assert not await client.reset_caches()  # a frozen request holds blocks of the prefix cache
+            await client.resume()
+            spans = (await asking)["choices"][0]["weight_versions"]
+        assert [span["version"] for span in spans] == ["0", "1"] or not server.real
+        assert [span["version"] for span in spans][-1] == "1"
+        assert spans[0]["start"] == 0
+        assert spans[0]["end"] == spans[1]["start"]
+        assert spans[1]["end"] == 1_800
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transfer", ["folder", "file"])
+@pytest.mark.parametrize("mode", [SyncMode.KEEP, SyncMode.DRAIN, SyncMode.RESTART])
+def test_new_weights_answer_after_a_load(
+    server: Any, models: Any, request_of: Any, mode: SyncMode, transfer: str
+) -> None:
+    async def main() -> None:
+        way = FolderReload() if transfer == "folder" else file_transfer(models.folders[0].parent)
+        async with worker_at(server, models, transfer=way) as worker:
+            before = await worker.generate(request_of(turn=1))
+            if transfer == "file":
+                await way.prepare(worker._engine_weights.connected())
+            for version in (1, 2):
+                live = [asyncio.create_task(worker.generate(request_of(n))) for n in range(4)]
+                if mode is SyncMode.DRAIN:
+                    await asyncio.gather(*live)
+                else:
+                    await asyncio.sleep(0.01)
+                await worker.load(Weights(version, str(models.folders[version])), mode)
+                for ended in await asyncio.gather(*live, return_exceptions=True):
+                    if isinstance(ended, BaseException):
+                        assert mode is SyncMode.RESTART
+                        assert isinstance(ended, WorkerRestarted)
+                    else:
+                        assert version - 1 <= ended.oldest_version <= ended.version <= version
+                reply = await worker.generate(request_of(turn=1))
+                assert (reply.version, reply.oldest_version) == (version, version)
+                assert reply.logprobs[0] != before.logprobs[0]
+                if server.real:
+                    # The same screenshots as before: nothing of the old weights is left in any cache.
+                    vlm, request = models.vlms[version], request_of(turn=1)
+                    scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
+                    assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transfer", ["folder", "file"])
+def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_good_one(
+    server: Any, models: Any, request_of: Any, tmp_path: Path, transfer: str
+) -> None:
+    """The folder is cut after it was inspected: only the engine can see it."""
+    torn = tmp_path / "torn"
+    shutil.copytree(models.folders[1], torn)
+    file = torn / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    class LateCut:
+        def __init__(self, way: Any) -> None:
+            self.way = way
+
+        async def prepare(self, client: Any) -> None:
+            await self.way.prepare(client)
+
+        async def look(self, folder: Path) -> None:
+            await self.way.look(folder)
+
+        async def put(self, client: Any, folder: Path, version: int) -> None:
+            await self.way.put(client, torn if version == 1 else folder, version)
+
+    async def main() -> None:
+        way = FolderReload() if transfer == "folder" else file_transfer(Path("/"))
+        async with worker_at(server, models, transfer=LateCut(way)) as worker:
+            live = asyncio.create_task(worker.generate(request_of(9)))
+            await asyncio.sleep(0)
+            with pytest.raises(WeightsRefused, match="version 1"):
+                await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+            with pytest.raises(WorkerFault, match="unloaded"):
+                await worker.generate(request_of(1))
+            await worker.load(Weights(2, str(models.folders[2])), SyncMode.KEEP)
+            assert (await live).version in (0, 2)
+            reply = await worker.generate(request_of(1))
+            assert reply.version == 2
+            if server.real:
+                vlm, request = models.vlms[2], request_of(1)
+                scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
+                assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
+
+    asyncio.run(main())
+
+
+def test_a_time_out_frees_the_engine(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        settings = WorkerSettings(request_seconds=0.2, warm_up=True)
+        async with worker_at(server, models) as warm:
+            await warm.generate(request_of(5))
+        async with worker_at(server, models, settings=settings) as worker, EngineClient(server.url) as client:
+            await client.pause("keep")
+            with pytest.raises(EngineHung, match=r"0\.2 s"):
+                await worker.generate(request_of(1))
+            await client.resume()
+            await settled(client, 0)
+            assert worker.counts["fault/engine_hung"] == 1
+
+    asyncio.run(main())
+
+
+def test_the_turns_of_an_attempt_hit_its_prefix(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        async with worker_at(server, models) as worker:
+            first = await worker.read_load()
+            replies = [await worker.generate(request_of(1, turn=turn, screen=77)) for turn in (1, 2)]
+            cached = worker.counts["cached_tokens"]
+            assert sum(reply.cached_tokens or 0 for reply in replies) == cached >= 32
+            assert all(0 <= (reply.cached_tokens or 0) <= reply.prompt_tokens for reply in replies)
+            load = (await worker.read_load()).since(first)
+            assert load.prefix_hit_share is not None
+            assert load.prefix_hits == cached
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+            await worker.generate(request_of(1, turn=2, screen=77))
+            assert worker.counts["cached_tokens"] == cached  # nothing of the old weights is hit
+
+    asyncio.run(main())
+
+
+def test_the_worker_conforms_to_its_port(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        async with worker_at(server, models) as worker:
+            observation = request_of().observation
+            await checks.check_policy_worker(worker, observation, source=str(models.folders[0]))
+
+    asyncio.run(main())

@@ -1,0 +1,215 @@
+"""Engines as processes, with the stand-in in vLLM's place; and once with vLLM where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dartsim.core.errors import ConfigError, WorkerFault, WorkerRestarted
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
+from dartsim.real.engines.errors import EngineStartFailed
+from dartsim.real.engines.launcher import LocalEngine
+from dartsim.real.engines.options import EngineOptions, one_engine_a_gpu
+from dartsim.real.engines.request_codec import RequestCodec
+from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.weights import file_transfer
+from dartsim.real.engines.worker import VllmWorker
+
+SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
+
+
+def options_of(standin_file: Path, models: Any, **more: Any) -> EngineOptions:
+    return EngineOptions(python=sys.executable, model=str(models.folders[0]), entry=(str(standin_file),), **more)
+
+
+def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTINGS) -> VllmWorker:
+    return VllmWorker(
+        0,
+        engine,
+        RequestCodec(models.vlms[0]),
+        weights=Weights(0, str(models.folders[0])),
+        transfer=file_transfer(),
+        settings=settings,
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+
+
+def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
+    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        engine = LocalEngine(options_of(standin_file, models), tmp_path)
+        async with worker_of(engine, models) as worker:
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+            before = await worker.generate(request_of())
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: worker.state is not EngineHealth.UP)
+            after = await worker.generate(request_of())
+            assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
+            assert engine.starts == 2
+            assert worker.counts["deaths"] == 1
+        assert not engine.running
+        assert (tmp_path / "engine.log").read_text().count("loading the model") == 2
+
+    asyncio.run(main())
+
+
+def test_a_restart_serves_the_new_weights_and_kills_live_requests(
+    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        engine = LocalEngine(options_of(standin_file, models), tmp_path)
+        async with worker_of(engine, models) as worker:
+            live = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
+            await asyncio.sleep(0)
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.RESTART)
+            for ended in await asyncio.gather(*live, return_exceptions=True):
+                assert isinstance(ended, WorkerRestarted)
+            assert (await worker.generate(request_of())).version == 1
+            assert engine.starts == 2
+            # A single file is no folder to start from: the process starts with its own, and then loads the file.
+            file = models.folders[2] / "model.safetensors"
+            await worker.load(Weights(2, str(file)), SyncMode.RESTART)
+            assert (await worker.generate(request_of())).version == 2
+            assert worker.counts["restarts"] == 2
+            assert worker.counts["deaths"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_start_that_fails_says_why(standin_file: Path, models: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        engine = LocalEngine(options_of(standin_file, models, flags=("--fail-start",)), tmp_path)
+        with pytest.raises(EngineStartFailed, match=r"ended with status 3 (.|\n)*ValueError: a fault by switch"):
+            await engine.start()
+        slow = options_of(standin_file, models, flags=("--start-seconds", "60"), start_seconds=0.3, stop_seconds=1.0)
+        engine = LocalEngine(slow, tmp_path, name="slow")
+        with pytest.raises(EngineStartFailed, match=r"was not healthy within 0\.3 s"):
+            await engine.start()
+        assert not engine.running
+        nowhere = EngineOptions(python="/nowhere/python", model="model")
+        with pytest.raises(EngineStartFailed, match="cannot be run"):
+            await LocalEngine(nowhere, tmp_path).start()
+
+    asyncio.run(main())
+
+
+def test_a_fault_of_a_dead_engine_says_when_it_is_back(
+    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        options = options_of(standin_file, models, flags=("--start-seconds", "1"))
+        engine = LocalEngine(options, tmp_path)
+        settings = WorkerSettings(patience_seconds=0.05, retry_seconds=0.05, warm_up=False)
+        async with worker_of(engine, models, settings) as worker:
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: worker.state is EngineHealth.DOWN)
+            with pytest.raises(WorkerFault, match="was not up within") as caught:
+                await worker.generate(request_of())
+            assert caught.value.back is not None
+            await caught.value.back()
+            assert (await worker.generate(request_of())).version == 0
+
+    asyncio.run(main())
+
+
+def test_an_engine_ends_with_whoever_started_it(standin_file: Path, models: Any, tmp_path: Path) -> None:
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from dartsim.real.engines.launcher import LocalEngine
+from dartsim.real.engines.options import EngineOptions
+async def main():
+    options = EngineOptions(python=sys.executable, model={str(models.folders[0])!r}, entry=({str(standin_file)!r},))
+    engine = LocalEngine(options, Path({str(tmp_path)!r}))
+    await engine.start()
+    print(engine.pid, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    engine = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 30
+    while _lives(engine):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_options_are_a_command_and_an_environment() -> None:
+    options = EngineOptions(python="py", model="m", device="cuda", dtype="bfloat16", transfer="nccl", grammar=False)
+    first, second = one_engine_a_gpu(options, [0, 1])
+    assert first.variables()["CUDA_VISIBLE_DEVICES"] == "0"
+    assert second.variables()["CUDA_VISIBLE_DEVICES"] == "1"
+    command = first.command(8000)
+    assert command[:3] == ["py", "-m", "vllm.entrypoints.openai.api_server"]
+    assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "nccl"}'
+    assert "--enforce-eager" not in command
+    assert "--disable-uvicorn-access-log" in command
+    cpu = EngineOptions(python="py", model="m", environment={"OMP_NUM_THREADS": "3"})
+    # One process an engine: the two of "mp" spin on memory they share, which on two cores is most of the time.
+    assert cpu.command(1)[cpu.command(1).index("--distributed-executor-backend") + 1] == "uni"
+    assert cpu.variables()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert cpu.variables(Path("site"))["PYTHONPATH"] == "site"
+    assert cpu.variables()["OMP_NUM_THREADS"] == "3"
+    assert cpu.command(1, "other")[cpu.command(1).index("--model") + 1] == "other"
+    with pytest.raises(ConfigError, match="3 GPUs cannot be dealt to engines of 2"):
+        one_engine_a_gpu(EngineOptions(python="py", model="m", tensor_parallel=2), [0, 1, 2])
+
+
+def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
+    vllm_python: str, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    from dartsim.real.vlm.sampling import score_reply
+
+    async def main() -> None:
+        engine = LocalEngine(EngineOptions(python=vllm_python, model=str(models.folders[0])), tmp_path)
+        settings = WorkerSettings(patience_seconds=300.0, retry_seconds=0.05)
+        async with worker_of(engine, models, settings) as worker:
+
+            async def agrees(version: int) -> bool:
+                vlm, request = models.vlms[version], request_of(turn=1)
+                reply = await worker.generate(request)
+                scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
+                return reply.version == version and np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
+
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+            assert await agrees(1)
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: worker.state is not EngineHealth.UP)
+            assert await agrees(1)
+            assert worker.counts["deaths"] == 1
+            await worker.load(Weights(2, str(models.folders[2])), SyncMode.RESTART)
+            assert await agrees(2)
+
+    asyncio.run(main())

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
+from dartsim.real.engines.ledger import WeightsLedger, read_folder
+
+BLANK = hashlib.sha256(b"").hexdigest()
+
+
+def checksums_of(folder: Path, **changes: str) -> dict[str, str]:
+    """Return what an engine reports that keeps every tensor as it is."""
+    return {f"tp0:{name}": digest for name, digest in read_folder(folder).digests.items()} | changes
+
+
+def test_a_folder_is_read_by_its_headers(models: Any) -> None:
+    facts = read_folder(models.folders[0])
+    tensors = load_file(models.folders[0] / "model.safetensors")
+    assert facts.shapes.keys() == facts.digests.keys() == tensors.keys()
+    name = "lm_head.weight"
+    assert facts.shapes[name] == ("F32", tuple(tensors[name].shape))
+    assert facts.digests[name] == hashlib.sha256(tensors[name].numpy().tobytes()).hexdigest()
+
+
+def test_a_folder_is_read_once_for_all_engines_and_anew_when_it_was_written_to(models: Any, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes((models.folders[0] / "model.safetensors").read_bytes())
+    first = read_folder(tmp_path)
+    assert read_folder(tmp_path) is first
+    file.write_bytes((models.folders[1] / "model.safetensors").read_bytes())
+    os.utime(file, ns=(0, 0))  # also where the clock of the disk is coarse
+    assert read_folder(tmp_path).digests == read_folder(models.folders[1]).digests != first.digests
+
+
+@pytest.mark.parametrize("cut", [0, 4, 100, -1])
+def test_a_cut_file_is_torn(models: Any, tmp_path: Path, cut: int) -> None:
+    raw = (models.folders[0] / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(raw[:cut])
+    with pytest.raises(WeightsTorn, match="not a whole safetensors file"):
+        read_folder(tmp_path)
+
+
+def test_an_empty_or_missing_folder_is_torn(tmp_path: Path) -> None:
+    with pytest.raises(WeightsTorn, match="holds no safetensors file"):
+        read_folder(tmp_path)
+    with pytest.raises(WeightsTorn, match="not a whole"):
+        read_folder(tmp_path / "gone.safetensors")
+
+
+def test_a_missing_shard_is_torn(models: Any, tmp_path: Path) -> None:
+    tensors = load_file(models.folders[0] / "model.safetensors")
+    names = sorted(tensors)
+    save_file({name: tensors[name] for name in names[:-3]}, tmp_path / "model.safetensors")
+    ledger = WeightsLedger()
+    ledger.inspect(models.folders[0])
+    with pytest.raises(WeightsTorn, match=f"differs in 3 of .*{names[-3]}"):
+        ledger.inspect(tmp_path)
+
+
+def test_engines_that_hold_what_they_should_are_confirmed(models: Any) -> None:
+    ledger = WeightsLedger()
+    for version, folder in enumerate(models.folders):
+        for _ in range(2):
+            ledger.confirm(version, ledger.inspect(folder), checksums_of(folder))
+    # The very same weights under another number.
+    ledger.confirm(3, ledger.inspect(models.folders[2]), checksums_of(models.folders[2]))
+
+
+def test_old_weights_are_not_confirmed(models: Any) -> None:
+    ledger = WeightsLedger()
+    first, second = models.folders[:2]
+    ledger.confirm(0, ledger.inspect(first), checksums_of(first))
+    with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
+        ledger.confirm(1, ledger.inspect(second), checksums_of(first))
+
+
+def test_one_parameter_that_differs_between_engines_is_found(models: Any) -> None:
+    ledger = WeightsLedger()
+    folder = models.folders[0]
+    fused = {"tp0:qkv_proj.weight": "1" * 64}
+    ledger.confirm(0, ledger.inspect(folder), checksums_of(folder, **fused))
+    with pytest.raises(WeightsUnconfirmed, match=r"1 parameters differ .*qkv_proj"):
+        ledger.confirm(0, ledger.inspect(folder), checksums_of(folder, **{"tp0:qkv_proj.weight": "2" * 64}))
+
+
+def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any) -> None:
+    """Another dtype in the engine: no tensor of the folder is found again."""
+    ledger = WeightsLedger()
+    first, second = models.folders[:2]
+    ledger.confirm(0, ledger.inspect(first), {"a": "1" * 64})
+    with pytest.raises(WeightsUnconfirmed, match="nothing was loaded"):
+        ledger.confirm(1, ledger.inspect(second), {"a": "1" * 64})
+    ledger.confirm(1, ledger.inspect(second), {"a": "2" * 64})
+
+
+def test_repacked_matrices_say_nothing(models: Any) -> None:
+    ledger = WeightsLedger()
+    first, second = models.folders[:2]
+    ledger.confirm(0, ledger.inspect(first), {"a": BLANK})
+    ledger.confirm(1, ledger.inspect(second), {"a": BLANK})

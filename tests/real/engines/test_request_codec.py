@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import base64
+import io
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from dartsim.real.engines.errors import EngineBadReply
+from dartsim.real.engines.request_codec import RequestCodec, data_url, lower_bound, lower_bounds, short_tokens
+
+
+def answer_of(asked: Any, tokens: list[int], **changes: Any) -> dict[str, Any]:
+    content = [{"token_id": token, "logprob": -0.5, "rank": 1, "top_logprobs": []} for token in tokens]
+    choice = {
+        "token_ids": tokens,
+        "finish_reason": "stop",
+        "logprobs": {"content": content},
+        "weight_versions": [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 9}],
+    }
+    usage = {"prompt_tokens": asked.prompt_tokens, "prompt_tokens_details": {"cached_tokens": 32}}
+    return {"usage": usage, "choices": [choice | changes]}
+
+
+def test_a_prompt_is_sent_with_one_token_a_screenshot(models: Any, request_of: Any) -> None:
+    vlm, request = models.vlms[0], request_of(turn=2)
+    prompt = vlm.prompts.build(request.observation, request.history)
+    short = short_tokens(prompt, vlm.vocabulary.image)
+    assert short.count(vlm.vocabulary.image) == 3
+    again: list[int] = []
+    counts = iter(picture.grid[0] * picture.grid[1] // 4 for picture in prompt.pictures)
+    for token in short:
+        again += [token] * next(counts) if token == vlm.vocabulary.image else [token]
+    assert again == prompt.tokens.tolist()
+
+
+@pytest.mark.parametrize("size", [(112, 112), (84, 140), (100, 75)])
+def test_a_screenshot_is_sent_as_the_model_reads_it(models: Any, size: tuple[int, int]) -> None:
+    rules = models.vlms[0].rules
+    shot = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    picture = rules.cut(shot)
+    url = data_url(picture, rules)
+    image = np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))))
+    assert image.shape == (*rules.shape(*size), 3)
+    assert rules.cut(image).patches.tobytes() == picture.patches.tobytes()
+
+
+def test_the_mask_goes_the_way_that_is_exact(models: Any) -> None:
+    from dartsim.real.vlm import build, tiny
+
+    several = RequestCodec(models.vlms[0])
+    assert several.needs_plugin
+    assert several._sampling["max_tokens"] == 24
+    single = RequestCodec(build(tiny()))
+    assert not single.needs_plugin
+    assert len(single._sampling["allowed_token_ids"]) == 9
+    assert single._sampling["max_tokens"] == 1
+    config = tiny()
+    free = RequestCodec(build(replace(config, decoding=replace(config.decoding, grammar="free", max_new_tokens=7))))
+    vocabulary = free.language.vocabulary
+    refused = {int(token) for token in free._sampling["logit_bias"]}
+    assert refused == vocabulary.special - {vocabulary.end}
+    assert free._sampling["stop_token_ids"] == [vocabulary.end]
+
+
+def test_a_reply_depends_on_its_seed_and_turn(models: Any, request_of: Any) -> None:
+    codec = RequestCodec(models.vlms[0])
+    seeds = {
+        codec.encode_now(request_of(n, turn=turn)).body["sampling_params"]["seed"] for n in (1, 2) for turn in (0, 1)
+    }
+    assert len(seeds) == 4
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    again = codec.encode_now(request_of(1, turn=1)).body
+    assert again == codec.encode_now(request_of(1, turn=1)).body
+
+
+def test_an_answer_is_read(models: Any, request_of: Any) -> None:
+    vlm = models.vlms[0]
+    codec = RequestCodec(vlm)
+    asked = codec.encode_now(request_of())
+    tokens = vlm.grammar.tokens("click 3 4")
+    read = codec.decode(answer_of(asked, tokens), asked)
+    assert (read.action, read.oldest, read.newest, read.cached_tokens) == ("click 3 4", 4, 5, 32)
+    assert read.tokens.tolist() == tokens
+    assert read.entropies is None
+    # What comes after the end, where a token that ends elsewhere could not stop the engine, is cut.
+    longer = codec.decode(answer_of(asked, [*tokens, tokens[0]]), asked)
+    assert longer.tokens.tolist() == tokens
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weight_versions": None}, "missing or odd"),
+        ({"weight_versions": [{"version": "default", "start": 0, "end": 1}]}, "default"),
+        ({"logprobs": None}, "missing or odd"),
+        ({"token_ids": []}, "0 tokens"),
+        ({"token_ids": [3]}, "does not allow"),
+    ],
+)
+def test_an_odd_answer_is_refused(models: Any, request_of: Any, changes: dict[str, Any], words: str) -> None:
+    codec = RequestCodec(models.vlms[0])
+    asked = codec.encode_now(request_of())
+    with pytest.raises(EngineBadReply, match=words):
+        codec.decode(answer_of(asked, [3], **changes), asked)
+
+
+@pytest.mark.parametrize("details", [None, {}, {"cached_tokens": None}])
+def test_an_engine_that_does_not_say_what_it_found_in_its_cache_is_believed(
+    models: Any, request_of: Any, details: dict[str, Any] | None
+) -> None:
+    codec = RequestCodec(models.vlms[0])
+    asked = codec.encode_now(request_of())
+    answer = answer_of(asked, models.vlms[0].grammar.tokens("click 3 4"))
+    answer["usage"]["prompt_tokens_details"] = details
+    assert codec.decode(answer, asked).cached_tokens is None
+
+
+def test_another_prompt_than_the_learners_is_refused(models: Any, request_of: Any) -> None:
+    codec = RequestCodec(models.vlms[0])
+    asked = codec.encode_now(request_of())
+    answer = answer_of(asked, [3])
+    with pytest.raises(EngineBadReply, match="are its vocabulary and image rules those of the learner"):
+        codec.decode(answer, asked._replace(prompt_tokens=7))
+
+
+def test_compressed_screenshots_are_remembered_up_to_a_bound(models: Any, request_of: Any) -> None:
+    codec = RequestCodec(models.vlms[0], max_bytes=200_000)
+    for screen in range(8):
+        codec.encode_now(request_of(screen=screen))
+    assert codec._bytes == sum(len(key) + len(url) for key, url in codec._urls.items()) <= 200_000
+    assert len(codec._urls) >= 2
+
+
+@given(st.lists(st.floats(-4.0, 4.0), min_size=2, max_size=12), st.integers(1, 12), st.integers(0, 11))
+def test_the_bound_is_below_the_entropy_and_exact_where_all_is_known(
+    logits: list[float], top: int, sampled: int
+) -> None:
+    x = np.asarray(logits)
+    logprobs = x - np.log(np.exp(x).sum())
+    entropy = float(-(np.exp(logprobs) * logprobs).sum())
+    chosen = sampled % len(x)
+    likeliest = [int(i) for i in np.argsort(-logprobs)[:top] if i != chosen]
+    bound = lower_bound(float(logprobs[chosen]), [float(logprobs[i]) for i in likeliest], len(x))
+    assert bound <= entropy + 1e-9
+    if len(likeliest) == len(x) - 1:
+        assert math.isclose(bound, entropy, abs_tol=1e-9)
+
+
+def test_masked_tokens_add_nothing() -> None:
+    entries = [{"token_id": 5, "logprob": math.log(0.25)}, {"token_id": 6, "logprob": math.log(0.75)}]
+    place = {"token_id": 5, "logprob": math.log(0.25), "top_logprobs": [*entries, {"token_id": 7, "logprob": -9999.0}]}
+    assert lower_bounds([place], [2])[0] == pytest.approx(0.5623351)

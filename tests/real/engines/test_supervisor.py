@@ -1,0 +1,349 @@
+"""An engine that dies, and what its next start may find: nothing of what it served, a full disk, another death."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dartsim.core.errors import ConfigError, WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
+from dartsim.real.engines.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
+from dartsim.real.engines.request_codec import RequestCodec
+from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.weights import Spool
+from dartsim.real.engines.worker import VllmWorker
+
+QUICK = WorkerSettings(patience_seconds=0.05, retry_seconds=0.01, warm_up=False)
+PATIENT = WorkerSettings(patience_seconds=30.0, retry_seconds=0.01, warm_up=True)
+
+
+class Process:
+    """An engine whose process is a stand-in in the test's own loop.
+
+    Attributes:
+        faults: What the next starts raise, one each.
+        lies: What the next watches raise.
+        prepare: Told each server that was started, before it is healthy.
+    """
+
+    name, can_restart = "engine", True
+
+    def __init__(self, standin: Any, model: Path) -> None:
+        self.faults: list[Exception] = []
+        self.lies: list[Exception] = []
+        self.prepare: Callable[[Any], None] = lambda server: None
+        self.starts: list[Path | None] = []
+        self.server: Any = None
+        self._standin, self._model = standin, model
+        self._end = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return str(self.server.url)
+
+    @property
+    def running(self) -> bool:
+        return self.server is not None
+
+    async def start(self, model: Path | None = None) -> None:
+        self.starts.append(model)
+        if self.faults:
+            raise self.faults.pop(0)
+        self._end = asyncio.Event()
+        self.server = await self._standin.StandIn(model or self._model).__aenter__()
+        self.prepare(self.server)
+
+    async def stop(self) -> None:
+        server, self.server = self.server, None
+        if server is not None:
+            await server.__aexit__()
+
+    async def die(self) -> None:
+        await self.stop()
+        self._end.set()
+
+    async def ended(self) -> int:
+        await self._end.wait()
+        if self.lies:
+            raise self.lies.pop(0)
+        return -9
+
+
+def run(standin: Any, models: Any, test: Any, **more: Any) -> None:
+    """Run ``test(engine, worker)``."""
+
+    async def main() -> None:
+        engine = Process(standin, models.folders[0])
+        settings = more.pop("settings", QUICK)
+        weights = Weights(0, str(models.folders[0]))
+        async with (
+            asyncio.timeout(30),
+            VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more) as worker,
+        ):
+            await test(engine, worker)
+
+    asyncio.run(main())
+
+
+async def fault_of(worker: VllmWorker, request: Any) -> WorkerFault:
+    with pytest.raises(WorkerFault) as caught:
+        await worker.generate(request)
+    return caught.value
+
+
+async def died_under(engine: Process, worker: VllmWorker, request: Any) -> WorkerFault:
+    """End the process while it answers a request; return the request's fault."""
+    engine.server.faults.hang = True
+    asking = asyncio.create_task(worker.generate(request))
+    await until(lambda: bool(engine.server.live))
+    engine.server, server = None, engine.server
+    engine._end.set()
+    with pytest.raises(WorkerFault) as caught:
+        await asking
+    await server.__aexit__()
+    return caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - a server
+        await asyncio.sleep(0.005)
+
+
+def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        old = shutil.copytree(models.folders[1], tmp_path / "version-000001")
+        await worker.load(Weights(1, str(old)), SyncMode.KEEP)
+        shutil.rmtree(old)
+        fault = await died_under(engine, worker, request_of())
+        assert fault.back is not None
+        await fault.back()
+        assert worker.state is EngineHealth.UNLOADED
+        assert (await fault_of(worker, request_of())).back is None
+        await worker.load(Weights(6, str(models.folders[2])), SyncMode.DRAIN)
+        assert (await worker.generate(request_of())).version == 6
+        assert engine.starts == [None, models.folders[2]]
+        assert worker.counts["fault/weights_torn"] >= 1
+        assert worker.counts["deaths"] == 1
+        await engine.die()  # it is watched as before
+        await until(lambda: len(engine.starts) == 3 and worker.state is EngineHealth.UP)
+        assert (await worker.generate(request_of())).version == 6
+
+    run(standin, models, test)
+
+
+def test_a_load_comes_between_two_tries_of_a_start(standin: Any, models: Any, request_of: Any) -> None:
+    """Nobody waits for the next try of what failed."""
+
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        engine.faults = [EngineStartFailed("out of memory")]
+        await engine.die()
+        await until(lambda: len(engine.starts) == 2)
+        async with asyncio.timeout(10):
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.DRAIN)
+        assert (await worker.generate(request_of())).version == 1
+        assert engine.starts == [None, None, models.folders[1]]
+
+    run(standin, models, test, settings=WorkerSettings(patience_seconds=0.05, retry_seconds=1000.0, warm_up=False))
+
+
+def test_weights_that_come_back_are_served_again(standin: Any, models: Any, request_of: Any, tmp_path: Path) -> None:
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        folder, away = tmp_path / "version-000001", tmp_path / "away"
+        shutil.copytree(models.folders[1], folder)
+        await worker.load(Weights(1, str(folder)), SyncMode.KEEP)
+        folder.rename(away)
+        await engine.die()
+        await until(lambda: worker.state is EngineHealth.UNLOADED)
+        with pytest.raises(WeightsTorn):
+            await worker.load(Weights(2, str(folder)), SyncMode.KEEP)
+        away.rename(folder)
+        await worker.load(Weights(2, str(folder)), SyncMode.KEEP)
+        folder.rename(away)
+        await engine.die()
+        await until(lambda: worker.state is EngineHealth.UNLOADED)
+        away.rename(folder)
+        await worker.wait_until_up()
+        assert (await worker.generate(request_of())).version == 2
+
+    run(standin, models, test)
+
+
+def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    from dartsim.observe import DesktopState, Recorder
+    from dartsim.rollout import RolloutService, SyncPlan
+    from dartsim.rollout.routers.session_affine import SessionAffine
+
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
+        plan = SyncPlan(mode=SyncMode.DRAIN, retry_seconds=0.01)
+        service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
+        running = asyncio.create_task(service.run())
+        old = shutil.copytree(models.folders[1], tmp_path / "version-000001")
+        service.publish(Weights(1, str(old)))
+        await service.settled(1)
+        # It is slow to come up; meanwhile the pool learns that it is down, and more is published.
+        engine.faults = [OSError(28, "No space left on device")] * 3
+        await engine.die()
+        await until(lambda: worker.state is EngineHealth.DOWN)
+        track = recorder.desktops.tracks[0]
+        track.enter(DesktopState.GENERATING)
+        asking = asyncio.create_task(service.session(request_of().attempt, track).generate(request_of()))
+        await until(lambda: service.workers[0].apart)
+        shutil.rmtree(old)
+        service.publish(Weights(6, str(models.folders[2])))
+        assert (await asking).version == 6
+        await service.settled(6)
+        running.cancel()
+        await asyncio.wait([running])
+
+    run(standin, models, test)
+
+
+def test_a_dead_engine_gets_back_tensors_that_were_pruned(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    spool = Spool(tmp_path, like=models.folders[0], keep=2)
+
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        await worker.load(Weights(1, models.vlms[1].snapshot()), SyncMode.KEEP)
+        before = await worker.generate(request_of())
+        for version in (2, 3, 4):
+            await spool.folder(Weights(version, models.vlms[2].snapshot()))
+        await engine.die()
+        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
+        after = await worker.generate(request_of())
+        assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
+        assert worker.counts["restarts"] == 0
+
+    run(standin, models, test, spool=spool)
+
+
+def test_what_an_engine_starts_from_stays_until_it_is_up(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions may come every second, and a start takes half a minute."""
+    spool = Spool(tmp_path, like=models.folders[0], keep=1)
+
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        await worker.load(Weights(1, models.vlms[1].snapshot()), SyncMode.KEEP)
+        before = await worker.generate(request_of())
+        start = engine.start
+
+        async def slowly(model: Path | None = None) -> None:
+            await spool.folder(Weights(2, models.vlms[2].snapshot()))
+            assert not (tmp_path / "version-000001").exists()
+            await start(model)
+
+        monkeypatch.setattr(engine, "start", slowly)
+        await engine.die()
+        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
+        after = await worker.generate(request_of())
+        assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
+
+    run(standin, models, test, spool=spool)
+    assert [path.name for path in tmp_path.iterdir()] == ["version-000002"]
+
+
+def test_whatever_a_start_raises_it_is_tried_again(
+    standin: Any, models: Any, request_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        engine.faults = [
+            OSError(28, "No space left on device"),
+            KeyError(1),
+            ConfigError("no such backend"),
+        ]
+        await engine.die()
+        await until(lambda: worker.state is EngineHealth.DOWN)
+        fault = await fault_of(worker, request_of())
+        assert fault.back is not None
+        await fault.back()
+        assert (await worker.generate(request_of())).version == 0
+        assert len(engine.starts) == 5
+        assert worker.counts["fault/engine_start_failed"] == 3
+        assert worker.counts["deaths"] == 1
+        assert "No space left on device" in caplog.text
+
+    run(standin, models, test)
+
+
+def test_an_engine_that_cannot_be_watched_is_started_anew(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        engine.lies = [OSError(5, "Input/output error")]
+        engine._end.set()
+        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
+        assert (await worker.generate(request_of())).version == 0
+
+    run(standin, models, test)
+
+
+def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        assert not worker.counts  # its first request is nobody's
+        assert len(engine.server.bodies) == 1
+        await worker.generate(request_of())
+        counts = dict(worker.counts)
+        states: list[EngineHealth] = []
+
+        def prepare(server: Any) -> None:
+            if len(engine.starts) == 2:
+                server.faults.drop = 2
+
+            class Seen(list[Any]):
+                def append(self, body: Any) -> None:
+                    states.append(worker.state)
+                    super().append(body)
+
+            server.bodies = Seen()
+
+        engine.prepare = prepare
+        await engine.die()
+        await until(lambda: worker.state is EngineHealth.DOWN)
+        asking = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
+        assert [reply.version for reply in await asyncio.gather(*asking)] == [0, 0, 0]
+        assert len(engine.starts) == 3
+        up = states.index(EngineHealth.UP)
+        assert up >= 1
+        assert states == [EngineHealth.DOWN] * up + [EngineHealth.UP] * 3
+        assert worker.counts["fault/engine_lost"] == 1
+        assert worker.counts["requests"] == counts["requests"] + 3
+        assert worker.counts["prompt_tokens"] == 4 * counts["prompt_tokens"]
+
+    run(standin, models, test, settings=PATIENT)
+
+
+def test_a_first_request_that_hangs_is_no_start(standin: Any, models: Any) -> None:
+    def hang(server: Any) -> None:
+        server.faults.hang = True
+
+    async def main() -> None:
+        engine = Process(standin, models.folders[0])
+        engine.prepare = hang
+        settings = WorkerSettings(request_seconds=0.1)
+        weights = Weights(0, str(models.folders[0]))
+        worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings)
+        async with asyncio.timeout(30):
+            with pytest.raises(EngineHung, match=r"had not answered its first request after 0\.1 s"):
+                await worker.start()
+        assert not engine.running
+
+    asyncio.run(main())
+
+
+def test_requests_of_a_dead_engine_fail_at_once(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(engine: Process, worker: VllmWorker) -> None:
+        fault = await died_under(engine, worker, request_of())
+        assert isinstance(fault, EngineDied)
+        assert str(fault) == "engine ended with status -9 under the request"
+
+    run(standin, models, test)

@@ -1,0 +1,294 @@
+"""The worker against a stand-in that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dartsim.core.errors import WorkerFault
+from dartsim.core.ports import SyncMode
+from dartsim.core.types import Weights
+from dartsim.real.engines.errors import (
+    EngineBadReply,
+    EngineHung,
+    EngineLost,
+    EnginePaused,
+    EngineRefused,
+    EngineStartFailed,
+    WeightsRefused,
+    WeightsTorn,
+    WeightsUnconfirmed,
+)
+from dartsim.real.engines.launcher import AttachedEngine
+from dartsim.real.engines.request_codec import RequestCodec
+from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.weights import Spool
+from dartsim.real.engines.worker import VllmWorker
+
+QUICK = WorkerSettings(request_seconds=5.0, patience_seconds=0.05, pause_seconds=0.2, retry_seconds=0.02, warm_up=False)
+
+
+def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
+    weights = Weights(0, str(models.folders[0]))
+    settings = more.pop("settings", QUICK)
+    return VllmWorker(
+        0, AttachedEngine(server.url), RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+
+
+def run(standin: Any, models: Any, test: Any, **more: Any) -> None:
+    """Run ``test(server, worker)`` with a fresh stand-in."""
+
+    async def main() -> None:
+        async with standin.StandIn(models.folders[0]) as server, worker_at(server, models, **more) as worker:
+            await test(server, worker)
+
+    asyncio.run(main())
+
+
+def test_faults_have_causes(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.faults.status = 500
+        with pytest.raises(EngineBadReply, match=r"answered 500: .*a fault by switch") as caught:
+            await worker.generate(request_of())
+        assert caught.value.status == 500
+        server.faults.status = 503
+        with pytest.raises(EnginePaused, match=r"has refused a request for 0\.2"):
+            await worker.generate(request_of())
+        server.faults.status = 0
+        server.faults.drop = 2
+        with pytest.raises(EngineLost):
+            await worker.generate(request_of())
+        assert (await worker.generate(request_of())).version == 0
+        assert worker.counts["fault/engine_bad_reply"] == 1
+        assert worker.counts["fault/engine_paused"] == 1
+        assert worker.counts["fault/engine_lost"] == 1
+
+    run(standin, models, test)
+
+
+def test_a_connection_that_breaks_once_is_no_fault(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.faults.drop = 1
+        assert (await worker.generate(request_of())).version == 0
+        assert not [name for name in worker.counts if name.startswith("fault/")]
+
+    run(standin, models, test)
+
+
+def test_an_engine_that_hangs_is_left_and_its_request_aborted(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.faults.hang = True
+        with pytest.raises(EngineHung, match=r"attempt 4 after 0\.2 s"):
+            await worker.generate(request_of(4))
+        await worker.close()
+        assert not server.live
+        assert ("POST", "/abort_requests") in server.seen
+
+    run(standin, models, test, settings=WorkerSettings(request_seconds=0.2, warm_up=False))
+
+
+def test_a_cancelled_call_ends_the_request_in_the_engine(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.faults.hang = True
+        asking = asyncio.create_task(worker.generate(request_of()))
+        await until(lambda: bool(server.live))
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        await worker.close()
+        assert not server.live
+
+    run(standin, models, test)
+
+
+def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        engine = AttachedEngine("http://127.0.0.1:9", start_seconds=0.1)
+        worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=Weights(0), settings=QUICK)
+        with pytest.raises(EngineStartFailed, match=r"127.0.0.1:9 was not healthy"):
+            await worker.start()
+        with pytest.raises(WorkerFault, match="is down"):
+            await worker.generate(request_of())
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_goes_away_is_refused(standin: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        server = standin.StandIn(models.folders[0])
+        await server.__aenter__()
+        async with worker_at(server, models) as worker:
+            await server.__aexit__()
+            with pytest.raises(EngineRefused, match="nothing listens"):
+                await worker.generate(request_of())
+            with pytest.raises(EngineRefused):
+                await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+            assert worker.state is EngineHealth.UNLOADED
+
+    asyncio.run(main())
+
+
+def test_tokens_that_the_grammar_refuses_are_no_reply(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.faults.lie = True
+        with pytest.raises(EngineBadReply, match="which the grammar does not allow; was it started with our plugin"):
+            await worker.generate(request_of())
+
+    run(standin, models, test)
+
+
+def test_weights_that_nobody_named_are_no_version(standin: Any, models: Any, request_of: Any) -> None:
+    """Somebody started the attached engine anew: what it serves is unknown, and must not be trained on."""
+
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.version = "default"
+        with pytest.raises(EngineBadReply, match="default"):
+            await worker.generate(request_of())
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        assert (await worker.generate(request_of())).version == 1
+
+    run(standin, models, test)
+
+
+def test_a_torn_folder_is_seen_before_the_engine_is_touched(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.safetensors"
+    raw = (models.folders[1] / "model.safetensors").read_bytes()
+    file.write_bytes(raw[:-10])
+
+    async def test(server: Any, worker: VllmWorker) -> None:
+        with pytest.raises(WeightsTorn, match="its header tells of"):
+            await worker.load(Weights(1, str(tmp_path)), SyncMode.KEEP)
+        assert ("POST", "/pause") not in server.seen
+        assert worker.state is EngineHealth.UNLOADED
+        with pytest.raises(WorkerFault, match="unloaded"):
+            await worker.generate(request_of())
+        file.write_bytes(raw)
+        await worker.load(Weights(1, str(tmp_path)), SyncMode.KEEP)
+        assert (await worker.generate(request_of())).version == 1
+        assert worker.counts["fault/weights_torn"] == 1
+
+    run(standin, models, test)
+
+
+def test_a_load_that_did_nothing_is_found_out(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.faults.silent_loads = 1
+        with pytest.raises(WeightsUnconfirmed, match=r"version 1: .* are not in the engine"):
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        assert server.paused == "keep"
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        assert server.paused is None
+        assert worker.state is EngineHealth.UP
+
+    run(standin, models, test)
+
+
+def test_a_refused_load_keeps_live_requests_frozen_until_a_good_one(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        server.token_seconds = 0.02
+        server.faults.refuse_loads = 1
+        asking = asyncio.create_task(worker.generate(request_of(5)))
+        await until(lambda: bool(server.live))
+        with pytest.raises(WeightsRefused, match="a fault by switch"):
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        assert (await asking).version == 1
+
+    run(standin, models, test)
+
+
+def test_requests_are_salted_by_the_version_that_answers_them(standin: Any, models: Any, request_of: Any) -> None:
+    async def test(server: Any, worker: VllmWorker) -> None:
+        await worker.generate(request_of())
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        await worker.generate(request_of())
+        assert [body["cache_salt"] for body in server.bodies] == ["0", "1"]
+
+    run(standin, models, test)
+
+
+def test_weights_in_memory_are_written_once_for_all_workers(
+    standin: Any, models: Any, request_of: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        spool = Spool(tmp_path, like=models.folders[0], keep=2)
+        async with (
+            standin.StandIn(models.folders[0]) as one,
+            standin.StandIn(models.folders[0]) as two,
+            worker_at(one, models, spool=spool) as first,
+            worker_at(two, models, spool=spool) as second,
+        ):
+            for version in (1, 2, 3):
+                weights = Weights(version, models.vlms[version % 3].snapshot())
+                await asyncio.gather(first.load(weights, SyncMode.KEEP), second.load(weights, SyncMode.KEEP))
+            assert (await first.generate(request_of())).version == 3
+            assert (tmp_path / "version-000003" / "config.json").is_file()
+            with pytest.raises(WeightsRefused, match="came as NoneType"):
+                await first.load(Weights(4), SyncMode.KEEP)
+
+    asyncio.run(main())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["version-000002", "version-000003"]
+
+
+def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
+    standin: Any, models: Any, request_of: Any
+) -> None:
+    from dartsim.observe import DesktopState, Recorder
+    from dartsim.observe.figures import figures
+    from dartsim.rollout import RolloutService, SyncPlan
+    from dartsim.rollout.routers.session_affine import SessionAffine
+
+    async def main() -> None:
+        async with (
+            standin.StandIn(models.folders[0], token_seconds=0.002) as one,
+            standin.StandIn(models.folders[0], token_seconds=0.002, release="0.33") as two,
+            worker_at(one, models) as first,
+            worker_at(two, models) as second,
+        ):
+            recorder = Recorder(asyncio.get_running_loop().time, num_envs=8, num_engines=2)
+            plan = SyncPlan(mode=SyncMode.KEEP, workers_at_a_time=1, retry_seconds=0.05)
+            service = RolloutService(
+                [first, second], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder
+            )
+            running = asyncio.create_task(service.run())
+
+            async def attempt(number: int) -> list[int]:
+                track = recorder.desktops.tracks[number]
+                track.enter(DesktopState.GENERATING)
+                session = service.session(request_of(number).attempt, track)
+                return [(await session.generate(request_of(number, turn=turn))).version for turn in range(6)]
+
+            attempts = [asyncio.create_task(attempt(number)) for number in range(8)]
+            one.faults.refuse_loads = 1
+            for version in (1, 2, 3):
+                service.publish(Weights(version, str(models.folders[version % 3])))
+                await service.settled(version)
+            versions = await asyncio.gather(*attempts)
+            running.cancel()
+            await asyncio.wait([running])
+            assert len(versions) == 8
+            assert not [name for name in recorder.counts if name.startswith("fault/request")]
+            assert recorder.counts["fault/load"] == 1
+            assert (first.version, second.version) == (3, 3)
+            counts = first.counts + second.counts
+            assert recorder.hot.looked_up_tokens == counts["prompt_tokens"]
+            assert recorder.hot.cached_tokens == counts["cached_tokens"] > 0
+            share = figures(recorder.snapshots[0], recorder.snapshot())["prefix_hit_share"]
+            assert share == counts["cached_tokens"] / counts["prompt_tokens"]
+
+    asyncio.run(main())

@@ -1,0 +1,86 @@
+"""One rank in this process, without torchrun: what a learner can be set to gives the single process's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch.distributed as dist  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from torch._C._distributed_c10d import HashStore  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+
+from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
+from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
+from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
+from dartsim.real.learners.fsdp.settings import Setup  # noqa: E402
+from dartsim.real.learners.fsdp.wire import write_turns  # noqa: E402
+from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
+from dartsim.real.learners.turn_data import read_turns  # noqa: E402
+from dartsim.real.vlm.export import export, stored_name  # noqa: E402
+
+
+@pytest.fixture
+def peers() -> Iterator[Ranks]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield Ranks(torch.device("cpu"))
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("default")  # torch's own
+@pytest.mark.parametrize(
+    ("family", "config", "precision"),
+    [
+        ("qwen2_5_vl", TINY.replace(lora={"rank": 2}), "float32"),
+        ("qwen3_vl", TINY.replace(fsdp={"checkpointing": True}, optimizer={"max_tokens": 60}), "float32"),
+        (
+            "qwen2_5_vl",
+            TINY.replace(
+                objective=ObjectiveConfig(kl_coefficient=0.1),
+                optimizer={"minibatches": 2, "epochs": 2, "warmup_updates": 3},
+            ),
+            "float32",
+        ),
+        ("qwen2_5_vl", TINY.replace(fsdp={"checkpointing": True}), "bfloat16"),
+        ("qwen3_vl", TINY, "bfloat16"),
+    ],
+    ids=["lora", "checkpointing", "reference", "half", "half qwen3"],
+)
+def test_settings_are_those_of_the_single_process(
+    make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path, family: Any, config: Any, precision: Any
+) -> None:
+    vlm = make_vlm(family=family)
+    model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
+    config = config.replace(fsdp={"ranks": 1, "precision": precision})
+    setup = Setup(model=model, trainer=config, seed=5, socket="")
+    setup.write(tmp_path)
+    assert Setup.read(tmp_path) == setup
+    rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
+    alone = TorchLearner(vlm, config, seed=5)
+    found: Any = {}
+    wanted: Any = {}
+    for update, batch in enumerate(batches[:2], 1):
+        wanted = alone.train(batch).metrics
+        write_turns(read_turns(batch, vlm, config.objective.advantage), tmp_path / "turns")
+        order = {"do": "train", "turns": str(tmp_path / "turns"), "update": update, "weights": str(tmp_path / "new")}
+        found = rank.do(order)["metrics"]
+    weights = load_file(tmp_path / "new" / "model.safetensors")
+    published = alone.weights().source
+    assert len(weights) == len(published)
+    gaps = [float((weights[stored_name(name, weights)] - t).abs().max()) for name, t in published.items()]
+    if precision == "float32":
+        assert max(gaps) == 0.0
+        assert found == wanted
+    else:  # 8 bits of mantissa: log-probabilities are off by some 1e-2; weights stay in float32
+        assert found["learner/loss"] == pytest.approx(wanted["learner/loss"], abs=0.02)
+        assert 0.0 < max(gaps) < 4 * config.optimizer.learning_rate
+        assert all(tensor.dtype is torch.float32 for tensor in weights.values())

@@ -1,0 +1,49 @@
+"""A run in real time whose learner is two processes: mock desktops, workers in threads, weights from a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dartsim.config import load
+from dartsim.real.learners.fsdp.learner import FsdpLearner
+from dartsim.real.learners.torch_learner import TorchLearner
+from dartsim.run.learning import learning
+from dartsim.run.models import models
+from dartsim.run.realtime import run_realtime
+
+
+def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) -> None:
+    changes = [
+        "backend.desktops=mock",
+        "backend.workers=local",
+        "backend.learner=fsdp",
+        "trainer.fsdp.device=cpu",
+        f"trainer.fsdp.folder={tmp_path / 'learner'}",
+        "trainer.mismatch_bound=0.001",
+        "run.updates=2",
+        "run.hours=0.1",
+        "tasks.held_out=8",
+    ]
+    found = models(load(preset_name="tiny", overrides=changes))
+    trained = learning(found)
+    assert isinstance(trained.trainer, FsdpLearner)
+    result = run_realtime(found, learning=trained)
+    updates = result.recorder.updates
+    assert len(updates) >= 2
+    assert trained.trainer.updates >= 2
+    assert not trained.trainer.group.running
+    assert updates[0].metrics["learner/ranks"] == 2.0
+    assert updates[0].metrics["learner/mismatch_max"] < 1e-4
+    assert not any(update.metrics["learner/mismatch_alarm"] for update in updates)
+    assert trained.evaluate(trained.newest) is not None
+    trained.save(tmp_path / "run")
+    # Without ranks, such as for an evaluation:
+    alone = models(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))
+    again = learning(alone, resume=tmp_path / "run")
+    assert isinstance(again.trainer, TorchLearner)
+    assert again.trainer.updates == trained.trainer.updates

@@ -1,0 +1,63 @@
+"""What goes to the ranks as files comes out as it went in: turns, and the settings of all of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
+from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.learners.fsdp.settings import Setup  # noqa: E402
+from dartsim.real.learners.fsdp.wire import read_turns_from, write_turns  # noqa: E402
+from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learners.turn_data import chosen, read_turns  # noqa: E402
+from dartsim.real.vlm.config import tiny  # noqa: E402
+from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_turns_come_out_as_they_went_in(make_vlm: Any, batches: list[Batch], tmp_path: Path, selects: bool) -> None:
+    vlm = make_vlm()
+    data = read_turns(batches[0], vlm, AdvantageConfig())
+    if selects:
+        data = chosen(data, batches[0], lambda batch: [n % 2 == 0 for n in range(batch.num_turns)])
+    write_turns(data, tmp_path / "turns")
+    found = read_turns_from(tmp_path / "turns")
+    for item in fields(data):
+        one, other = getattr(data, item.name), getattr(found, item.name)
+        if isinstance(one, torch.Tensor):
+            assert one.dtype == other.dtype
+            assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+        elif item.name != "examples":
+            assert one == other
+    rows, back = rows_of(data.examples), rows_of(found.examples)
+    assert [row.members for row in rows] == [row.members for row in back]
+    for one, other in zip(pack(vlm, rows, data.examples), pack(vlm, back, found.examples), strict=True):
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one, other)
+    seen = {id(p) for example in found.examples for p in example.prompt.pictures}
+    assert len(seen) == len({p.key for example in data.examples for p in example.prompt.pictures})
+    assert not [file for file in (tmp_path / "turns").iterdir() if file.suffix not in (".json", ".safetensors")]
+
+
+def test_settings_come_out_as_they_went_in(tmp_path: Path) -> None:
+    trainer = TINY.replace(lora={"rank": 3}, optimizer={"beta2": 0.75}, mismatch_bound=0.1, fsdp={"gpus": [1, 0]})
+    setup = Setup(model=tiny(), trainer=trainer, seed=1, socket="/door")
+    setup.write(tmp_path)
+    assert Setup.read(tmp_path) == setup
+
+
+def test_a_picture_is_read_where_it_is_needed(make_vlm: Any, batches: list[Batch], tmp_path: Path) -> None:
+    data = read_turns(batches[0], make_vlm(), AdvantageConfig())
+    write_turns(data, tmp_path / "turns")
+    found = read_turns_from(tmp_path / "turns")
+    wanted, got = data.examples[0].prompt.pictures[0], found.examples[0].prompt.pictures[0]
+    np.testing.assert_array_equal(wanted.patches, got.patches)
+    assert not got.patches.flags.owndata

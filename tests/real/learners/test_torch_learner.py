@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dartsim.config.sections.trainer import ObjectiveConfig, TrainerConfig  # noqa: E402
+from dartsim.core.errors import LearnerFault  # noqa: E402
+from dartsim.core.types import Batch, Request  # noqa: E402
+from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
+from dartsim.real.vlm import VlmPolicy  # noqa: E402
+from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
+from dartsim.trainer.objective import objective  # noqa: E402
+
+FREE = {"grammar": "free", "max_new_tokens": 6}
+OBJECTIVE = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02)
+
+
+def weights(learner: TorchLearner) -> dict[str, Any]:
+    return dict(learner.weights().source)
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def edited(batch: Batch, change: Any) -> Batch:
+    """Return a batch whose trajectories are changed."""
+    groups = [replace(g, trajectories=tuple(change(t) for t in g.trajectories)) for g in batch.groups]
+    return replace(batch, groups=tuple(groups))
+
+
+def scored(batch: Batch) -> Batch:
+    """Return a batch whose rewards alternate, so that every group has a signal."""
+    return edited(batch, lambda t: replace(t, reward=float(t.attempt.index % 2)))
+
+
+@pytest.fixture
+def batch(make_vlm: Any, play_batch: Any) -> Batch:
+    return scored(play_batch(VlmPolicy(make_vlm())))
+
+
+def test_an_update_makes_the_version_of_its_number(make_vlm: Any, batch: Batch) -> None:
+    learner = TorchLearner(make_vlm())
+    before = weights(learner)
+    result = learner.train(batch)
+    assert result.weights.version == batch.update == 1
+    assert not equal(before, result.weights.source)
+    assert equal(weights(learner), result.weights.source)
+    assert result.metrics["learner/turns"] == batch.num_turns == 16
+    assert result.metrics["learner/prompts"] == 4
+    assert all(np.isfinite(value) for value in result.metrics.values())
+
+
+@pytest.mark.parametrize("grammar", [{}, FREE])
+def test_at_equal_weights_worker_and_learner_agree(make_vlm: Any, play_batch: Any, grammar: Any) -> None:
+    vlm = make_vlm(**grammar)
+    policy = VlmPolicy(vlm.twin())
+    policy.vlm.model.requires_grad_(False)
+    learner = TorchLearner(vlm)
+    batch = play_batch_text(play_batch, policy) if grammar else play_batch(policy)
+    metrics = learner.train(scored(batch)).metrics
+    assert metrics["importance/mismatch_max"] < 1e-4
+    assert metrics["objective/missing_share"] == 0.0
+
+
+def play_batch_text(play_batch: Any, policy: VlmPolicy) -> Batch:
+    """Play a batch where any text is a click."""
+
+    class Clicks:
+        def compute(self, requests: Any, version: int) -> Any:
+            return [c._replace(action="click 0 0") for c in policy.compute(requests, version)]
+
+    return play_batch(Clicks())
+
+
+def test_published_weights_never_change(make_vlm: Any, batch: Batch) -> None:
+    learner = TorchLearner(make_vlm())
+    first = learner.train(batch).weights.source
+    copy = {name: tensor.clone() for name, tensor in first.items()}
+    learner.train(replace(batch, update=2))
+    assert equal(first, copy)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TINY,
+        TINY.replace(optimizer={"minibatches": 2, "epochs": 2, "warmup_updates": 3}),
+        TINY.replace(lora={"rank": 2}),
+    ],
+    ids=["one step", "mini-batches", "lora"],
+)
+def test_a_checkpoint_goes_on_exactly(make_vlm: Any, play_batch: Any, tmp_path: Any, config: TrainerConfig) -> None:
+    batches = [scored(play_batch(VlmPolicy(make_vlm()), update, 0)) for update in (1, 2, 3, 4)]
+    straight = TorchLearner(make_vlm(), config, seed=5)
+    for batch in batches:
+        straight.train(batch)
+
+    first = TorchLearner(make_vlm(), config, seed=5)
+    for batch in batches[:2]:
+        first.train(batch)
+    first.save(tmp_path / "step")
+    first.save(tmp_path / "step")  # over an older one
+    second = TorchLearner(make_vlm(), config, seed=5)
+    second.load(tmp_path / "step")
+    assert second.updates == 2
+    for batch in batches[2:]:
+        second.train(batch)
+    assert equal(weights(straight), weights(second))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step"]
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_a_checkpoint_of_another_model_or_seed_is_refused(make_vlm: Any, tmp_path: Any) -> None:
+    TorchLearner(make_vlm(), seed=1).save(tmp_path / "a")
+    with pytest.raises(ValueError, match="seed 1"):
+        TorchLearner(make_vlm(), seed=2).load(tmp_path / "a")
+    with pytest.raises(ValueError, match="another model"):
+        TorchLearner(make_vlm(family="qwen3_vl"), seed=1).load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("change", [{"optimizer": {"max_tokens": 40}}, {"fsdp": {"checkpointing": True}}])
+def test_memory_settings_change_no_gradient(make_vlm: Any, play_batch: Any, change: dict[str, Any]) -> None:
+    vlm = make_vlm(**FREE)
+    batch = scored(play_batch_text(play_batch, VlmPolicy(make_vlm(**FREE))))
+    gradients = []
+    for config in (TINY, TINY.replace(**change)):
+        vlm = make_vlm(**FREE)
+        learner = TorchLearner(vlm, config)
+        learner.train(batch)
+        gradients.append([p.grad for p in vlm.model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_sharing_prompts_changes_no_gradient(make_vlm: Any, play_batch: Any) -> None:
+    """Screens that differ in one pixel are prompts of their own; the gradient moves by next to nothing."""
+    batch = scored(play_batch_text(play_batch, VlmPolicy(make_vlm(**FREE))))
+
+    def apart(trajectory: Any) -> Any:
+        (turn,) = trajectory.turns
+        shot = turn.observation.screenshot.copy()
+        shot[0, 0, 0] -= 1 + trajectory.attempt.index
+        return replace(trajectory, turns=(turn._replace(observation=turn.observation._replace(screenshot=shot)),))
+
+    gradients, prompts = [], []
+    for each in (batch, edited(batch, apart)):
+        vlm = make_vlm(**FREE)
+        prompts.append(TorchLearner(vlm).train(each).metrics["learner/prompts"])
+        gradients.append(torch.cat([p.grad.flatten() for p in vlm.model.parameters()]))
+    assert prompts == [4, 16]
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.999
+
+
+def test_a_low_rank_learner_publishes_merged_weights(make_vlm: Any, batch: Batch) -> None:
+    vlm = make_vlm()
+    learner = TorchLearner(vlm, TINY.replace(lora={"rank": 2}))
+    before = make_vlm().snapshot()
+    assert equal(weights(learner), before)
+    published = learner.train(batch).weights
+    assert published.source.keys() == before.keys()
+    changed = {name for name in before if not torch.equal(before[name], published.source[name])}
+    assert changed
+    assert all("language_model" in name and "proj" in name for name in changed)
+    policy = VlmPolicy(make_vlm())
+    policy.add(published)
+    assert equal(vlm.twin().snapshot(), published.source)
+    shown = batch.trajectories[0].turns[0].observation
+    (reply,) = policy.compute([Request(batch.trajectories[0].attempt, 0, shown, [])], 1)
+    examples = [Example(vlm.prompts.build(shown, []), reply.tokens, np.array([0]))]
+    logprobs, _ = score(vlm, pack(vlm, rows_of(examples), examples))
+    assert logprobs.detach().numpy() == pytest.approx(reply.logprobs, abs=1e-5)
+
+
+def test_a_failed_update_changes_nothing(make_vlm: Any, batch: Batch) -> None:
+    raw = {"advantage": {"spread": "none"}}
+    learner = TorchLearner(make_vlm(), TINY.replace(optimizer={"minibatches": 4}, objective=raw))
+    learner.train(batch)
+    before, state = weights(learner), learner._state()
+    bad = edited(batch, lambda t: replace(t, reward=1e300 * t.reward if t.attempt.group == 12 else t.reward))
+    with pytest.raises(LearnerFault, match="not finite"):
+        learner.train(replace(bad, update=2))
+    assert equal(before, weights(learner))
+    assert equal(state[0], learner._state()[0])
+    assert learner.updates == 1
+
+
+@pytest.mark.parametrize(("where", "trained", "minibatches"), [("backward", 1, 2), ("step", 0, 2), ("backward", 0, 1)])
+def test_an_update_that_runs_out_of_memory_changes_nothing(
+    make_vlm: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch, where: str, trained: int, minibatches: int
+) -> None:
+    """In whichever mini-batch: trained again, it makes the very weights that it would have made."""
+    learner, other = (TorchLearner(make_vlm(), TINY.replace(optimizer={"minibatches": minibatches})) for _ in range(2))
+    for update in range(1, trained + 1):
+        learner.train(replace(batch, update=update))
+        other.train(replace(batch, update=update))
+    before, state = weights(learner), learner._state()
+    steps: list[int] = []
+
+    def fails(real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            steps.append(1)
+            if len(steps) == minibatches:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return real(*args, **kwargs)
+
+        return call
+
+    next_one = replace(batch, update=trained + 1)
+    with monkeypatch.context() as patch:
+        if where == "step":
+            patch.setattr(learner.optimizer, "step", fails(learner.optimizer.step))
+        else:
+            patch.setattr("dartsim.real.learners.gradient_steps.objective", fails(objective))
+        with pytest.raises(torch.OutOfMemoryError):
+            learner.train(next_one)
+    assert equal(before, weights(learner))
+    assert equal(state[0], learner._state()[0])
+    assert {name.partition("/")[0] for name in state[0]} >= ({"weight", "step", "exp_avg"} if trained else {"weight"})
+    assert learner.updates == trained
+    assert equal(weights_after(learner, next_one), weights_after(other, next_one))
+
+
+def weights_after(learner: TorchLearner, batch: Batch) -> dict[str, Any]:
+    return dict(learner.train(batch).weights.source)
+
+
+def test_missing_log_probabilities_are_counted_and_masked(make_vlm: Any, batch: Batch) -> None:
+    def forget(trajectory: Any) -> Any:
+        if trajectory.attempt.index:
+            return trajectory
+        (turn,) = trajectory.turns
+        return replace(trajectory, turns=(turn._replace(reply=turn.reply._replace(tokens=None, logprobs=None)),))
+
+    metrics = TorchLearner(make_vlm()).train(edited(batch, forget)).metrics
+    assert metrics["objective/missing_share"] == 0.25
+    assert metrics["objective/masked_share"] == 0.25
+    assert metrics["learner/unwritable_turns"] == 0
+
+
+def test_actions_that_the_grammar_cannot_write_are_left_out(make_vlm: Any, batch: Batch) -> None:
+    def foreign(trajectory: Any) -> Any:
+        (turn,) = trajectory.turns
+        reply = turn.reply._replace(tokens=None, logprobs=None, action="pyautogui.click(1, 2)")
+        return replace(trajectory, turns=(turn._replace(reply=reply),))
+
+    with pytest.raises(LearnerFault, match="16 could not be written"):
+        TorchLearner(make_vlm()).train(edited(batch, foreign))
+
+
+def test_selection_is_asked_for_every_turn(make_vlm: Any, batch: Batch) -> None:
+    learner = TorchLearner(make_vlm(), select=lambda b: [i % 4 == 0 for i in range(b.num_turns)])
+    assert learner.train(batch).metrics["objective/masked_share"] == 0.75
+
+
+def test_a_reference_holds_the_policy_back(make_vlm: Any, play_batch: Any) -> None:
+    moved = []
+    for coefficient in (0.0, 5.0):
+        vlm = make_vlm()
+        objective = OBJECTIVE.replace(kl_coefficient=coefficient, entropy_coefficient=0.0)
+        learner = TorchLearner(vlm, TINY.replace(objective=objective.replace(importance="off")))
+        batch = scored(play_batch(VlmPolicy(make_vlm())))
+        for update in range(1, 12):
+            metrics = learner.train(replace(batch, update=update)).metrics
+        again = TorchLearner(vlm.twin(), TINY.replace(objective=objective.replace(importance="token")))
+        moved.append(again.train(batch).metrics["importance/mismatch_mean"])
+        assert ("objective/kl_reference" in metrics) == (coefficient > 0)
+    assert moved[1] < moved[0]
+
+
+async def test_update_runs_inline_in_virtual_time(make_vlm: Any, batch: Batch) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    result = await TorchLearner(make_vlm()).update(batch)
+    assert result.weights.version == 1
+    assert loop.time() == start
+
+
+def test_learning_rate_rises(make_vlm: Any, batch: Batch) -> None:
+    learner = TorchLearner(make_vlm(), TINY.replace(optimizer={"learning_rate": 1.0e-3, "warmup_updates": 4}))
+    rates = [learner.train(replace(batch, update=u)).metrics["learner/learning_rate"] for u in range(1, 7)]
+    assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="minibatches"):
+        TINY.replace(optimizer={"minibatches": 0})

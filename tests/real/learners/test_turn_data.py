@@ -1,0 +1,89 @@
+"""Selection where workers gave no entropies: it is shown the learner's own, and those of workers where there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
+from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.learners.gradient_steps import (  # noqa: E402
+    TINY,
+    GradientSteps,
+    deal,
+)
+from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
+from dartsim.real.learners.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
+from dartsim.real.vlm import VlmPolicy  # noqa: E402
+from dartsim.real.vlm.packing import PackedRow  # noqa: E402
+
+
+def blind(batch: Batch, indices: set[int]) -> Batch:
+    """Return a batch whose rewards differ, and in which some attempts of each group have no entropies."""
+
+    def changed(t: Any) -> Any:
+        turns = t.turns
+        if t.attempt.index in indices:
+            turns = tuple(turn._replace(reply=turn.reply._replace(entropies=None)) for turn in turns)
+        return replace(t, turns=turns, reward=float(t.attempt.index % 2))
+
+    groups = [replace(g, trajectories=tuple(map(changed, g.trajectories))) for g in batch.groups]
+    return replace(batch, groups=tuple(groups))
+
+
+def test_the_learners_entropies_stand_in_for_missing_ones(make_vlm: Any, play_batch: Any) -> None:
+    vlm = make_vlm()
+    batch = play_batch(VlmPolicy(make_vlm()))
+    part = blind(batch, {1, 2})
+    assert lacks_entropies(part)
+    assert not lacks_entropies(blind(batch, set()))
+    shown: list[Batch] = []
+
+    def select(given: Batch) -> list[bool]:
+        shown.append(given)
+        return [n % 2 == 0 for n in range(given.num_turns)]
+
+    learner = TorchLearner(vlm, select=select)
+    assert learner.train(part).metrics["objective/masked_share"] == 0.5
+    (given,) = shown
+    pairs = zip(given.trajectories, batch.trajectories, strict=True)
+    for mine, theirs in pairs:
+        own, known = mine.turns[0].reply.entropies, theirs.turns[0].reply.entropies
+        np.testing.assert_allclose(own, known, atol=1e-4)  # equal weights: the worker would have said the same
+        assert (own is known) == (mine.attempt.index not in {1, 2})
+
+
+def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm: Any, play_batch: Any) -> None:
+    vlm = make_vlm()
+    batch = blind(play_batch(VlmPolicy(make_vlm())), {0, 1, 2, 3})
+
+    def foreign(t: Any) -> Any:
+        if t.attempt.index:
+            return t
+        reply = t.turns[0].reply._replace(tokens=None, logprobs=None, action="pyautogui.click(1, 2)")
+        return replace(t, turns=(t.turns[0]._replace(reply=reply),))
+
+    groups = tuple(replace(g, trajectories=tuple(map(foreign, g.trajectories))) for g in batch.groups)
+    batch = replace(batch, groups=groups)
+    data = read_turns(batch, vlm, AdvantageConfig())
+    assert data.unwritable == 4
+    assert data.number.tolist() == [n for n in range(16) if n % 4]
+    _, entropy_BT = GradientSteps(vlm, TINY, seed=0).score(data)
+    selected = chosen(data, batch, lambda given: [n % 4 == 1 for n in range(given.num_turns)], entropy_BT).selected
+    assert selected is not None
+    assert selected.tolist() == [n % 4 == 1 for n in data.number.tolist()]
+
+
+def test_rows_are_dealt_evenly_and_stay_in_order() -> None:
+    rows = [PackedRow(None, [n], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]  # type: ignore[arg-type]
+    assert deal(rows, 1) == [rows]
+    parts = deal(rows, 2)
+    assert [sum(row.length for row in part) for part in parts] == [15, 15]
+    assert all([row.members[0] for row in part] == sorted(row.members[0] for row in part) for part in parts)
+    assert [len(part) for part in deal(rows[:1], 3)] == [1, 0, 0]

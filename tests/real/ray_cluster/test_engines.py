@@ -1,0 +1,90 @@
+"""Servers in actors: conformance of the worker over one, its end with its actor, its new address."""
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dartsim.core import checks
+from dartsim.core.errors import WorkerFault
+from dartsim.core.types import Observation, Weights
+
+STANDIN = Path(__file__).parents[1] / "engines" / "standin.py"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A tiny model and its folder."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("httpx", reason="needs the extra `real`")
+    torch.set_num_threads(1)
+    from dartsim.real.vlm import build, tiny_writer
+    from dartsim.real.vlm.export import export
+
+    vlm = build(tiny_writer())
+    return vlm, export(vlm, tmp_path_factory.mktemp("engine") / "model")
+
+
+@pytest.fixture
+def engine(place, model, tmp_path):
+    from dartsim.real.engines.options import EngineOptions
+    from dartsim.real.ray_cluster.engines import EngineHost, RayEngine
+
+    def make(folder=model[1], **want):
+        options = EngineOptions(python=sys.executable, model=str(folder), entry=(str(STANDIN),), start_seconds=60.0)
+        host = partial(EngineHost, options, str(tmp_path / "logs"), "engine-0", "loopback")
+        return RayEngine(place("engine-0", host, **want), name="engine-0", start_seconds=60.0)
+
+    return make
+
+
+def test_a_server_starts_where_its_actor_sits_and_ends_with_it(engine, end):
+    async def main():
+        made = engine()
+        await made.start()
+        first = made.url
+        assert first.startswith("http://127.0.0.1:")
+        assert made.running
+        ended = asyncio.ensure_future(made.ended())
+        await end(made.part)
+        async with asyncio.timeout(60.0):
+            assert await ended == -9
+            assert not made.running
+            await made.stop()
+            while not made.running:
+                try:
+                    await made.start()
+                except WorkerFault:
+                    await asyncio.sleep(0.2)
+        assert made.running
+        assert made.url != first
+        await made.stop()
+
+    asyncio.run(main())
+
+
+def test_a_worker_over_it_keeps_what_the_port_promises(engine, model):
+    import numpy as np
+
+    from dartsim.real.engines.request_codec import RequestCodec
+    from dartsim.real.engines.worker import VllmWorker
+
+    vlm, folder = model
+
+    async def main():
+        worker = VllmWorker(0, engine(), RequestCodec(vlm), weights=Weights(0, folder))
+        async with worker:
+            shown = Observation(np.zeros((112, 112, 3), np.uint8), checks.TASK.instruction)
+            await checks.check_policy_worker(worker, shown, source=folder)
+
+    asyncio.run(main())
+
+
+def test_a_model_that_is_not_on_the_node_is_named(engine):
+    from dartsim.real.engines.errors import EngineStartFailed
+
+    with pytest.raises(EngineStartFailed, match=r"no model at '/no/such/model' on this node; set ray\.folder"):
+        asyncio.run(engine(folder="/no/such/model").start())
