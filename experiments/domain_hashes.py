@@ -18,7 +18,7 @@ from rich.console import Console
 
 from dartsim.config import load
 from dartsim.lab.sweep import ArmRun, sweep
-from dartsim.observe.json_text import json_text
+from dartsim.observe.rundir import json_text
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from experiments.faults import simulated_presets

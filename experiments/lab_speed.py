@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from dartsim.config import load
-from dartsim.lab.costs import Prices
-from dartsim.lab.jobs import simulated
+from dartsim.lab.jobs import Prices, simulated
 from dartsim.lab.space import read_space
 from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, objective

@@ -27,7 +27,7 @@ from dartsim.config import Config, load
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import measure as measured_by
-from dartsim.lab.twin import as_json, compare, twin
+from dartsim.lab.virtual import as_json, compare, twin
 from dartsim.run.execute import execute
 from dartsim.run.timings import TIMINGS, read_timings
 from experiments.real_profile import mean_checks, twin_table

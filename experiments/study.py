@@ -21,7 +21,7 @@ from rich.markdown import Markdown
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.lab.sweep import ArmRun, sweep
-from dartsim.observe.json_text import json_text
+from dartsim.observe.rundir import json_text
 from dartsim.real.machine import describe_machine
 
 RECORDED = Path(__file__).resolve().parent / "recorded"

@@ -22,12 +22,10 @@ from dartsim.cli import (
     doctor,
     evaluator,
     explain,
-    faults,
     finished_run,
     fuzz,
     measure,
     plan,
-    resume,
     run,
     status,
     tune,
@@ -56,7 +54,7 @@ app = typer.Typer(
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]",
 )
 app.command("run", epilog=run.EXAMPLES)(run.run)
-app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
+app.command("resume", epilog=run.RESUME_EXAMPLES)(run.resume)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
@@ -70,7 +68,7 @@ app.command("report", epilog=finished_run.REPORT_EXAMPLES)(finished_run.report)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("presets", epilog=config_commands.PRESETS_EXAMPLES)(config_commands.presets)
 app.command("profiles", epilog=config_commands.PROFILES_EXAMPLES)(config_commands.profiles)
-app.command("faults", epilog=faults.EXAMPLES)(faults.faults)
+app.command("faults", epilog=config_commands.FAULTS_EXAMPLES)(config_commands.faults)
 app.command("fuzz", epilog=fuzz.EXAMPLES)(fuzz.fuzz)
 app.command("replay", epilog=fuzz.REPLAY_EXAMPLES)(fuzz.replay)
 app.add_typer(config_commands.config_app, name="config")

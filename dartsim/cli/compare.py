@@ -12,9 +12,8 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.compared_runs import ComparedRun, make_runs
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import SHOWN, errors, figure_table, out, plain_table, write_json
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
-from dartsim.cli.tables import SHOWN, figure_table, plain_table
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe.bias import BAND, JUDGED, pooled

@@ -17,10 +17,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import out, write_json
+from dartsim.cli.console import out, plain_table, write_json
 from dartsim.cli.options import JsonInstead
 from dartsim.cli.service_checks import CheckState, DoctorCheck, installed, service_checks
-from dartsim.cli.tables import plain_table
 from dartsim.core.install import install_command
 
 EXAMPLES = (

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dartsim.cli.command_group import CommandGroup
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json
-from dartsim.cli.tables import plain_table
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:

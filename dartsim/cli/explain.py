@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json
-from dartsim.cli.tables import plain_table
 from dartsim.cli.tune import Processes, RayAddress
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def watch(
 
 def report(folder: Folder) -> None:
     """Draw report.html of a finished run again, and print its figures."""
-    from dartsim.cli.tables import figure_table
+    from dartsim.cli.console import figure_table
     from dartsim.observe.report import render_report
     from dartsim.observe.rundir import read_run
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, file_target, new_folder
+from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.options import PROFILE, Json, file_target, new_folder
 from dartsim.cli.progress import RunBar, bars
-from dartsim.cli.tables import plain_table
 
 if TYPE_CHECKING:
     from dartsim.lab.measure import Measured
-    from dartsim.lab.twin import TwinCheck
+    from dartsim.lab.virtual import TwinCheck
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -28,7 +27,7 @@ EXAMPLES = (
     "dartsim run my.toml --profile runs/real/profile.toml --set rollout.num_envs=4"
 )
 
-PROFILE, TWIN = "profile.toml", "twin.toml"
+TWIN = "twin.toml"
 """Files of a run's folder: the settings that were measured, and its whole configuration turned virtual."""
 
 
@@ -50,8 +49,8 @@ def measure(
     from dartsim.lab.bounds import bounds
     from dartsim.lab.measure import measure as measured_by
     from dartsim.lab.measure import profile_toml
-    from dartsim.lab.twin import as_json, compare
-    from dartsim.lab.twin import twin as twin_of
+    from dartsim.lab.virtual import as_json, compare
+    from dartsim.lab.virtual import twin as twin_of
     from dartsim.observe.rundir import CONFIG, read_run, write_text
     from dartsim.run.execute import execute
     from dartsim.run.timings import TIMINGS, read_timings

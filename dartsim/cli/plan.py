@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json, Out, Overrides, ProfileOption, folder_target, new_folder
-from dartsim.cli.tables import plain_table
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ def plan(
     Every figure is simulated, with seeds that the search has not seen; the closed form stands beside it, with an alarm
     where they disagree.
     """
-    from dartsim.cli.load_config import load_with_profile
+    from dartsim.cli.options import load_with_profile
     from dartsim.lab.analytic_model import checks
-    from dartsim.lab.costs import Prices
+    from dartsim.lab.jobs import Prices
     from dartsim.lab.machines import Machines, read_hosts
     from dartsim.lab.planning import Planner, expected_runs
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar

@@ -15,9 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import out, printable, write_json
+from dartsim.cli.console import out, plain_table, printable, write_json
 from dartsim.cli.options import JsonInstead
-from dartsim.cli.tables import plain_table
 from dartsim.observe.alarm import hours
 
 EXAMPLES = (

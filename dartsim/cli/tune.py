@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import (
     Hours,
     Json,
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.lab.study import Study, Trial
     from dartsim.lab.study_spec import StudySpec
-    from dartsim.lab.validation import Validation
+    from dartsim.lab.validation import Held, Validation
+
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -106,10 +108,9 @@ def tune(
     The study is kept in FOLDER/study.db: the same command with --out FOLDER resumes it after Ctrl-C, or with a
     larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
     """
-    from dartsim.cli.load_config import load_with_profile
-    from dartsim.cli.tune_tables import show
+    from dartsim.cli.options import load_with_profile
     from dartsim.core.errors import ConfigError
-    from dartsim.lab.costs import Prices
+    from dartsim.lab.jobs import Prices
     from dartsim.lab.space import read_space
     from dartsim.lab.study import Study, require_optuna
     from dartsim.lab.study_spec import StudySpec
@@ -200,8 +201,7 @@ def _live(study: Study) -> str:
 
 def _write(study: Study, asked: StudySpec, held: Validation | None, folder: Path) -> dict[str, Any]:
     """Write the best configurations and the page; return all that was found, as plain values."""
-    from dartsim.cli.tune_tables import as_it_is
-    from dartsim.observe.studies import render_study
+    from dartsim.observe.report import render_study
 
     best, front, trials = study.best(), study.front(), study.trials()
     files: list[str] = []
@@ -235,7 +235,6 @@ def _write(study: Study, asked: StudySpec, held: Validation | None, folder: Path
 
 def _toml(path: Path, asked: StudySpec, trial: Trial, held: Validation | None = None) -> Path:
     """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
-    from dartsim.cli.tune_tables import in_words
     from dartsim.config import to_toml
     from dartsim.lab.virtual import changed
     from dartsim.observe.rundir import write_text
@@ -251,3 +250,105 @@ def _toml(path: Path, asked: StudySpec, trial: Trial, held: Validation | None = 
     ]
     write_text(path, "\n".join(lines) + "\n\n" + to_toml(tuned))
     return path
+
+
+def show(study: Study, held: Validation | None) -> None:
+    """Print what a study found, and what is left of it with seeds that it has not seen."""
+    best, trials, asked = study.best(), study.trials(), study.spec
+    states = ", ".join(
+        f"{sum(trial.state == state for trial in trials)} {state}" for state in ("finished", "given up", "refused")
+    )
+    out.print(f"{len(trials)} trial{'' if len(trials) == 1 else 's'}: {states}")
+    if best is None or held is None:
+        return
+    out.print(_best_table(best, trials[0], asked, held, study.importances()))
+    for line in in_words(held):
+        out.print(f"with fresh seeds {line}", soft_wrap=True, highlight=False)
+    for broken in held.broken:
+        out.print(f"[bold red]bound broken[/bold red] with fresh seeds: {broken}; search with more --seeds")
+    if len(asked.objectives) > 1:
+        out.print()
+        out.print(_front_table(study.front(), asked))
+
+
+def as_it_is(asked: StudySpec) -> dict[str, Any]:
+    """Return the unmodified configuration's values for the space's settings."""
+    from dartsim.lab.space import setting_of
+
+    return {dimension.key: setting_of(asked.base, dimension.key) for dimension in asked.space}
+
+
+def in_words(held: Validation) -> Iterator[str]:
+    """Yield the effect on each objective with fresh seeds."""
+    seeds = f"{held.seeds[0]} to {held.seeds[-1]}" if len(held.seeds) > 1 else f"{held.seeds[0]}"
+    for row in held.held:
+        name = row.figure.replace("_", " ")
+        yield (
+            f"({seeds}), {name}: {_mean(row.best, row.best_half_width)} the best, "
+            f"{_mean(row.first, row.first_half_width)} as it is: {_judged(row)}"
+        )
+
+
+def _judged(row: Held) -> str:
+    """Describe the change from the unmodified configuration to the best settings."""
+    if row.change is None:
+        return "not comparable"
+    if row.half_width is None:
+        return f"{row.change:+.1%} (one seed: no confidence interval)"
+    said = f"{100.0 * row.change:+.1f} ± {100.0 * row.half_width:.1f} %"
+    if row.better:
+        return said
+    return f"{said}, " + ("within the confidence interval" if abs(row.change) <= row.half_width else "which is worse")
+
+
+def _mean(value: float | None, width: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}" + ("" if width is None else f" ± {width:.2g}")
+
+
+def _best_table(best: Trial, first: Trial, asked: StudySpec, held: Validation, importances: dict[str, float]) -> Table:
+    """Return the best settings with what each is worth; the knob that matters most comes first."""
+    table = plain_table()
+    for column, right in (("", False), ("as it is", True), ("best", True), ("importance", True)):
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    table.add_column("moved alone, from the best", overflow="fold")
+    own = as_it_is(asked)
+    same = all(first.settings.get(key) == value for key, value in own.items())
+    for place, wanted in enumerate(asked.objectives):
+        searched = f"{first.values[place]:.4g}" if first.values and same else "–"
+        name = wanted.figure.replace("_", " ")
+        table.add_row(f"{name}, in the search", searched, f"{best.values[place]:.4g}", "", "", style="bold")
+        row = held.held[place]
+        table.add_row("  with fresh seeds", *(_number(value) for value in (row.first, row.best)), "", "", style="bold")
+    for knob in held.knobs:
+        importance = f"{importances[knob.key]:.0%}" if knob.key in importances else "–"
+        moves = ", ".join(f"{_text(moved.value)}: {_moved(moved.change, moved.half_width)}" for moved in knob.moved)
+        table.add_row(knob.key, _text(own[knob.key]), _text(knob.best), importance, moves)
+    return table
+
+
+def _moved(change: float | None, width: float | None) -> str:
+    if change is None:
+        return "–"
+    return f"{change:+.1%}" if width is None else f"{100.0 * change:+.1f} ± {100.0 * width:.1f} %"
+
+
+def _front_table(front: Sequence[Trial], asked: StudySpec) -> Table:
+    table = plain_table(title="Pareto front")
+    for wanted in asked.objectives:
+        table.add_column(wanted.figure.replace("_", " "), justify="right")
+    for dimension in asked.space:
+        table.add_column(dimension.key, justify="right", overflow="fold")
+    for trial in front:
+        table.add_row(
+            *(f"{value:.4g}" for value in trial.values),
+            *(_text(trial.settings.get(dimension.key)) for dimension in asked.space),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _text(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

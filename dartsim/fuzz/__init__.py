@@ -6,8 +6,7 @@ failure is shrunk and becomes one token that replays it to the byte.
 
 from dartsim.fuzz.cases import Case, fault_window, from_token
 from dartsim.fuzz.runner import CaseResult, run_case
-from dartsim.fuzz.search import Chunk, ChunkResult, Tally, search
-from dartsim.fuzz.shrink import shrink
+from dartsim.fuzz.search import Chunk, ChunkResult, Tally, search, shrink
 from dartsim.fuzz.space import draw_case
 
 __all__ = [

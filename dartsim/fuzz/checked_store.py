@@ -9,7 +9,7 @@ from typing import Any
 from dartsim.core.ports import Resumable, Store
 from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, TrajectoryState, Version
 from dartsim.fuzz.checked_ports import PortMonitor
-from dartsim.fuzz.crash_checks import NO_LIVES, EarlierLives
+from dartsim.fuzz.faulty_database import NO_LIVES, EarlierLives
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value

@@ -1,17 +1,22 @@
-"""``FaultyDatabase``: the database of a case whose process is killed or whose store fails; it outlives the process."""
+"""``FaultyDatabase``: a database that outlives killed processes and failing stores, and checks of what it holds."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from sqlalchemy import event
-from sqlalchemy.engine import Connection
+from sqlalchemy import event, inspect, select
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from dartsim.config.schema import FaultWindow
+from dartsim.core.types import LIVE, WAITING, TrajectoryState, Version
+from dartsim.fuzz.checked_ports import RuleViolated
 from dartsim.store.database import open_in_memory
+from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
 ERRORS = {"store_error": "disk I/O error (fuzz)", "store_full": "database or disk is full (fuzz)"}
 """What the database says when it refuses a transaction, by the kind of fault."""
@@ -108,3 +113,121 @@ class FaultyDatabase:
 
 def _refused(text: str) -> OperationalError:
     return OperationalError("COMMIT", {}, sqlite3.OperationalError(text))
+
+
+RULE = "I3"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierLives:
+    """What earlier lives of a run left.
+
+    Attributes:
+        attempts: Those that are stored.
+        ended: Last states, by attempt.
+        masked: How many have no reward.
+        version: Newest version that was committed.
+    """
+
+    attempts: frozenset[int] = frozenset()
+    ended: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    masked: int = 0
+    version: Version = 0
+
+
+NO_LIVES = EarlierLives()
+
+
+class DatabaseChecks:
+    """What a database must hold: what the store was told until its last transaction.
+
+    Attributes:
+        lives: How often the process was begun.
+        recovering: Whether the store is being brought to where a run can go on, which gives leased batches back.
+        read: Returns the state of every trajectory and the number of finished updates, as the store was told; None
+            while nothing runs.
+    """
+
+    def __init__(self) -> None:
+        self.lives = 1
+        self.recovering = False
+        self._told: Mapping[int, str] = {}
+        self._updates: Version = 0
+        self.read: Callable[[], tuple[dict[int, str], Version]] | None = None
+
+    def commit(self) -> None:
+        """A transaction is written: all that was told until now is in it."""
+        if self.read is not None:
+            self._told, self._updates = self.read()
+
+    def at_rest(self) -> None:
+        """The process dies outside of any call: every update that was done must be written.
+
+        Raises:
+            RuleViolated: If one is not.
+        """
+        if self.read is not None and (done := self.read()[1]) != self._updates:
+            raise RuleViolated(RULE, f"{done} updates were done, and {self._updates} are written")
+
+    def check(self, engine: Engine) -> None:
+        """Compare a database whose process has ended with what it was told.
+
+        Raises:
+            RuleViolated: If something was lost, or doubled, or went back.
+        """
+        self.read = None
+        if not inspect(engine).has_table(TRAJECTORIES.name):
+            return self._compare({})  # it died before its tables were made
+        with engine.connect() as connection:
+            columns = TRAJECTORIES.c
+            rows = {row.attempt: row.state for row in connection.execute(select(columns.attempt, columns.state))}
+            updates = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
+            joined = BATCH_MEMBERS.join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
+            members = select(BATCH_MEMBERS.c.attempt).select_from(joined).where(BATCHES.c.state == "trained")
+            times = Counter(connection.scalars(members))
+        self._compare(rows)
+        if updates != list(range(1, self._updates + 1)):
+            raise RuleViolated(RULE, f"{self._updates} updates were written, the database has {updates}")
+        trained = {attempt for attempt, state in rows.items() if state == TrajectoryState.TRAINED.value}
+        if doubled := sorted(attempt for attempt, number in times.items() if number > 1):
+            raise RuleViolated(RULE, f"attempts {doubled} are in several updates")
+        if apart := sorted(trained ^ times.keys()):
+            raise RuleViolated(RULE, f"attempts {apart} are trained without an update, or the other way round")
+
+    def _compare(self, rows: Mapping[int, str]) -> None:
+        if lost := sorted(self._told.keys() - rows.keys()):
+            raise RuleViolated(RULE, f"attempts {lost} were written, and are gone")
+        if more := sorted(rows.keys() - self._told.keys()):
+            raise RuleViolated(RULE, f"attempts {more} are stored, of which nothing was written")
+        for attempt, state in rows.items():
+            given_back = self.recovering and self._told[attempt] == TrajectoryState.LEASED.value and state in WAITING
+            if state != self._told[attempt] and not given_back:
+                raise RuleViolated(RULE, f"attempt {attempt} was written as {self._told[attempt]}, and is {state}")
+
+    def begin(self, engine: Engine, version: Version) -> EarlierLives:
+        """Return what the next life finds, once its store has recovered.
+
+        Args:
+            engine: The database.
+            version: What the process says that the last update made.
+
+        Raises:
+            RuleViolated: If an update is gone, or a batch was not given back.
+        """
+        self.recovering = False
+        if version != self._updates:
+            raise RuleViolated(RULE, f"{self._updates} updates were done, and life {self.lives} begins with {version}")
+        columns = TRAJECTORIES.c
+        query = select(columns.attempt, columns.state, columns.cause)
+        with engine.connect() as connection:
+            rows = list(connection.execute(query))
+        leased = [attempt for attempt, state, _ in rows if state == TrajectoryState.LEASED.value]
+        if leased:
+            raise RuleViolated(RULE, f"attempts {leased} are leased to an update that nobody does any more")
+        self._told = {attempt: state for attempt, state, _ in rows}
+        return EarlierLives(
+            attempts=frozenset(self._told),
+            ended={attempt: state for attempt, state in self._told.items() if state not in LIVE},
+            masked=sum(cause is not None for _, _, cause in rows),
+            version=version,
+        )

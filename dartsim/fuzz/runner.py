@@ -19,9 +19,8 @@ from dartsim.core.types import Weights
 from dartsim.fuzz.cases import Case, Choice
 from dartsim.fuzz.checked_ports import CheckedLearner, CheckedProvider, CheckedWorker, PortMonitor, RuleViolated
 from dartsim.fuzz.checked_store import CheckedStore
-from dartsim.fuzz.crash_checks import NO_LIVES, DatabaseChecks, EarlierLives
 from dartsim.fuzz.faulty_database import KINDS as DATABASE_KINDS
-from dartsim.fuzz.faulty_database import FaultyDatabase, ProcessKilled
+from dartsim.fuzz.faulty_database import NO_LIVES, DatabaseChecks, EarlierLives, FaultyDatabase, ProcessKilled
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder

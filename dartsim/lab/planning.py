@@ -15,8 +15,7 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.analytic_model import Prediction, predict
 from dartsim.lab.comparison import half_width
-from dartsim.lab.costs import Prices
-from dartsim.lab.jobs import Figures, Job, Outcome, outcomes
+from dartsim.lab.jobs import Figures, Job, Outcome, Prices, outcomes
 from dartsim.lab.machines import Machines, MachineSplit, Splits, words
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.lab.costs import GPU_HOURS, Prices
+from dartsim.lab.jobs import GPU_HOURS, Prices
 from dartsim.lab.space import Space
 
 Sampler = Literal["tpe", "random", "qmc", "nsga2"]

@@ -1,13 +1,17 @@
-"""Configurations for the laboratory: changed setting by setting, and made fit to be simulated."""
+"""Virtual configurations: for the laboratory, and as the twin of a real run on the cluster that was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.config.load import from_tree, merge
+from dartsim.config.load import from_tree, lay_profile, merge
 from dartsim.core.errors import ConfigError
+from dartsim.lab.measure import Measured, Tree
+from dartsim.run.models import models
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -59,3 +63,101 @@ def as_virtual(config: Config) -> Config:
             "trainer.promotion.enabled": False,
         }
     return changed(config, changes)
+
+
+COMPARED = (
+    "trajectories_per_minute",
+    "generated_turns_per_minute",
+    "trained_turns_per_minute",
+    "env_utilization",
+    "gpu_utilization",
+    "staleness_mean",
+    "minutes_per_version",
+    "sync_share",
+)
+"""Figures that are compared; ``sync_share`` is the share of the workers' time in which they take new weights."""
+
+
+_VIRTUAL: Tree = {
+    "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+    "tasks": {"source": "generated", "folder": None, "held_out": 0},
+    "policy": {"kind": "surrogate", "grammar": "clicks", "model": None, "instructions": None},
+    "curation": {"pool": {"file": None, "collected_per_task": 0}},
+    "run": {"target_success": None},
+    "trainer": {"promotion": {"enabled": False}},
+}
+"""Everything modelled, and a surrogate policy in the model's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinCheck:
+    """A figure, measured and predicted.
+
+    Attributes:
+        figure: Its name.
+        measured: In the real run; None if it has none.
+        predicted: In the twin.
+    """
+
+    figure: str
+    measured: float | None
+    predicted: float | None
+
+    @property
+    def relative_error(self) -> float | None:
+        """Prediction over measured, less 1; None if that says nothing."""
+        if self.predicted is None or not self.measured:
+            return None
+        return self.predicted / self.measured - 1.0
+
+
+def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings: Path) -> Config:
+    """Return the configuration of a real run, turned virtual.
+
+    It runs as long as the real one did. Its attempts end as those of the run did, group by group, after as many turns:
+    how the policy learned is given, what the system makes of it is predicted.
+
+    Args:
+        config: Of the real run.
+        measured: What its timings say.
+        summary: Its figures.
+        timings: The file of its timings.
+
+    Raises:
+        ConfigError: If what the configuration names is not there.
+    """
+    changes: Tree = {
+        "run": {"hours": float(summary["simulated_hours"]), "updates": None},
+        "tasks": {"count": len(models(config).tasks)},  # so they come in the same order
+        "surrogate": {"outcomes": str(timings.resolve())},
+        "curation": {"store": "memory"},
+    }
+    return from_tree(lay_profile(merge(config.model_dump(), merge(_VIRTUAL, changes)), measured.settings))
+
+
+def planned(config: Config) -> Config:
+    """Return a real configuration, turned virtual before anything was measured.
+
+    Scheduler, curation and hyper-parameters are its own; desktops, engines and trainer are those of its section
+    ``cluster``, and a surrogate policy draws outcomes of generated tasks (``surrogate``).
+    """
+    return from_tree(merge(config.model_dump(), _VIRTUAL))
+
+
+def compare(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[TwinCheck]:
+    """Return the compared figures of a real run and its twin, given the summaries of both."""
+    return [TwinCheck(figure, _figure(measured, figure), _figure(predicted, figure)) for figure in COMPARED]
+
+
+def _figure(summary: Mapping[str, Any], name: str) -> float | None:
+    value = summary["engine_shares"]["loading"] if name == "sync_share" else summary.get(name)
+    return None if value is None else float(value)
+
+
+def as_json(checks: Sequence[TwinCheck]) -> dict[str, dict[str, float | None]]:
+    """Return a comparison as plain values."""
+    return {
+        "measured": {check.figure: check.measured for check in checks},
+        "predicted": {check.figure: check.predicted for check in checks},
+        "relative_error": {check.figure: check.relative_error for check in checks},
+    }

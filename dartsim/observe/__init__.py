@@ -2,10 +2,9 @@
 
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.recorder import Instrument, Listener, Recorder, ticker
-from dartsim.observe.records import HELD_OUT, Snapshot, UpdateRecord
+from dartsim.observe.records import HELD_OUT, Population, Segment, Snapshot, Track, UpdateRecord
 from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
 from dartsim.observe.status import ComponentStatus, StatusSource
-from dartsim.observe.tracks import Population, Segment, Track
 
 __all__ = [
     "HELD_OUT",

@@ -15,11 +15,18 @@ from operator import attrgetter
 
 from dartsim.core.types import Batch, Drop, Trajectory
 from dartsim.observe.alarm import Alarm
-from dartsim.observe.domain_hash import DomainHash
-from dartsim.observe.records import BatchSpan, HotCounts, RequestSpan, Snapshot, UpdateRecord
+from dartsim.observe.records import (
+    BatchSpan,
+    Clock,
+    DomainHash,
+    HotCounts,
+    Population,
+    RequestSpan,
+    Snapshot,
+    UpdateRecord,
+)
 from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
 from dartsim.observe.status import ComponentStatus, StatusSource, component_statuses
-from dartsim.observe.tracks import Clock, Population
 
 VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 

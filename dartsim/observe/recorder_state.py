@@ -9,11 +9,9 @@ from typing import Any
 
 from dartsim.core.types import Trajectory, Version
 from dartsim.observe.alarm import Alarm
-from dartsim.observe.domain_hash import DomainHash
 from dartsim.observe.recorder import VERSIONS, Recorder, has_signal
-from dartsim.observe.records import HotCounts, Snapshot, UpdateRecord
+from dartsim.observe.records import DomainHash, HotCounts, Segment, Snapshot, UpdateRecord
 from dartsim.observe.states import PhaseState
-from dartsim.observe.tracks import Segment
 
 BY_TASK = ("offered", "judged", "kept", "trained", "trained_groups")
 """Counters of a recorder whose keys are ids of tasks."""

@@ -1,9 +1,97 @@
-"""What a recorder keeps: snapshots, finished updates, and requests and batches for the Perfetto trace."""
+"""What a recorder keeps: time by state, snapshots, finished updates, requests, batches, and a hash of the facts.
+
+Memory does not grow with the length of the run: totals are kept per population, and of single segments, requests and
+batches only the newest, for the timeline and the Perfetto trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from dartsim.core.types import Batch, Drop, Trajectory
+from dartsim.observe.states import ComponentState
+
+Clock = Callable[[], float]
+
+Segment = tuple[int, int, float, float]
+"""One part's stay in one state: (track, state, start, end), times in seconds of loop time.
+
+A plain tuple, because several are made a turn and a named one costs four times as much to make.
+"""
+
+
+class Track:
+    """One part of a population; it is in exactly one state."""
+
+    __slots__ = ("_population", "index", "since", "state")
+
+    def __init__(self, population: Population, index: int, state: int) -> None:
+        self._population = population
+        self.index = index
+        self.state = state
+        self.since = population.clock()
+
+    def enter(self, state: int) -> None:
+        """Leave the present state for ``state``; the time since the last change is counted."""
+        population = self._population
+        now = population.clock()
+        since = self.since
+        if now > since:
+            old = self.state
+            population.totals[old] += now - since
+            segments = population.segments
+            if segments is not None:
+                segments.append((self.index, old, since, now))
+            self.since = now
+        self.state = state
+
+
+class Population:
+    """Parts of one kind (desktops, engines, …) and the seconds they spent in each state.
+
+    Args:
+        name: Its name in reports.
+        states: The states a part can be in.
+        size: Number of parts.
+        clock: Returns the loop's time, seconds.
+        max_segments: How many single segments to keep, the newest; 0 keeps none.
+    """
+
+    def __init__(self, name: str, states: type[ComponentState], size: int, clock: Clock, max_segments: int = 0) -> None:
+        self.name = name
+        self.states = states
+        self.clock = clock
+        self.totals = [0.0] * len(states)
+        self.segments: deque[Segment] | None = deque(maxlen=max_segments) if max_segments else None
+        first = states(0)
+        off = states.__members__.get("OFF", first)
+        self.tracks = [Track(self, index, off) for index in range(size)]
+
+    def __len__(self) -> int:
+        return len(self.tracks)
+
+    def swap(self, old: int, new: int) -> None:
+        """Move every part that is in ``old`` to ``new``."""
+        for track in self.tracks:
+            if track.state == old:
+                track.enter(new)
+
+    def seconds(self) -> tuple[float, ...]:
+        """Part-seconds in each state up to now, the present segments included."""
+        now = self.clock()
+        totals = self.totals.copy()
+        for track in self.tracks:
+            totals[track.state] += now - track.since
+        return tuple(totals)
+
+    def flush(self) -> None:
+        """Close the present segments, so that timelines reach up to now."""
+        for track in self.tracks:
+            track.enter(track.state)
+
 
 HELD_OUT = "held_out/success_rate"
 """Name of the update metric that evaluations on held-out tasks write."""
@@ -48,7 +136,7 @@ class UpdateRecord:
 RequestSpan = tuple[int, int, int, int, float, float]
 """One answered request: (desktop, engine, attempt, turn, asked, answered), times in seconds of loop time.
 
-A plain tuple, for the reason of ``dartsim.observe.tracks.Segment``.
+A plain tuple, for the same reason as ``Segment``.
 """
 
 
@@ -86,3 +174,48 @@ class HotCounts:
     response_tokens: int = 0
     cached_tokens: int = 0
     looked_up_tokens: int = 0
+
+
+DIGEST_BYTES = 8
+
+
+class DomainHash:
+    """Hashes the domain facts of a run, in the order in which they happened.
+
+    The facts are each ended attempt (its admission, times, ending and reward), each of its turns (versions, engine and
+    tokens), each dropped trajectory and each update with the attempts in it. Callbacks, tasks and timers are not among
+    them, so that the hash stays equal when the same run is computed in another way; the event hash does not.
+
+    Each fact is hashed together with the digest before it: a resumed run goes on from the stored digest.
+
+    Attributes:
+        digest: 16 hexadecimal digits; equal for equal facts.
+    """
+
+    def __init__(self, digest: str = "0" * 2 * DIGEST_BYTES) -> None:
+        self.digest = digest
+
+    def attempt_ended(self, trajectory: Trajectory) -> None:
+        """Add an ended attempt with its turns."""
+        attempt = trajectory.attempt
+        reward = None if trajectory.reward is None else float(trajectory.reward)
+        replies = [turn.reply for turn in trajectory.turns]
+        self._add(
+            "attempt",
+            (attempt.id, attempt.task.id, attempt.group, attempt.index, attempt.seed),
+            (attempt.turn_limit, attempt.version),
+            (trajectory.started, trajectory.finished, str(trajectory.ending), reward),
+            [(r.oldest_version, r.version, r.worker, r.prompt_tokens, r.response_tokens) for r in replies],
+        )
+
+    def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop, time: float) -> None:
+        """Add trajectories that will not be trained on."""
+        self._add("dropped", str(reason), time, [trajectory.attempt.id for trajectory in trajectories])
+
+    def updated(self, batch: Batch, time: float) -> None:
+        """Add a finished update."""
+        attempts = [trajectory.attempt.id for trajectory in batch.trajectories]
+        self._add("update", batch.update, batch.version, time, attempts)
+
+    def _add(self, *fact: object) -> None:
+        self.digest = blake2b(f"{self.digest}{fact!r}".encode(), digest_size=DIGEST_BYTES).hexdigest()

@@ -1,7 +1,7 @@
 """One page for a run, and one that puts runs side by side: self-contained, asking nothing of a network.
 
 ``summary.json`` may hold ``bias``: ``{"by domain": {"chrome": {"offered": 40, "trained": 12}, …}, …}``; each
-of its entries becomes a chart (``dartsim.observe.series.by_label`` makes them).
+of its entries becomes a chart (``dartsim.observe.figures.by_label`` makes them).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dartsim.observe import bars, charts
+from dartsim.observe import charts
 from dartsim.observe.alarm import hours
 from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged, least, usable
 from dartsim.observe.figures import FIGURES, figure_parts, figure_text
@@ -95,7 +95,7 @@ def render_comparison(
     path: Path,
     *,
     published: Mapping[str, Mapping[str, float]] | None = None,
-    means: Sequence[Mapping[str, bars.Mean]] = (),
+    means: Sequence[Mapping[str, charts.Mean]] = (),
     table: Sequence[tuple[str, Sequence[str]]] = (),
     bias: Sequence[Mapping[str, ByClass]] = (),
     num_seeds: int = 1,
@@ -119,7 +119,7 @@ def render_comparison(
     summaries = [(name, run.summary) for name, run in zip(names, runs, strict=True)]
     window = max(rolling_window(run.summary) for run in runs)
     plots: dict[str, charts.Chart] = {
-        f"efficiency{index}": bars.efficiency(
+        f"efficiency{index}": charts.efficiency(
             figure, summaries, [values.get(figure) for values in given], [found.get(figure) for found in means]
         )
         for index, figure in enumerate(EFFICIENCY)
@@ -151,6 +151,24 @@ def render_comparison(
         )
     )
     write_text(path, page)
+    return path
+
+
+def render_study(found: Mapping[str, Any], path: Path) -> Path:
+    """Write the page of a study and return its path.
+
+    Args:
+        found: What ``dartsim tune --json`` writes.
+        path: The page's file.
+    """
+    wanted = found["objectives"]
+    finished = [trial for trial in found["trials"] if trial["values"]]
+    plots: dict[str, charts.Chart] = {"history": charts.history(finished, wanted[0])}
+    if len(wanted) > 1:
+        plots["front"] = charts.front(finished, found["front"], wanted)
+    knobs = list(found["space"])
+    plots |= {f"knob{place}": charts.knob(finished, key, wanted[0]) for place, key in enumerate(knobs)}
+    write_text(path, lone_page("study.html.j2", plots, found=found, knobs=knobs, wanted=wanted))
     return path
 
 

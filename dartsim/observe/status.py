@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dartsim.observe.alarm import hours
+from dartsim.observe.records import Population
 from dartsim.observe.states import POPULATIONS
-from dartsim.observe.tracks import Population
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter,
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
-from dartsim.observe.segments import SegmentLog
+from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import in_session
 from dartsim.run.curve import learning_curve
 from dartsim.run.finished import Finished

@@ -10,8 +10,7 @@ from typing import Any
 from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.observe import Recorder
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
-from dartsim.observe.figures import summary
-from dartsim.observe.series import by_label
+from dartsim.observe.figures import by_label, summary
 from dartsim.run.models import Models
 from dartsim.run.system import System
 
@@ -40,7 +39,7 @@ class Finished:
 
     @property
     def domain_hash(self) -> str:
-        """Hash of each attempt, turn, version, reward and time, in order (``dartsim.observe.domain_hash``)."""
+        """Hash of each attempt, turn, version, reward and time, in order (``dartsim.observe.records``)."""
         return self.recorder.domain_hash.digest
 
 

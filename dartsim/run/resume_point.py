@@ -17,9 +17,8 @@ from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.recorder_state import restore_state, undo_update
-from dartsim.observe.records import Snapshot, UpdateRecord
-from dartsim.observe.segments import filled, read_segments
-from dartsim.observe.tracks import Segment
+from dartsim.observe.records import Segment, Snapshot, UpdateRecord
+from dartsim.observe.timeline import filled, read_segments
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager

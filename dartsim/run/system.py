@@ -24,7 +24,7 @@ from dartsim.curation import (
 )
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.observe import Instrument, Recorder, TrainerState
-from dartsim.observe.tracks import Clock
+from dartsim.observe.records import Clock
 from dartsim.rollout import (
     EnvCluster,
     LockstepService,

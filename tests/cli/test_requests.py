@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.cli import console, plan
-from dartsim.cli.load_config import load_with_profile
+from dartsim.cli.options import load_with_profile
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dartsim.lab.bounds import least_seconds, turn_load
-from dartsim.observe.json_text import json_text
+from dartsim.observe.rundir import json_text
 from dartsim.run.models import models
 from experiments import claims
 from experiments.charts import Panel, Series, draw

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from dartsim.observe.json_text import json_text
+from dartsim.observe.rundir import json_text
 from experiments import pages
 from experiments.study import RECORDED
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
-from dartsim.lab.twin import COMPARED
+from dartsim.lab.virtual import COMPARED
 from experiments import pages, real_loop, study
 
 STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"

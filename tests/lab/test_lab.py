@@ -16,14 +16,12 @@ from dartsim.config.load import check_setting, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
-from dartsim.lab.costs import Prices
-from dartsim.lab.jobs import Job, Outcome, Rung, means, outcomes, run_job, simulated, steady_turns_per_minute
-from dartsim.lab.sensitivity import neighbours
+from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, outcomes, run_job, simulated, steady_turns_per_minute
 from dartsim.lab.space import Choices, Range, read_space
 from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, difference, objective
 from dartsim.lab.sweep import InProcess
-from dartsim.lab.validation import validate
+from dartsim.lab.validation import neighbours, validate
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.lab.whatif import REMOVED, gains
 from dartsim.observe.idle import CAUSES

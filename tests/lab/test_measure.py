@@ -14,7 +14,7 @@ from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Task
 from dartsim.lab.measure import LATENCIES, mean_live, measure, profile_toml
-from dartsim.lab.twin import COMPARED, as_json, compare, twin
+from dartsim.lab.virtual import COMPARED, as_json, compare, twin
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation
 from dartsim.run.timings import TIMINGS, outcomes, read_timings

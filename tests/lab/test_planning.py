@@ -9,8 +9,7 @@ import pytest
 
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import ConfigError
-from dartsim.lab.costs import Prices
-from dartsim.lab.jobs import Outcome
+from dartsim.lab.jobs import Outcome, Prices
 from dartsim.lab.machines import Machines, MachineSplit, Splits, read_hosts
 from dartsim.lab.planning import MachinePlan, Planner, planned
 from dartsim.lab.sweep import InProcess

@@ -8,8 +8,7 @@ from dartsim.config.sections.curation import TaskFilterConfig
 from dartsim.curation import TaskFilter
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import around_seconds, desktop_bound, engine_bound, reply_tokens, sites
-from dartsim.lab.costs import Prices
-from dartsim.lab.jobs import simulated
+from dartsim.lab.jobs import Prices, simulated
 from dartsim.lab.trainable_share import OneTask, _TaskLife, one_task, workload
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.run.models import models

@@ -13,10 +13,9 @@ import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.observe import DesktopState, EngineState, Instrument, Recorder, TrainerState
-from dartsim.observe.figures import summary
+from dartsim.observe.figures import by_label, summary
 from dartsim.observe.report import render_report
 from dartsim.observe.rundir import RunDir, write_run
-from dartsim.observe.series import by_label
 
 DOMAINS = ("chrome", "gimp", "libreoffice_calc", "os", "thunderbird", "vlc", "vs_code")
 TASKS = [Task(f"task-{index}", "do it", DOMAINS[index % len(DOMAINS)]) for index in range(40)]

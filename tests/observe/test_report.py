@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from dartsim.observe import DesktopState, EngineState, TrainerState, charts
-from dartsim.observe.bars import efficiency
+from dartsim.observe.charts import efficiency
 from dartsim.observe.figures import FIGURES, figure_text, figures
 from dartsim.observe.report import (
     differences,

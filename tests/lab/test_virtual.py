@@ -9,7 +9,7 @@ import pytest
 from dartsim.config import load
 from dartsim.config.load import from_tree, merge
 from dartsim.lab.measure import measure
-from dartsim.lab.twin import compare, twin
+from dartsim.lab.virtual import compare, twin
 from dartsim.run import simulation
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import load
-from dartsim.lab.bounds import bounds
-from dartsim.lab.throughput_bound import supply_bound
+from dartsim.lab.bounds import bounds, supply_bound
 from dartsim.observe.records import Snapshot
 from dartsim.run.models import models
 from dartsim.run.simulation import run_simulation

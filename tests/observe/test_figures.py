@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dartsim.observe.figures import figures
+from dartsim.observe.figures import MAX_UPDATES, by_label, figures, intervals, rolling, series, updates
 from dartsim.observe.records import UpdateRecord
-from dartsim.observe.series import MAX_UPDATES, by_label, intervals, rolling, series, updates
 
 
 def test_intervals_touch_and_cover_the_run(make_recorder):
