@@ -23,11 +23,11 @@ from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_star
 from dartsim.real.vlm import build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.backend import desktop_maker
 from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import Learning, learning
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.sim_cluster import desktop_maker
 from dartsim.run.simulation import run_simulation
 
 CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
@@ -156,28 +156,28 @@ class Cuts:
 def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     """Run a configuration from the base model in a folder and return its figures."""
     began = time.process_time()
-    found = models(settings)
-    trained = learning(found, resume=folder)
-    first = _evaluate(trained, found, Weights(0))
+    prepared = prepare(settings)
+    trained = learning(prepared, resume=folder)
+    first = _evaluate(trained, prepared, Weights(0))
     curve = Curve()
     curve.note(0, 0.0, first.success_rate)
     learner = trained.learner
-    cuts = Cuts(learner, found.config)
+    cuts = Cuts(learner, prepared.config)
     trained.learner = cast("EvaluatedLearner", cuts)
-    result = run_simulation(found, learning=trained, instruments=[curve])
+    result = run_simulation(prepared, learning=trained, instruments=[curve])
     newest = learner.newest
-    last = _evaluate(trained, found, newest)
+    last = _evaluate(trained, prepared, newest)
     recorder, figures = result.recorder, result.figures
     curve.note(newest.version, recorder.snapshots[-1].time, last.success_rate)
     return {
-        "bound": found.config.curation.staleness.max_staleness,
+        "bound": prepared.config.curation.staleness.max_staleness,
         "success_rate_initial": first.success_rate,
         "success_rate_final": last.success_rate,
         "turns_to_50_percent": curve.first("turns", WANTED),
         "trained_turns_to_50_percent": curve.first("trained_turns", WANTED),
         "simulated_hours_to_50_percent": curve.first("simulated_hours", WANTED),
-        "by_kind_initial": by_kind(found.held_out, first),
-        "by_kind_final": by_kind(found.held_out, last),
+        "by_kind_initial": by_kind(prepared.held_out, first),
+        "by_kind_final": by_kind(prepared.held_out, last),
         "curve": _columns(curve.points),
         "num_updates": newest.version,
         "turns": recorder.hot.generated_turns,
@@ -203,16 +203,16 @@ def by_kind(tasks: Sequence[Task], evaluation: PolicyEvaluation) -> dict[str, fl
     return {kind: float(np.mean(values)) for kind, values in sorted(scores.items())}
 
 
-def _evaluate(trained: Learning, found: Models, weights: Weights) -> PolicyEvaluation:
+def _evaluate(trained: Learning, prepared: PreparedRun, weights: Weights) -> PolicyEvaluation:
     """Evaluate weights more thoroughly than during the run."""
     trained.model.add(weights)
-    maker = desktop_maker(found.config)
+    maker = desktop_maker(prepared.config)
     return evaluate(
         trained.model,
         [maker() for _ in range(60)],
-        found.held_out,
+        prepared.held_out,
         version=weights.version,
-        turn_limit=found.config.rollout.max_turns,
+        turn_limit=prepared.config.rollout.max_turns,
         attempts=FINAL_ATTEMPTS,
         seed=1,
     )

@@ -20,7 +20,7 @@ from simpy.events import NORMAL
 from dartsim.core.rng import Streams
 from dartsim.core.types import Attempt
 from dartsim.envs.timed import Pace
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.host import mib, place
@@ -101,7 +101,7 @@ class BareCluster:
             headline run publish every 21.2 min.
     """
 
-    found: Models
+    found: PreparedRun
     timeouts: bool = False
     sync_seconds: float = 1_270.0
 

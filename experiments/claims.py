@@ -16,7 +16,7 @@ from dartsim.config import Config
 from dartsim.lab.bounds import bounds, desktop_bound, least_seconds, turn_load
 from dartsim.lab.comparison import half_width
 from dartsim.lab.sweep import ArmRun
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.simulation import run_simulation
 from experiments.claims_tables import PAGE_TABLES
 from experiments.claims_verdicts import gpu_definitions, verdicts
@@ -78,14 +78,14 @@ class ClaimArm:
 def run_arm(job: tuple[ClaimArm, int]) -> Figures:
     """Run an arm with one seed and return its figures."""
     arm, seed = job
-    found = models(arm.config(seed))
-    result = run_simulation(found)
-    closed = bounds(found, result.figures, result.recorder.snapshots)
+    prepared = prepare(arm.config(seed))
+    result = run_simulation(prepared)
+    closed = bounds(prepared, result.figures, result.recorder.snapshots)
     parts: Mapping[str, float] = closed.pop("bounds", {})
     return {
         **result.figures,
         **closed,
-        **derived(result.figures, found.config),
+        **derived(result.figures, prepared.config),
         "bound_desktops": parts.get("desktops"),
         "bound_engines": parts.get("engines"),
         "event_hash": result.event_hash,
@@ -331,35 +331,35 @@ MOST = 1_000
 """Desktops on a GPU beyond which no knee is looked for."""
 
 
-def knee(found: Models, turns: float | None = None) -> dict[str, Any]:
+def knee(prepared: PreparedRun, turns: float | None = None) -> dict[str, Any]:
     """Return the fewest desktops on one GPU that can ask for more turns than it can answer.
 
     Desktops of which each has an engine to itself (``desktop_bound``) against an engine that is always full and
     never changes weights (``least_seconds``): waiting rounds the corner off, on both sides of the knee.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         turns: Mean turns of a trajectory; those of the surrogate's mix by default.
     """
-    config = found.config
-    turns = mean_turns(found) if turns is None else turns
-    each = desktop_bound(found, turns) / config.rollout.num_envs
-    loads = {"cold": turn_load(found, turns, warm=False), "warm": turn_load(found, turns, warm=True)}
+    config = prepared.config
+    turns = mean_turns(prepared) if turns is None else turns
+    each = desktop_bound(prepared, turns) / config.rollout.num_envs
+    loads = {"cold": turn_load(prepared, turns, warm=False), "warm": turn_load(prepared, turns, warm=True)}
     knees = {
-        name: next((n for n in range(1, MOST) if n * each >= 60.0 / least_seconds(found.gpu, load, n)), None)
+        name: next((n for n in range(1, MOST) if n * each >= 60.0 / least_seconds(prepared.gpu, load, n)), None)
         for name, load in loads.items()
     }
     return {
         "turns_per_minute_of_a_desktop": each,
         "no_prefix_cached": knees["cold"],
         "all_prefixes_cached": knees["warm"],
-        "busy_seconds_of_a_turn_alone": least_seconds(found.gpu, loads["cold"], 1),
+        "busy_seconds_of_a_turn_alone": least_seconds(prepared.gpu, loads["cold"], 1),
     }
 
 
-def mean_turns(found: Models) -> float:
+def mean_turns(prepared: PreparedRun) -> float:
     """Return the mean length of the surrogate's trajectories, as if none were cut off, turns."""
-    surrogate = found.config.surrogate
+    surrogate = prepared.config.surrogate
     success = surrogate.mean_success if surrogate.mean_success is not None else 0.559
     return success * surrogate.success_turns_mean + (1.0 - success) * surrogate.failure_turns_mean
 
@@ -371,7 +371,7 @@ def measure(options: Options) -> Figures:
     made = options.sweep(run_arm, wanted)
     runs = {arm: made[n * options.seeds : (n + 1) * options.seeds] for n, arm in enumerate(arms)}
     found: Figures = {claim: [of_arm(arm, runs[arm]) for arm in arms if arm.claim == claim] for claim in ARMS}
-    found["knee"] = knee(models(next(arm for arm in arms if arm.claim == "desktops").config(0)))
+    found["knee"] = knee(prepare(next(arm for arm in arms if arm.claim == "desktops").config(0)))
     return {
         "claims": found,
         "gpu_definitions": gpu_definitions(found["table"]),

@@ -9,7 +9,7 @@ from typing import Any
 
 from dartsim.config import Config, load
 from dartsim.lab.sweep import ArmRun
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.study import Figures, Options
 
@@ -38,7 +38,7 @@ class Cluster:
 
 def run_cluster(cluster: Cluster) -> Figures:
     """Run one and return its figures, with its event hash."""
-    result = run_simulation(models(cluster.config))
+    result = run_simulation(prepare(cluster.config))
     return {**result.figures, "event_hash": result.event_hash}
 
 

@@ -30,7 +30,7 @@ from dartsim.core.ports import Store
 from dartsim.observe import Recorder, ticker
 from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
@@ -148,13 +148,13 @@ def configured(way: str, seed: int, **tables: Any) -> Config:
 
 def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Ledger) -> Recorder:
     """Run a configuration, crashing it at each of these times of the run, seconds, and resume it until it ends."""
-    found = models(config)
+    prepared = prepare(config)
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         store = stored(config, folder)
-        origin = read_resume_point(store, folder)
-        if origin is not None:
-            store.save({LIVES: [*origin.lives, origin.told()]})
+        resume_point = read_resume_point(store, folder)
+        if resume_point is not None:
+            store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
         due = instants.pop(0) if instants else float("inf")
 
         def strike(now: float, store: Store = store, due: float = due) -> None:
@@ -163,7 +163,9 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
                 raise Crashed
 
         try:
-            result = run_simulation(found, store=store, origin=origin, instruments=[ticker(strike, 0.001)])
+            result = run_simulation(
+                prepared, store=store, resume_point=resume_point, instruments=[ticker(strike, 0.001)]
+            )
         except Crashed:
             ledger.look(folder / "run.db")
             continue

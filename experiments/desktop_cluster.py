@@ -174,7 +174,7 @@ class DesktopStudyCluster:
             store=store or MemoryStore(),
             recorder=self.recorder,
             streams=Streams(0),
-            way=lambda pool: pool,
+            transport=lambda pool: pool,
         )
 
     async def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from dartsim.config import load
 from dartsim.lab.sweep import ArmRun, sweep
 from dartsim.observe.rundir import json_text
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.faults import simulated_presets
 
@@ -49,7 +49,7 @@ def run_hashes(run: str) -> dict[str, Any]:
             *([f"cluster.faults.profile={profile}"] if profile else []),
         ],
     )
-    result = run_simulation(models(config))
+    result = run_simulation(prepare(config))
     return {
         "domain_hash": result.domain_hash,
         "event_hash": result.event_hash,

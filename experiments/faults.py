@@ -13,7 +13,7 @@ from typing import Any
 from dartsim.config import Config, load, presets
 from dartsim.core.errors import ConfigError
 from dartsim.lab.sweep import ArmRun
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import KINDS, PROFILES, FaultKind, as_data
 from experiments.study import Experiment, Figures, Options, Rows
@@ -61,7 +61,7 @@ def simulated_presets() -> list[str]:
 
 def run_one(run: Run) -> Figures:
     """Make one run, and return what is kept of it."""
-    result = run_simulation(models(run.config))
+    result = run_simulation(prepare(run.config))
     figures, updates = result.figures, [record.time for record in result.recorder.updates]
     masked = sum(n for cause, n in figures["causes"].items() if cause not in NOT_FAULTS)
     healed = run.hours * 1800.0

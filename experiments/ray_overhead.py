@@ -27,8 +27,8 @@ from dartsim.real.ray_cluster.backend import make_policy, open_desktops, session
 from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
 from dartsim.real.ray_cluster.parts import Part
 from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
-from dartsim.run.backend import desktop_maker
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.sim_cluster import desktop_maker
 from experiments.study import Experiment, Figures, Options, table
 
 AT_ONCE = (1, 16, 64)
@@ -66,14 +66,14 @@ def stepping(desktops: list[AsyncEnv]) -> Call:
     return call
 
 
-def asking(worker: PolicyWorker, found: Models) -> Call:
+def asking(worker: PolicyWorker, prepared: PreparedRun) -> Call:
     """Return a call that asks a worker for the first turn of an attempt."""
-    screen = found.config.policy.screen
+    screen = prepared.config.policy.screen
     rng = np.random.default_rng(0)
-    shown = Observation(rng.integers(0, 256, (screen, screen, 3), dtype=np.uint8), found.tasks[0].instruction)
+    shown = Observation(rng.integers(0, 256, (screen, screen, 3), dtype=np.uint8), prepared.tasks[0].instruction)
 
     async def call(lane: int) -> None:
-        attempt = Attempt(lane, found.tasks[0], 0, lane, lane, 1, 0)
+        attempt = Attempt(lane, prepared.tasks[0], 0, lane, lane, 1, 0)
         await worker.generate(Request(attempt, 0, shown, []))
 
     return call
@@ -92,32 +92,34 @@ async def compared(
     return {str(at_once): found}
 
 
-async def desktops_compared(found: Models, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
+async def desktops_compared(prepared: PreparedRun, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
     """Compare steps of the mock desktop."""
     most = max(AT_ONCE)
-    here = DirectProvider(desktop_maker(found.config))
-    hosts = [Part("desktops-0", partial(DesktopHost, partial(open_desktops, found.config, found.tasks)), RayPart())]
+    here = DirectProvider(desktop_maker(prepared.config))
+    hosts = [
+        Part("desktops-0", partial(DesktopHost, partial(open_desktops, prepared.config, prepared.tasks)), RayPart())
+    ]
     async with RayProvider(hosts) as there:
         ways: list[Call] = []
         for provider in (here, there):
             desktops: list[AsyncEnv] = [await provider.start(slot) for slot in range(most)]
             for number, desktop in enumerate(desktops):
-                await desktop.reset(found.tasks[number % len(found.tasks)], seed=number)
+                await desktop.reset(prepared.tasks[number % len(prepared.tasks)], seed=number)
             ways.append(stepping(desktops))
         rows = [await compared(ways[0], ways[1], at_once, calls, repeats) for at_once in AT_ONCE]
     return {name: row for one in rows for name, row in one.items()}
 
 
-async def workers_compared(found: Models, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
+async def workers_compared(prepared: PreparedRun, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
     """Compare requests to the tiny model."""
-    policy: Any = make_policy(found.config)
+    policy: Any = make_policy(prepared.config)
     weights = Weights(0, policy.vlm.snapshot())
     here = LocalWorker(0, policy)
-    part = Part("engine-0", partial(WorkerHost, 0, partial(make_policy, found.config)), RayPart())
+    part = Part("engine-0", partial(WorkerHost, 0, partial(make_policy, prepared.config)), RayPart())
     there = RayWorker(0, part, weights=weights, images=1)
     await there.start()
     try:
-        ways = asking(here, found), asking(there, found)
+        ways = asking(here, prepared), asking(there, prepared)
         rows = [await compared(*ways, at_once, calls, repeats) for at_once in AT_ONCE]
     finally:
         there.close()
@@ -144,10 +146,10 @@ def measure(options: Options) -> Figures:
     figures: Figures = {"config": {"at_once": list(AT_ONCE), "steps": steps, "requests": asks}}
     with session(settings(SCREENS[0])):
         for screen in SCREENS:
-            found = models(settings(screen))
-            rows = asyncio.run(desktops_compared(found, steps, options.seeds))
+            prepared = prepare(settings(screen))
+            rows = asyncio.run(desktops_compared(prepared, steps, options.seeds))
             figures[f"step_{screen}px"] = summary(rows)
-        rows = asyncio.run(workers_compared(models(settings(SCREENS[0])), asks, options.seeds))
+        rows = asyncio.run(workers_compared(prepare(settings(SCREENS[0])), asks, options.seeds))
         figures[f"generate_{SCREENS[0]}px"] = summary(rows)
     return figures
 

@@ -28,8 +28,8 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.virtual import as_json, compare, twin
+from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
-from dartsim.run.timings import TIMINGS, read_timings
 from experiments.real_profile import mean_checks, twin_table
 from experiments.study import Experiment, Figures, Options, short_commit
 

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from dartsim.config import Config, load
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.virtual import COMPARED, TwinCheck, as_json, compare, twin
+from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
-from dartsim.run.timings import TIMINGS, read_timings
 from experiments.study import Experiment, Figures, Options, short_commit, table
 
 PRESETS = {"mock": "tiny", "desktop": "desktop"}

@@ -16,7 +16,7 @@ from dartsim.lab.bounds import bounds
 from dartsim.lab.comparison import FIGURES, classes_over_seeds, compared, over_seeds
 from dartsim.lab.sweep import ArmRun
 from dartsim.observe.bias import BAND, BY_DIFFICULTY, ByClass, usable
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments import prefix_hits, scheduler_tables
 from experiments.clusters import Cluster
@@ -120,10 +120,10 @@ UNQUEUED_NAME = "without a queue"
 
 def run_trial(trial: Cluster) -> Figures:
     """Run one trial and return what schedulers are compared by, with the bound on what its groups allow."""
-    found = models(trial.config)
-    hits = prefix_hits.PrefixHits(found.prompts)
-    result = run_simulation(found, instruments=[hits])
-    closed = bounds(found, result.figures, result.recorder.snapshots)
+    prepared = prepare(trial.config)
+    hits = prefix_hits.PrefixHits(prepared.prompts)
+    result = run_simulation(prepared, instruments=[hits])
+    closed = bounds(prepared, result.figures, result.recorder.snapshots)
     summary = {
         **result.figures,
         **closed,
@@ -134,7 +134,7 @@ def run_trial(trial: Cluster) -> Figures:
         **compared(summary, [record.time / 3600.0 for record in result.recorder.updates]),
         **shares(result.bias),
         **hits.figures(),
-        "predicted_turns_per_minute": predict(found).trained_turns_per_minute,
+        "predicted_turns_per_minute": predict(prepared).trained_turns_per_minute,
         "event_hash": result.event_hash,
     }
 

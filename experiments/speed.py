@@ -83,17 +83,17 @@ def configuration(num_envs: int, hours: float, *, seed: int = 0, store: str = "m
 
 def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
     """Run the control plane with its measurements over the cluster model."""
-    from dartsim.run.models import models
+    from dartsim.run.prepare import prepare
     from dartsim.run.simulation import run_simulation
     from dartsim.store.database import open_sqlite
     from dartsim.store.memory import MemoryStore
     from dartsim.store.sql import SqlStore
 
-    found = models(configuration(num_envs, hours, seed=seed, store=store))
+    prepared = prepare(configuration(num_envs, hours, seed=seed, store=store))
     with tempfile.TemporaryDirectory() as folder:
         keep = MemoryStore() if store == "memory" else SqlStore(open_sqlite(Path(folder) / "run.db"))
         started = time.process_time()
-        result = run_simulation(found, store=keep)
+        result = run_simulation(prepared, store=keep)
         seconds = time.process_time() - started
         keep.close()
     return _costs(
@@ -107,10 +107,10 @@ def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
 
 def bare_simpy(num_envs: int, hours: float, seed: int, timeouts: bool) -> Figures:
     """Run the same workload as plain SimPy processes."""
-    from dartsim.run.models import models
+    from dartsim.run.prepare import prepare
     from experiments.bare_simpy import BareCluster
 
-    cluster = BareCluster(models(configuration(num_envs, hours, seed=seed)), timeouts=timeouts)
+    cluster = BareCluster(prepare(configuration(num_envs, hours, seed=seed)), timeouts=timeouts)
     started = time.process_time()
     num_turns = cluster.run()
     return _costs(time.process_time() - started, num_turns, hours)

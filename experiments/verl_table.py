@@ -19,7 +19,7 @@ from typing import Any
 
 from dartsim.config import from_tree, preset
 from dartsim.config.load import merge
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.study import Experiment, Figures, Options, Rows, short_commit, table
 
@@ -102,7 +102,7 @@ def predict(row: Row, fit: Fit, *, steps: int = 12, seed: int = 0) -> Figures:
         train = update_seconds(row.train_gpus)
         rest = ASYNC["step_seconds"] - ASYNC["gen_wait_seconds"] - ASYNC_UPDATE_SECONDS
     config = from_tree(_tree(row, fit, updates, train, rest, steps, seed))
-    figures = run_simulation(models(config)).figures
+    figures = run_simulation(prepare(config)).figures
     step = 60.0 * figures["minutes_per_version"] * updates
     return {
         "step_seconds": step,

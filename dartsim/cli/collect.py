@@ -16,7 +16,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.collecting import Collected
+    from dartsim.lab.collecting import Collected
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -66,7 +66,7 @@ def collect(
     asked = config is not None or preset is not None or bool(overrides)
     resolved = _config(config, preset, overrides or [], model or run)
     # Imported here: it brings torch, and names the extra that is missing.
-    from dartsim.run.collecting import from_model, from_oracle, from_run
+    from dartsim.lab.collecting import from_model, from_oracle, from_run
 
     with _bar(source) as told:
         if oracle is not None:

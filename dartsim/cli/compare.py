@@ -152,7 +152,7 @@ def plan(
         ConfigError: If a preset or setting is wrong, or the folder holds a comparison already.
     """
     from dartsim.config import load
-    from dartsim.run.models import models
+    from dartsim.run.prepare import prepare
 
     files = [name for name in presets if name.endswith(".toml") or Path(name).is_file()]
     if files:
@@ -164,7 +164,7 @@ def plan(
     for preset in dict.fromkeys(presets):
         for seed in range(seeds):
             config = load(preset_name=preset, workload_name=workload, overrides=[*overrides, f"run.seed={seed}"])
-            models(config)
+            prepare(config)
             _refuse_without_engine(config)
             jobs.append(ComparedRun(config, folder / f"{preset}-seed{seed}"))
     _refuse_other_comparison(jobs, folder)

@@ -21,7 +21,7 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.lab.estimate import engine_places, estimate
 from dartsim.real.engines.plan import engine_options, refuse_other_numbers
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 PORT = "PORT"
 """Stands for a free port that is taken at the start."""
@@ -44,7 +44,7 @@ def plan(config: Config) -> dict[str, Any]:
         TaskFileError: If a task file that is there cannot be used.
     """
     needed = estimate(config)
-    models(_with_tasks(config))
+    prepare(_with_tasks(config))
     return {
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",

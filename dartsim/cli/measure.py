@@ -52,8 +52,8 @@ def measure(
     from dartsim.lab.virtual import as_json, compare
     from dartsim.lab.virtual import twin as twin_of
     from dartsim.observe.rundir import CONFIG, read_run, write_text
+    from dartsim.observe.timings import TIMINGS, read_timings
     from dartsim.run.execute import execute
-    from dartsim.run.timings import TIMINGS, read_timings
 
     summary = read_run(run).summary
     config = load(run / CONFIG)
@@ -94,8 +94,8 @@ def measure(
 
 def about(run: Path, measured: Measured) -> dict[str, Any]:
     """Return the origin of a profile: run, machine, date."""
+    from dartsim.observe.timings import TIMINGS
     from dartsim.real.machine import describe_machine
-    from dartsim.run.timings import TIMINGS
 
     machine = describe_machine()
     when = datetime.datetime.fromtimestamp((run / TIMINGS).stat().st_mtime, tz=datetime.UTC)

@@ -66,7 +66,7 @@ def plan(
     from dartsim.lab.planning import Planner, expected_runs
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.virtual import as_virtual
-    from dartsim.run.models import models
+    from dartsim.run.prepare import prepare
 
     count, memory_gib, cores = read_hosts(hosts)
     machines = Machines(gpus, count, memory_gib, cores)
@@ -89,7 +89,7 @@ def plan(
     if not made.rate:
         errors.print("no update was finished; raise --hours", highlight=False)
         raise typer.Exit(1)
-    held = checks(models(made.config), made.figures)
+    held = checks(prepare(made.config), made.figures)
     path = _write(made, base, machines_text=f"{gpus} GPUs, {hosts}", folder=out_folder or new_folder("plan"))
     if json_file != "-":
         _show(made, held, path)

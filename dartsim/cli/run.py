@@ -34,7 +34,7 @@ from dartsim.cli.status import shown
 if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.observe.rundir import RunDir
-    from dartsim.run.finished import Finished
+    from dartsim.run.results import RunResult
     from dartsim.run.resume_point import ResumePoint
 
 
@@ -146,7 +146,7 @@ def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def tell(run_dir: RunDir, result: Finished, seconds: tuple[float, float], json_file: str | None) -> None:
+def tell(run_dir: RunDir, result: RunResult, seconds: tuple[float, float], json_file: str | None) -> None:
     """Show the figures of a run that has ended, and end the command as it did.
 
     Args:
@@ -240,7 +240,7 @@ def resume(
             folder,
             hours=hours,
             updates=updates,
-            on_origin=_tell,
+            on_resume=_tell,
             instruments=[live],
             more_figures=bounds,
         )
@@ -250,14 +250,14 @@ def resume(
     tell(run_dir, result, seconds, json_file)
 
 
-def _tell(config: Config, origin: ResumePoint | None) -> None:
+def _tell(config: Config, resume_point: ResumePoint | None) -> None:
     """Print where the run resumes."""
-    if origin is None:
+    if resume_point is None:
         errors.print("the run had not begun: starting it")
         return
-    told = origin.told()
+    told = resume_point.as_json()
     text = (
-        f"life {origin.life}: from hour {told['from_hours']:.2f} of {config.run.hours:g} and update "
+        f"life {resume_point.life}: from hour {told['from_hours']:.2f} of {config.run.hours:g} and update "
         f"{told['from_update']}"
     )
     if told["interrupted_attempts"]:

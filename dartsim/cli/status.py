@@ -66,8 +66,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         ConfigError: If the folder has none, or it cannot be read.
     """
     from dartsim.core.errors import ConfigError
-    from dartsim.observe.rundir import CONFIG, SUMMARY
-    from dartsim.run.lock import is_held
+    from dartsim.observe.rundir import CONFIG, SUMMARY, is_held
     from dartsim.run.watch import STATUS
 
     if folder.exists() and not folder.is_dir():
@@ -103,8 +102,7 @@ def _silent_since(path: Path) -> str | None:
 def _begun(folder: Path) -> dict[str, Any]:
     """Return the status of a run that was begun and of which nothing has happened."""
     from dartsim.config import load
-    from dartsim.observe.rundir import CONFIG
-    from dartsim.run.lock import is_held
+    from dartsim.observe.rundir import CONFIG, is_held
 
     config, held = load(folder / CONFIG), is_held(folder)
     return {

@@ -24,9 +24,9 @@ from dartsim.fuzz.faulty_database import NO_LIVES, DatabaseChecks, EarlierLives,
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder
-from dartsim.run.backend import caches, faulty_cluster, learner, provider, way, workers
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
+from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, simulate
 from dartsim.sim.difficulty import TaskDifficulty
@@ -151,13 +151,13 @@ class _CaseRun:
 
     def _live(self) -> None:
         self.monitor = self.checks = None
-        store, origin, past = self._opened()
-        start = 0.0 if origin is None else origin.seconds
+        store, resume_point, past = self._opened()
+        start = 0.0 if resume_point is None else resume_point.seconds
         if self.database is not None:
             self.database.begin(start)
         share, most = float(self.settings["delay_share"]), float(self.settings["delay_seconds"])
         simulate(
-            self._main(store, origin, past),
+            self._main(store, resume_point, past),
             seed=self.case.seed + self.database_checks.lives - 1,
             start=start,
             perturb=Perturbation(latency_share=share, latency_seconds=(1.0, most)),
@@ -176,15 +176,15 @@ class _CaseRun:
         checks.recovering = True
         settings = self.settings
         store = SqlStore(database.engine, durability=settings["durability"], keep=settings["keep"], settled=True)
-        origin = read_resume_point(store, None) if self.reports else None
-        past = checks.begin(database.engine, 0 if origin is None else origin.recovered.version)
-        if origin is None:
+        resume_point = read_resume_point(store, None) if self.reports else None
+        past = checks.begin(database.engine, 0 if resume_point is None else resume_point.recovered.version)
+        if resume_point is None:
             store.clear()
         else:
-            store.save({LIVES: [*origin.lives, origin.told()]})
-        return store, origin, past
+            store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
+        return store, resume_point, past
 
-    async def _main(self, store: Store, origin: ResumePoint | None, past: EarlierLives) -> None:
+    async def _main(self, store: Store, resume_point: ResumePoint | None, past: EarlierLives) -> None:
         """Build the system, run it, and check what is left."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)
@@ -194,7 +194,7 @@ class _CaseRun:
         monitor.updated = past.version
         if self.database is not None:
             self._connect(self.database, checked, loop)
-        system, faults = self._build(loop, checked, origin)
+        system, faults = self._build(loop, checked, resume_point)
         if self.healed < NEVER:
             loop.call_at(self.healed, loop.calm)
         assert self.checks is not None
@@ -218,7 +218,7 @@ class _CaseRun:
                 database.kill(fault)
             raise SystemExit  # leaves the loop at once, and no task hears of it
 
-        checks.read = lambda: (store.told(), store.version)
+        checks.read = lambda: (store.as_json(), store.version)
         database.now, database.on_commit, database.on_death = loop.time, checks.commit, die
         for fault in database.kills():
             loop.call_at(fault.at_seconds, kill, fault)
@@ -231,7 +231,7 @@ class _CaseRun:
     # -- the system -------------------------------------------------------------------------------
 
     def _build(
-        self, loop: PerturbedLoop, store: CheckedStore, origin: ResumePoint | None
+        self, loop: PerturbedLoop, store: CheckedStore, resume_point: ResumePoint | None
     ) -> tuple[System, FaultFreeCluster]:
         found, config, env, monitor = self.found, self.config, loop.env, self.monitor
         assert monitor is not None
@@ -261,10 +261,10 @@ class _CaseRun:
             store=store,
             recorder=recorder,
             streams=streams,
-            way=lambda pool: faults.transport(way(config, env, pool)),
+            transport=lambda pool: faults.transport(modeled_transport(config, env, pool)),
             successes=success_pool(config),
             weights=Weights(version),
-            origin=origin,
+            resume_point=resume_point,
             caches=caches(found, made),
         )
         monitor.ending = lambda: system.data.ending
@@ -341,9 +341,9 @@ def _named(error: BaseException) -> tuple[str, str]:
     return type(error).__name__, f"{type(error).__name__}: {error}"
 
 
-def _patience(found: Models, settings: CaseSettings) -> float:
+def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
     """Return how long a healed cluster may take until each of its parts has moved: its own times, generously."""
-    config, timing = found.config, found.timing
+    config, timing = prepared.config, prepared.timing
     envs, turns = config.rollout.num_desktops, config.rollout.max_turns
     engine, update = config.cluster.engine, config.cluster.learner
     boots = (timing.start.mean + timing.boot.mean + timing.teardown.mean) * (1 + envs / config.cluster.hosts.count)
@@ -360,13 +360,13 @@ def _patience(found: Models, settings: CaseSettings) -> float:
 
 
 @lru_cache(maxsize=64)
-def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Models:
+def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> PreparedRun:
     """Return what a case's configuration names, with every task as hard as the case wants it."""
     case = Case(preset, 0, dict(choices), (), profile)
-    found = models(config_of(case))
+    prepared = prepare(config_of(case))
     rate = float(CaseSettings(case.choices)["success"])
-    difficulties = {task.id: TaskDifficulty(rate) for task in found.tasks}
-    return replace(found, difficulties=difficulties, prompts=_prompts(found.prompts))
+    difficulties = {task.id: TaskDifficulty(rate) for task in prepared.tasks}
+    return replace(prepared, difficulties=difficulties, prompts=_prompts(prepared.prompts))
 
 
 @lru_cache(maxsize=8)

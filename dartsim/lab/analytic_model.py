@@ -28,7 +28,7 @@ from dartsim.lab.bounds import (
     turn_load,
 )
 from dartsim.lab.trainable_share import workload
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,32 +61,32 @@ class Prediction:
         return min(self.bounds, key=lambda name: self.bounds[name])
 
 
-def predict(found: Models) -> Prediction:
+def predict(prepared: PreparedRun) -> Prediction:
     """Return the closed-form figures of a configuration."""
-    config = found.config
-    said = _predicted(found, 0.0)
+    config = prepared.config
+    said = _predicted(prepared, 0.0)
     for _ in range(2):  # what is left of the tasks depends on how many groups a run makes, and that on what is left
         made = said.generated_turns_per_minute
         if _bounded(config) and said.usable_share:
             made = min(made, said.bounds["trainer"] / said.usable_share)
         turns = said.turns_per_trajectory * config.curation.attempts.group_size
-        said = _predicted(found, made * 60.0 * config.run.hours / turns)
+        said = _predicted(prepared, made * 60.0 * config.run.hours / turns)
     return said
 
 
-def _predicted(found: Models, groups: float) -> Prediction:
+def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
     """Return the closed-form figures of a run that makes so many groups."""
-    config = found.config
-    turns, usable = workload(found, groups)
+    config = prepared.config
+    turns, usable = workload(prepared, groups)
     size = config.curation.batch.max_groups * config.curation.attempts.group_size * turns
-    trainer = trainer_bound(found, size)
+    trainer = trainer_bound(prepared, size)
     generated, cores, trained = 0.0, 0.0, trainer
     version_seconds = 60.0 * size / trainer
     for _ in range(3):  # the time of a version decides how much of their time workers change weights, and so on
-        generated, cores = _generated(found, turns, version_seconds)
+        generated, cores = _generated(prepared, turns, version_seconds)
         trained = min(trainer, generated * usable)
         if one_batch_at_a_time(config):
-            trained = 60.0 * size / _serial_seconds(found, size, trainer, generated * usable)
+            trained = 60.0 * size / _serial_seconds(prepared, size, trainer, generated * usable)
         version_seconds = 60.0 * size / max(trained, 1e-9)
     return Prediction(
         trained_turns_per_minute=trained,
@@ -98,8 +98,8 @@ def _predicted(found: Models, groups: float) -> Prediction:
         desktop_cores=cores,
         bounds={
             "trainer": trainer,
-            "desktops": usable * desktop_bound(found, turns),
-            "engines": usable * engine_bound(found, turns),
+            "desktops": usable * desktop_bound(prepared, turns),
+            "engines": usable * engine_bound(prepared, turns),
         },
     )
 
@@ -112,9 +112,9 @@ def one_batch_at_a_time(config: Config) -> bool:
     return few or (ahead is not None and ahead <= 1.0)
 
 
-def _serial_seconds(found: Models, size: float, trainer: float, usable_rate: float) -> float:
+def _serial_seconds(prepared: PreparedRun, size: float, trainer: float, usable_rate: float) -> float:
     """Return the seconds of a version whose batch is made, then trained, then loaded; no wait for its last attempts."""
-    loading = sync_seconds(found) if found.config.trainer.wait_for_sync else 0.0
+    loading = sync_seconds(prepared) if prepared.config.trainer.wait_for_sync else 0.0
     making = 60.0 * size / max(usable_rate, 1e-9)
     return making + 60.0 * size / trainer + loading
 
@@ -126,47 +126,47 @@ def _bounded(config: Config) -> bool:
     return config.curation.max_ahead is not None or any(count is not None for count in counts)
 
 
-def _generated(found: Models, turns: float, version_seconds: float) -> tuple[float, float]:
+def _generated(prepared: PreparedRun, turns: float, version_seconds: float) -> tuple[float, float]:
     """Return the turns a minute by the interactive law, and how many of the hosts' cores desktops want, as a share."""
-    config = found.config
+    config = prepared.config
     rollout, settings = config.rollout, config.cluster.hosts
-    up = max(0.05, 1.0 - out_seconds(found) / max(version_seconds, 1e-9))
+    up = max(0.05, 1.0 - out_seconds(prepared) / max(version_seconds, 1e-9))
     workers = rollout.num_workers * up
     slots = rollout.num_envs / rollout.num_desktops  # spares start no attempt
-    places = sites(found)
-    warm, cold = (turn_load(found, turns, warm=state) for state in (config.cluster.engine.prefix_cache, False))
+    places = sites(prepared)
+    warm, cold = (turn_load(prepared, turns, warm=state) for state in (config.cluster.engine.prefix_cache, False))
     live, rate, answer, on_slots = 1.0, 0.0, 0.0, 0.0
     for _ in range(60):  # requests in an engine, by Little's law, until they agree with themselves
-        answer = _answer_seconds(found, warm, cold, live, rate)
-        on_slots = sum(slots * number / slot_seconds(found, turns, answer, cores) for cores, _, number in places)
-        rate = min(on_slots, desktop_rate(found, places, turns, answer)) / workers
+        answer = _answer_seconds(prepared, warm, cold, live, rate)
+        on_slots = sum(slots * number / slot_seconds(prepared, turns, answer, cores) for cores, _, number in places)
+        rate = min(on_slots, desktop_rate(prepared, places, turns, answer)) / workers
         live = 0.5 * live + 0.5 * max(1.0, rate * answer)
-    wanted = sum(number / desktop_seconds(found, turns, answer, cores) for cores, _, number in places)
+    wanted = sum(number / desktop_seconds(prepared, turns, answer, cores) for cores, _, number in places)
     there = settings.cores * (settings.count - settings.slow_count) + settings.slow_cores * settings.slow_count
-    return 60.0 * workers * rate, min(wanted, on_slots) * core_seconds(found, turns) / there
+    return 60.0 * workers * rate, min(wanted, on_slots) * core_seconds(prepared, turns) / there
 
 
 LEAST_LEFT = 0.05
 """Least share of an engine's time that others' prefills leave to a turn: it keeps the search for a rate in hand."""
 
 
-def out_seconds(found: Models) -> float:
+def out_seconds(prepared: PreparedRun) -> float:
     """Return how long a slice of workers is out for new weights, seconds."""
-    engine = found.config.cluster.engine
-    if found.config.rollout.sync.mode != "restart" and engine.transfer_seconds is not None:
+    engine = prepared.config.cluster.engine
+    if prepared.config.rollout.sync.mode != "restart" and engine.transfer_seconds is not None:
         return engine.transfer_seconds
     return engine.reload_seconds
 
 
-def sync_seconds(found: Models) -> float:
+def sync_seconds(prepared: PreparedRun) -> float:
     """Return how long after a publication the mean worker has the new weights, seconds."""
-    rollout = found.config.rollout
+    rollout = prepared.config.rollout
     slice_size = rollout.num_workers if rollout.sync.workers_at_a_time == "all" else rollout.sync.workers_at_a_time
     slices = ceil(rollout.num_workers / slice_size)
-    return out_seconds(found) * (slices + 1) / 2.0
+    return out_seconds(prepared) * (slices + 1) / 2.0
 
 
-def _answer_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float, rate: float) -> float:
+def _answer_seconds(prepared: PreparedRun, warm: TurnLoad, cold: TurnLoad, live: float, rate: float) -> float:
     """Return how long an engine takes for a turn beside others, seconds.
 
     Prefills go before the decoding of what is there already, so that a turn has the engine only while none of the other
@@ -174,18 +174,18 @@ def _answer_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float, 
     customers come from a closed set and do not meet themselves).
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         warm: Of the mean turn on a worker that holds the turn before.
         cold: Of the mean turn on another.
         live: Requests that are computed together, mean.
         rate: Turns a second of an engine.
     """
-    engine, gpu, rollout = found.config.cluster.engine, found.gpu, found.config.rollout
+    engine, gpu, rollout = prepared.config.cluster.engine, prepared.gpu, prepared.config.rollout
     if engine.model != "fluid":
         return live * engine.request_seconds + engine.batch_seconds
     affine = rollout.routing.rule != "least_in_flight"
     share = 1.0 if affine else 1.0 / rollout.num_workers  # turns that meet the worker of the one before
-    prefill = share * _prefill(found, warm) + (1.0 - share) * _prefill(found, cold)
+    prefill = share * _prefill(prepared, warm) + (1.0 - share) * _prefill(prepared, cold)
     together = max(1, min(round(live), gpu.max_num_seqs))
     decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context)
     desktops = max(1.0, rollout.num_envs / rollout.num_workers)
@@ -193,8 +193,8 @@ def _answer_seconds(found: Models, warm: TurnLoad, cold: TurnLoad, live: float, 
     return (prefill + decode) / max(LEAST_LEFT, 1.0 - others * prefill)
 
 
-def _prefill(found: Models, load: TurnLoad) -> float:
-    gpu = found.gpu
+def _prefill(prepared: PreparedRun, load: TurnLoad) -> float:
+    gpu = prepared.gpu
     return float(
         load.prefill * gpu.linear_slope_seconds
         + load.pairs * gpu.prefill_pair_seconds
@@ -233,31 +233,31 @@ FAR = 0.25
 """What an estimate may be off before it is an alarm, as a share."""
 
 
-def checks(found: Models, figures: Mapping[str, Any]) -> list[BoundCheck]:
+def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck]:
     """Hold a run's figures against the closed forms.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         figures: As ``dartsim.lab.jobs.simulated`` returns them.
     """
-    said = predict(found)
+    said = predict(prepared)
     turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
-    rows = [_trained(found, said, figures)] if figures.get("bounds") else []
-    most = min(desktop_bound(found, turns), engine_bound(found, turns))
+    rows = [_trained(prepared, said, figures)] if figures.get("bounds") else []
+    most = min(desktop_bound(prepared, turns), engine_bound(prepared, turns))
     generated = figures["generated_turns_per_minute"]
     rows.append(_below("generated turns/min", "bottleneck: desktops, engines", generated, most))
-    shares, size = figures["desktop_shares"], found.config.rollout.num_desktops
+    shares, size = figures["desktop_shares"], prepared.config.rollout.num_desktops
     if generated and figures["trajectories_per_minute"]:
         acting = 60.0 * shares["acting"] * size / generated
-        rows.append(_near("seconds an action", "Little: desktops acting / rate", acting, found.timing.step.mean))
+        rows.append(_near("seconds an action", "Little: desktops acting / rate", acting, prepared.timing.step.mean))
         states = ("starting", "setup", "evaluating", "closing")
         around = 60.0 * sum(shares[name] for name in states) * size / figures["trajectories_per_minute"]
-        rows.append(_near("seconds around an attempt", "Little: the same", around, around_seconds(found)))
-    rows.append(_stale(found, figures, turns))
+        rows.append(_near("seconds around an attempt", "Little: the same", around, around_seconds(prepared)))
+    rows.append(_stale(prepared, figures, turns))
     return rows
 
 
-def _trained(found: Models, said: Prediction, figures: Mapping[str, Any]) -> BoundCheck:
+def _trained(prepared: PreparedRun, said: Prediction, figures: Mapping[str, Any]) -> BoundCheck:
     """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable.
 
     From below they are held against the bound as well, or against parts that work one after the other where admission
@@ -269,7 +269,7 @@ def _trained(found: Models, said: Prediction, figures: Mapping[str, Any]) -> Bou
     part = min(bounds, key=lambda name: bounds[name])
     words, slack = (part, SLACK) if part == "trainer" else (f"{part}, {usable:.0%} of turns usable", CHANCE)
     least, law = bounds[part], f"bottleneck: {words}"
-    if one_batch_at_a_time(found.config):
+    if one_batch_at_a_time(prepared.config):
         least, law = min(least, said.trained_turns_per_minute), f"{law}; one batch at a time"
     return _below("trained turns/min", law, rate, bounds[part], least=REACHED * least, slack=slack)
 
@@ -291,26 +291,26 @@ def _near(figure: str, law: str, value: float, wanted: float) -> BoundCheck:
     return BoundCheck(figure, law, value, low, high, f"{off:+.0%} off the profile" if abs(off) > FAR else "")
 
 
-def _stale(found: Models, figures: Mapping[str, Any], turns: float) -> BoundCheck:
+def _stale(prepared: PreparedRun, figures: Mapping[str, Any], turns: float) -> BoundCheck:
     """Return the mean staleness between two bounds.
 
     Below: a turn is trained on no sooner than its attempt ends, on average half an attempt later, and a version lasts
     so and so long. Above: the staleness bound; and by Little's law, where admission holds a number of batches between
     their beginning and their publication, one batch less, for the update itself, and how late workers have new weights.
     """
-    curation = found.config.curation
+    curation = prepared.config.curation
     minutes = figures.get("minutes_per_version")
     seconds = turns * (
-        found.timing.step.mean + found.config.cluster.engine.overhead_seconds + alone_seconds(found, turns)
+        prepared.timing.step.mean + prepared.config.cluster.engine.overhead_seconds + alone_seconds(prepared, turns)
     )
-    version_seconds = 60.0 * (minutes or 0.0) * found.config.trainer.publish_every
+    version_seconds = 60.0 * (minutes or 0.0) * prepared.config.trainer.publish_every
     low = seconds / 2.0 / version_seconds if minutes else 0.0
     tops = [] if curation.staleness.max_staleness is None else [float(curation.staleness.max_staleness)]
     if curation.admission.ahead_batches is not None and minutes:
-        lag = sync_seconds(found) / version_seconds
+        lag = sync_seconds(prepared) / version_seconds
         tops.append(max(0.0, curation.admission.ahead_batches - 1.0) + low + lag)
     high = min(tops, default=float("inf"))
-    low = 0.0 if one_batch_at_a_time(found.config) else min(low, high)  # no update while its attempts run
+    low = 0.0 if one_batch_at_a_time(prepared.config) else min(low, high)  # no update while its attempts run
     value = figures["staleness_mean"]
     alarm = ""
     if figures["trained_turns_per_minute"] and not low * (1.0 - FAR) <= value <= high * (1.0 + SLACK) + 1e-9:

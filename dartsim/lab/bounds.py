@@ -21,35 +21,35 @@ from numpy.typing import NDArray
 from dartsim.core.types import Drop
 from dartsim.observe.figures import after_warmup
 from dartsim.observe.records import Snapshot
-from dartsim.run.models import Models, hosts
+from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import place
 from dartsim.sim.latency import from_spec
 
 
-def bounds(found: Models, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
+def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     """Return the bounds on trained turns per minute; none of a run with parts that are real, which no profile binds.
 
     The mean turns of an update and of a trajectory, and what the group filter drops, are taken from the run. ``bounds``
     are those of each part alone, in turns that it makes or takes; the bound on what is trained is ``supply_bound``'s.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         figures: The run's figures.
         snapshots: Of the run, oldest first.
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
-    backend = found.config.backend
+    backend = prepared.config.backend
     modelled = {backend.desktops, backend.workers, backend.learner} == {"sim"}
     if not modelled or not num_updates or not turns:
         return {"bound_trained_turns_per_minute": None, "bound_by": None}
     by_part = {
-        "trainer": trainer_bound(found, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),
-        "desktops": desktop_bound(found, turns),
-        "engines": engine_bound(found, turns),
+        "trainer": trainer_bound(prepared, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),
+        "desktops": desktop_bound(prepared, turns),
+        "engines": engine_bound(prepared, turns),
     }
-    bound = supply_bound(by_part, snapshots, found.config.run.warmup_share)
+    bound = supply_bound(by_part, snapshots, prepared.config.run.warmup_share)
     made_by = min(("desktops", "engines"), key=lambda name: by_part[name])
     return {
         "bound_trained_turns_per_minute": bound,
@@ -58,85 +58,85 @@ def bounds(found: Models, figures: Mapping[str, Any], snapshots: Sequence[Snapsh
     }
 
 
-def trainer_bound(found: Models, turns_per_update: float) -> float:
+def trainer_bound(prepared: PreparedRun, turns_per_update: float) -> float:
     """Return the turns a minute of a trainer that never waits; infinite if an update takes no time."""
-    learner = found.config.cluster.learner
+    learner = prepared.config.cluster.learner
     seconds = learner.fixed_seconds + learner.turn_seconds * turns_per_update
     return 60.0 * turns_per_update / seconds if seconds > 0.0 else inf
 
 
-def desktop_bound(found: Models, turns_per_trajectory: float) -> float:
+def desktop_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
     """Return the turns a minute of desktops whose every request is answered by an engine of its own.
 
     The engine's part of a turn is its least time alone (``alone_seconds``); queues and syncs are left out. Spare
     desktops take boots and tear-downs off the slots, not off the desktops: those are as many, and each attempt still
     has a boot. A host makes no more turns than its cores have seconds for.
     """
-    answer = alone_seconds(found, turns_per_trajectory)
-    places = sites(found)
-    rate = desktop_rate(found, places, turns_per_trajectory, answer)
-    fastest = slot_seconds(found, turns_per_trajectory, answer, max(cores for cores, _, _ in places))
-    return 60.0 * min(rate, found.config.rollout.num_envs / fastest) if fastest > 0.0 else inf
+    answer = alone_seconds(prepared, turns_per_trajectory)
+    places = sites(prepared)
+    rate = desktop_rate(prepared, places, turns_per_trajectory, answer)
+    fastest = slot_seconds(prepared, turns_per_trajectory, answer, max(cores for cores, _, _ in places))
+    return 60.0 * min(rate, prepared.config.rollout.num_envs / fastest) if fastest > 0.0 else inf
 
 
-def desktop_rate(found: Models, places: Sequence[Site], turns: float, answer_seconds: float) -> float:
+def desktop_rate(prepared: PreparedRun, places: Sequence[Site], turns: float, answer_seconds: float) -> float:
     """Return the turns a second of all desktops, none of them waiting for anything but its replies.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         places: Where its desktops are, as ``sites`` says.
         turns: Of a trajectory.
         answer_seconds: Until an engine has answered.
     """
-    seconds, rate = core_seconds(found, turns), 0.0
+    seconds, rate = core_seconds(prepared, turns), 0.0
     for cores, num_hosts, num_desktops in places:
-        cycle = desktop_seconds(found, turns, answer_seconds, cores)
+        cycle = desktop_seconds(prepared, turns, answer_seconds, cores)
         most = num_hosts * cores / seconds if seconds > 0.0 else inf
         rate += min(num_desktops / cycle if cycle > 0.0 else inf, most)
     return rate
 
 
-def desktop_seconds(found: Models, turns: float, answer_seconds: float, cores: float) -> float:
+def desktop_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
     """Return the seconds of a desktop for each turn, everything around its attempts included.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         turns: Of a trajectory.
         answer_seconds: Until an engine has answered, without the way there and back.
         cores: Of the desktop's host; what wants more of them than there are takes longer.
     """
-    timing = found.timing
+    timing = prepared.timing
     slow_boot, slow_step = (max(1.0, wanted / cores) for wanted in (timing.boot_cores, timing.step_cores))
     boots = timing.start.mean + timing.boot.mean
-    around = around_seconds(found) + (slow_boot - 1.0) * (boots + timing.setup.mean)
+    around = around_seconds(prepared) + (slow_boot - 1.0) * (boots + timing.setup.mean)
     around += (slow_step - 1.0) * timing.evaluate.mean
-    engine = found.config.cluster.engine
+    engine = prepared.config.cluster.engine
     way = engine.overhead_seconds + engine.control_seconds
     return slow_step * timing.step.mean + way + answer_seconds + around / turns
 
 
-def slot_seconds(found: Models, turns: float, answer_seconds: float, cores: float) -> float:
+def slot_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
     """Return the seconds of a slot for each turn: those of a desktop, less what spares take off it.
 
     Takes what ``desktop_seconds`` takes.
     """
-    seconds, timing = desktop_seconds(found, turns, answer_seconds, cores), found.timing
-    if not found.config.rollout.warm_envs:
+    seconds, timing = desktop_seconds(prepared, turns, answer_seconds, cores), prepared.timing
+    if not prepared.config.rollout.warm_envs:
         return seconds
     slow_boot = max(1.0, timing.boot_cores / cores)
     return seconds - (slow_boot * (timing.start.mean + timing.boot.mean) + timing.teardown.mean) / turns
 
 
-def around_seconds(found: Models) -> float:
+def around_seconds(prepared: PreparedRun) -> float:
     """Return the mean seconds of an attempt apart from its turns; each has a desktop of its own, freshly booted."""
-    timing = found.timing
+    timing = prepared.timing
     boots = timing.start.mean + timing.boot.mean + timing.teardown.mean
     return boots + timing.setup.mean + timing.settle_seconds + timing.evaluate_settle_seconds + timing.evaluate.mean
 
 
-def core_seconds(found: Models, turns: float) -> float:
+def core_seconds(prepared: PreparedRun, turns: float) -> float:
     """Return what a turn asks of its host's cores, with its part of what is around its attempt, core-seconds."""
-    timing = found.timing
+    timing = prepared.timing
     boots = timing.start.mean + timing.boot.mean
     around = timing.boot_cores * (boots + timing.setup.mean) + timing.step_cores * timing.evaluate.mean
     return timing.step_cores * timing.step.mean + around / turns
@@ -153,31 +153,33 @@ class Site(NamedTuple):
     """On all of them, spares included."""
 
 
-def sites(found: Models) -> list[Site]:
+def sites(prepared: PreparedRun) -> list[Site]:
     """Return where the desktops are, by their hosts' cores."""
-    placed = place(found.config.rollout.num_desktops, hosts(found.config, SimEnvironment()), found.timing.memory_gib)
+    placed = place(
+        prepared.config.rollout.num_desktops, hosts(prepared.config, SimEnvironment()), prepared.timing.memory_gib
+    )
     desktops = Counter(host.cores.cores for host in placed)
     machines = Counter(host.cores.cores for host in {host.name: host for host in placed}.values())
     return [Site(cores, machines[cores], number) for cores, number in desktops.items()]
 
 
-def reply_tokens(found: Models) -> float:
+def reply_tokens(prepared: PreparedRun) -> float:
     """Return the mean length of a reply, tokens."""
-    engine = found.config.cluster.engine
+    engine = prepared.config.cluster.engine
     if engine.reply_tokens is None:
-        return float(found.prompts.reply_tokens)
+        return float(prepared.prompts.reply_tokens)
     return max(1.0, from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens))
 
 
-def alone_seconds(found: Models, turns_per_trajectory: float) -> float:
+def alone_seconds(prepared: PreparedRun, turns_per_trajectory: float) -> float:
     """Return how long an engine needs at least for the mean turn alone, seconds.
 
     Of a GPU's model: one prefill on an engine that holds the turn before, which says the first token, and the others.
     """
-    engine, gpu = found.config.cluster.engine, found.gpu
+    engine, gpu = prepared.config.cluster.engine, prepared.gpu
     if engine.model != "fluid":
         return engine.batch_seconds + engine.request_seconds
-    load = turn_load(found, turns_per_trajectory, warm=engine.prefix_cache)
+    load = turn_load(prepared, turns_per_trajectory, warm=engine.prefix_cache)
     prefill = (
         max(a + b * load.prefill for a, b in _lines_below(gpu))
         + gpu.head_seconds
@@ -189,15 +191,15 @@ def alone_seconds(found: Models, turns_per_trajectory: float) -> float:
     return prefill + (load.reply - 1.0) * gpu.iteration_seconds(1, kv_tokens=load.context)
 
 
-def engine_bound(found: Models, turns_per_trajectory: float) -> float:
+def engine_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
     """Return the turns a minute of engines that are always full and never change weights."""
-    config = found.config
+    config = prepared.config
     workers, slots = config.rollout.num_workers, config.rollout.num_envs
     most = max(1, ceil(slots / workers))
     engine = config.cluster.engine
     if engine.model == "fluid":
-        load = turn_load(found, turns_per_trajectory, warm=engine.prefix_cache)
-        seconds = least_seconds(found.gpu, load, most)
+        load = turn_load(prepared, turns_per_trajectory, warm=engine.prefix_cache)
+        seconds = least_seconds(prepared.gpu, load, most)
     else:
         most = min(most, engine.max_batch) if engine.model == "batch" else most
         seconds = engine.request_seconds + engine.batch_seconds / most
@@ -223,18 +225,18 @@ class TurnLoad:
     reply: float
 
 
-def turn_load(found: Models, turns_per_trajectory: float, *, warm: bool) -> TurnLoad:
+def turn_load(prepared: PreparedRun, turns_per_trajectory: float, *, warm: bool) -> TurnLoad:
     """Return the mean over the turns of a trajectory of mean length.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         turns_per_trajectory: Its length.
         warm: Whether every turn meets an engine that still holds the turn before.
     """
-    table = found.prompts.warm if warm else found.prompts.cold
+    table = prepared.prompts.warm if warm else prepared.prompts.cold
     prompts = table[: max(1, min(round(turns_per_trajectory), len(table)))]
     new = [prompt.tokens - prompt.cached_tokens for prompt in prompts]
-    reply = reply_tokens(found)
+    reply = reply_tokens(prepared)
     return TurnLoad(
         prefill=fmean(new),
         images=fmean(prompt.images for prompt in prompts),

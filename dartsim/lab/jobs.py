@@ -17,7 +17,7 @@ from dartsim.lab.virtual import changed
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.figures import after_warmup, figures
 from dartsim.observe.records import UpdateRecord
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 
@@ -182,12 +182,12 @@ class _RungLook(Instrument):
 
 def simulated(config: Config, prices: Prices, look: _RungLook | None = None) -> Figures:
     """Simulate one configuration and return its figures, with bounds and cost."""
-    found = models(config)
-    result = run_simulation(found, instruments=[look] if look else ())
+    prepared = prepare(config)
+    result = run_simulation(prepared, instruments=[look] if look else ())
     plain = result.figures
     return {
         **plain,
-        **bounds(found, plain, result.recorder.snapshots),
+        **bounds(prepared, plain, result.recorder.snapshots),
         **_rated(config, prices, plain, result.recorder, plain["warmup_hours"] * 3600.0),
         "event_hash": result.event_hash,
     }

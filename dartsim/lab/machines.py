@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.virtual import changed
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 HOSTS = re.compile(r"^(?P<count>\d+)x(?P<memory>\d+(?:\.\d+)?)GiB(?:x(?P<cores>\d+(?:\.\d+)?)cores)?$", re.IGNORECASE)
 UNBOUND = 64
@@ -109,7 +109,7 @@ class Splits:
 
     def capacity(self, machines: Machines) -> int:
         """Return how many desktops fit on the hosts, spares counted."""
-        need = models(self.base).timing.memory_gib
+        need = prepare(self.base).timing.memory_gib
         return machines.hosts * (int(machines.memory_gib // need) if need > 0.0 else UNBOUND)
 
     def hosts_for(self, split: MachineSplit, machines: Machines) -> int:

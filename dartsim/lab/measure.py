@@ -18,7 +18,7 @@ import tomli_w
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.run.timings import CUT, Entry
+from dartsim.observe.timings import CUT, Entry
 from dartsim.sim.fitting import FittedLine, fit_line, fit_memory, fit_quantiles
 
 Tree = dict[str, Any]

@@ -19,7 +19,7 @@ from dartsim.lab.jobs import Figures, Job, Outcome, Prices, outcomes
 from dartsim.lab.machines import Machines, MachineSplit, Splits, words
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 ENOUGH = 0.98
 """Desktops are added until the closed form reaches this share of what any number of them would give."""
@@ -167,7 +167,7 @@ class Planner:
         self._seeds = seeds
         self._seen: dict[MachineSplit, Figures] = {}
         if self._capacity < 1:
-            need = models(base).timing.memory_gib
+            need = prepare(base).timing.memory_gib
             raise ConfigError(
                 f"a desktop of {need:g} GiB does not fit on a host of {machines.memory_gib:g} GiB; name larger hosts, "
                 "or another --profile of desktops"
@@ -332,7 +332,7 @@ class Planner:
 
         def enough(split: MachineSplit, machines: Machines) -> bool:
             config = self._sized(self._splits.config(split, machines))
-            return predict(models(config)).trained_turns_per_minute >= wanted
+            return predict(prepare(config)).trained_turns_per_minute >= wanted
 
         fewest = self._splits.hosts_for(best, there)
         hosts = (replace(there, hosts=number) for number in range(fewest, there.hosts))
@@ -371,7 +371,7 @@ class Planner:
         return self._splits.config(split, self._machines)
 
     def _closed(self, split: MachineSplit) -> Prediction:
-        return predict(models(self._sized(self._config(split))))
+        return predict(prepare(self._sized(self._config(split))))
 
 
 def _extra(what: str, plan: Outcome, outcome: Outcome) -> Extra:

@@ -402,9 +402,9 @@ def _check_machines(config: Config) -> None:
     Raises:
         ConfigError: If so.
     """
-    from dartsim.run.models import models
+    from dartsim.run.prepare import prepare
 
-    models(config)
+    prepare(config)
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from math import ceil
 
-from dartsim.run.finished import chance, group_size, kept_chance
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.results import chance, group_size, kept_chance
 
 MOST_PASSES = 500
 """Passes over the tasks that are followed one by one; every one after them is like the last."""
@@ -39,18 +39,18 @@ class OneTask:
     unjudged: int
 
 
-def workload(found: Models, groups: float = 0.0) -> tuple[float, float]:
+def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
     """Return the mean turns of a trajectory, and the share of turns whose group is not dropped for its rewards.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         groups: How many a run makes; those of its warm-up do not count. 0: as if no task had been seen before.
     """
-    tasks = [one_task(found, known.success_rate, known.length_factor) for known in found.difficulties.values()]
+    tasks = [one_task(prepared, known.success_rate, known.length_factor) for known in prepared.difficulties.values()]
     if not tasks:
-        return found.lengths.failure_mean, 1.0
-    first = groups * found.config.run.warmup_share
-    lives = [_TaskLife(task, found.config.curation.task_filter.revisit_after) for task in tasks]
+        return prepared.lengths.failure_mean, 1.0
+    first = groups * prepared.config.run.warmup_share
+    lives = [_TaskLife(task, prepared.config.curation.task_filter.revisit_after) for task in tasks]
     made = kept = trajectories = begun = 0.0
     for number in count(1):
         offered = [life.next_pass() for life in lives]
@@ -69,15 +69,15 @@ def workload(found: Models, groups: float = 0.0) -> tuple[float, float]:
     return made / trajectories, kept / made
 
 
-def one_task(found: Models, rate: float, length_factor: float) -> OneTask:
+def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTask:
     """Return what a task of this success rate is to curation."""
-    curation, lengths = found.config.curation, found.lengths
-    size, rule = group_size(found, rate), curation.task_filter
+    curation, lengths = prepared.config.curation, prepared.lengths
+    size, rule = group_size(prepared, rate), curation.task_filter
     mean = rate * lengths.success_mean + (1.0 - rate) * lengths.failure_mean
     return OneTask(
         size=size,
-        turns=min(mean * length_factor, float(found.config.rollout.max_turns)),
-        kept=kept_chance(found, rate),
+        turns=min(mean * length_factor, float(prepared.config.rollout.max_turns)),
+        kept=kept_chance(prepared, rate),
         skipped=chance(rate, rule.window, lambda mean: mean > rule.max_mean or mean < rule.min_mean),
         unjudged=ceil(rule.window / size) - 1,
     )

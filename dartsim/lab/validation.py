@@ -17,7 +17,7 @@ from dartsim.lab.space import Dimension, Range, Space, Value
 from dartsim.lab.study_spec import StudyObjective, StudySpec
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 SHARE = 0.15
 """How far a number is moved, of its range."""
@@ -88,7 +88,7 @@ def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[KnobMove
         for value in neighbours(dimension, settings[dimension.key]):
             try:
                 config = changed(best.config, {dimension.key: value})
-                models(config)
+                prepare(config)
             except ConfigError:
                 continue  # beside the best settings lies what cannot be
             job = replace(best, name=f"{dimension.key} = {value}", config=config)
@@ -216,7 +216,7 @@ def validate(spec: StudySpec, settings: Mapping[str, Any], number: int, executor
 
 def _can_be(config: Any) -> bool:
     try:
-        models(config)
+        prepare(config)
     except ConfigError:
         return False
     return True

@@ -11,7 +11,7 @@ from dartsim.config import Config
 from dartsim.config.load import from_tree, lay_profile, merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import Measured, Tree
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -128,7 +128,7 @@ def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings
     """
     changes: Tree = {
         "run": {"hours": float(summary["simulated_hours"]), "updates": None},
-        "tasks": {"count": len(models(config).tasks)},  # so they come in the same order
+        "tasks": {"count": len(prepare(config).tasks)},  # so they come in the same order
         "surrogate": {"outcomes": str(timings.resolve())},
         "curation": {"store": "memory"},
     }

@@ -1,6 +1,6 @@
 """``Alarm``: something that a run suffers from, in words; and the table of all there are.
 
-Rules that raise them are in ``dartsim.run.alarms``; each has a section in ``docs/alarms.md``.
+Rules that raise them are in ``dartsim.observe.alarm_rules``; each has a section in ``docs/alarms.md``.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def learning(curve: Mapping[str, Any]) -> Chart:
     """Success rate over the run's time: attempts as they ended, and evaluations on held-out tasks.
 
     Args:
-        curve: ``attempts`` and ``held_out``, each with ``hours`` and ``success_rate``; see ``dartsim.run.curve``.
+        curve: ``attempts`` and ``held_out``, each with ``hours`` and ``success_rate``; see ``dartsim.run.results``.
     """
     attempts, held_out = curve["attempts"], curve["held_out"]
     rate = "<b>%{x:.2f}</b><br>%{y:.1%}<extra></extra>"

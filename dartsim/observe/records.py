@@ -95,6 +95,8 @@ class Population:
 
 HELD_OUT = "held_out/success_rate"
 """Name of the update metric that evaluations on held-out tasks write."""
+MISMATCH_ALARM = "learner/mismatch_alarm"
+"""Name of an update metric: 1 if worker and learner disagree at equal weights by more than the bound, else 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ Files are written whole or not at all.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dartsim.core.errors import ConfigError
 from dartsim.observe.figures import series
@@ -28,6 +30,7 @@ from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.timeline import timeline
 
+LOCK = "run.lock"
 CONFIG = "config.toml"
 SUMMARY = "summary.json"
 SERIES = "series.json"
@@ -228,3 +231,56 @@ def _lines(value: Any, indent: str, *, top: bool = False) -> Iterator[str]:
         yield "[" + ",".join(f"\n{inner}{record}" for record in records) + f"\n{indent}]"
     else:
         yield text
+
+
+# A lock on the directory ends with its process, however that ends. ``filelock`` would not do: whoever only reads the
+# status of a run would need to write to its directory.
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process holds a run directory now; never, on a file system without locks."""
+    try:
+        lock = (folder / LOCK).open("rb")
+    except OSError:
+        return False
+    with lock, suppress(OSError):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def refuse_held(folder: Path) -> NoReturn:
+    """Refuse a run directory that another process holds.
+
+    Raises:
+        ConfigError: Always.
+    """
+    raise ConfigError(
+        f"{folder} is held by a process that runs it now; wait until it has ended, or stop it (`dartsim status "
+        f"{folder}` says how far it is)"
+    ) from None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run directory, which is made if it is missing.
+
+    Raises:
+        ConfigError: If another process holds it, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("ab")
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be made a run's folder: {error.strerror}; name a folder that can be written to with --out"
+        ) from None
+    with lock:
+        with suppress(OSError):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refuse_held(folder)
+        yield

@@ -17,8 +17,8 @@ from dartsim.real.learners.warm_start import Demonstration
 from dartsim.real.pool_files import PoolFile, read_pool, token_meaning
 from dartsim.real.vlm import Vlm
 from dartsim.real.vlm.sampling import score_reply
-from dartsim.run.backend import desktop_maker
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.sim_cluster import desktop_maker
 
 logger = logging.getLogger(__name__)
 
@@ -71,15 +71,15 @@ def scored(success: Trajectory, vlm: Vlm) -> Trajectory:
     return replace(success, turns=tuple(turns))
 
 
-def read_successes(folder: Path, found: Models, vlm: Vlm) -> PoolFile:
+def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:
     """Read the successes of a configuration's tasks, for a model.
 
     Raises:
         ConfigError: If the folder cannot be used, or holds none of these tasks.
     """
-    file = read_pool(folder, found.tasks, writes=token_meaning(vlm, found.config.policy.screen))
+    file = read_pool(folder, prepared.tasks, writes=token_meaning(vlm, prepared.config.policy.screen))
     if not file.successes:
-        example = f", such as {file.unknown[0]!r}; this run's first is {found.tasks[0].id!r}" if file.unknown else ""
+        example = f", such as {file.unknown[0]!r}; this run's first is {prepared.tasks[0].id!r}" if file.unknown else ""
         raise ConfigError(
             f"{folder} holds no success of this run's tasks: {len(file.unknown)} others{example}. Collect for these "
             "tasks: the same [tasks] and run.seed."

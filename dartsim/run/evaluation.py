@@ -15,8 +15,8 @@ from dartsim.observe.records import HELD_OUT
 from dartsim.real.evaluate import PolicyEvaluation, evaluate
 from dartsim.real.learners.backend import RealLearner
 from dartsim.real.vlm import Vlm, VlmPolicy
-from dartsim.run.backend import desktop_maker
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.sim_cluster import desktop_maker
 from dartsim.trainer.once import Once
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Decision, HeldOutRewards, Promotions, Verdict
@@ -38,12 +38,12 @@ class Trials:
         attempts: At each task.
     """
 
-    def __init__(self, found: Models, vlm: Vlm, attempts: int) -> None:
-        self._tasks = found.held_out
+    def __init__(self, prepared: PreparedRun, vlm: Vlm, attempts: int) -> None:
+        self._tasks = prepared.held_out
         self._attempts = attempts
-        self._turn_limit = found.config.rollout.max_turns
+        self._turn_limit = prepared.config.rollout.max_turns
         self._vlm = vlm.twin()
-        maker = desktop_maker(found.config)
+        maker = desktop_maker(prepared.config)
         self._desktops = [maker() for _ in range(min(64, len(self._tasks) * attempts))]
 
     def __call__(self, weights: Weights, seed: int = 0) -> PolicyEvaluation:
@@ -69,8 +69,9 @@ class HeldOut:
         evaluations: All of them, oldest first.
     """
 
-    def __init__(self, found: Models, vlm: Vlm) -> None:
-        self._trials = Trials(found, vlm, found.config.trainer.evaluation.attempts_per_task) if found.held_out else None
+    def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
+        attempts = prepared.config.trainer.evaluation.attempts_per_task
+        self._trials = Trials(prepared, vlm, attempts) if prepared.held_out else None
         self.evaluations: list[PolicyEvaluation] = []
 
     def evaluate(self, weights: Weights) -> PolicyEvaluation | None:
@@ -117,24 +118,24 @@ class EvaluatedLearner:
 class PromotionJudge:
     """Lets weights try the held-out tasks as often as promotion wants."""
 
-    def __init__(self, found: Models, vlm: Vlm) -> None:
-        self._trials = Trials(found, vlm, found.config.trainer.promotion.attempts_per_task)
+    def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
+        self._trials = Trials(prepared, vlm, prepared.config.trainer.promotion.attempts_per_task)
 
     def __call__(self, weights: Weights, seed: int) -> HeldOutRewards:
         """Return how weights do in the attempts of a seed."""
         return HeldOutRewards(version=weights.version, rewards=self._trials(weights, seed).scores)
 
 
-def promoting(found: Models, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
+def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
     """Return the learner with the configured promotion; None if nothing is promoted.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         vlm: The model in training.
         trainer: What trains it.
         folder: Where the best weights are written as they are promoted; None for nowhere.
     """
-    settings = found.config.trainer.promotion
+    settings = prepared.config.trainer.promotion
     if not settings.enabled:
         return None
 
@@ -144,8 +145,8 @@ def promoting(found: Models, vlm: Vlm, trainer: RealLearner, folder: Path | None
 
     return PromotedLearner(
         trainer,
-        PromotionJudge(found, vlm),
-        Promotions(rule=settings, rng=Streams(found.config.run.seed).rng("trainer/promotion")),
+        PromotionJudge(prepared, vlm),
+        Promotions(rule=settings, rng=Streams(prepared.config.run.seed).rng("trainer/promotion")),
         every_updates=settings.every_updates,
         on_promoted=keep,
     )

@@ -19,16 +19,13 @@ from dartsim.observe import Instrument
 from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter, UpdateWriter
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.records import Snapshot
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, write_run, write_text
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, is_held, refuse_held, write_run, write_text
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import in_session
-from dartsim.run.curve import learning_curve
-from dartsim.run.finished import Finished
-from dartsim.run.lock import held, is_held, refuse_held
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.realtime import run_realtime
+from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SNAPSHOTS, ResumePoint
-from dartsim.run.samples import Samples
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability, open_store
@@ -40,7 +37,7 @@ TENSORBOARD = "tensorboard"
 BEST, SUCCESSES = "best", "successes"
 """Folders of a run whose model learned: the promoted weights, and the successes that it keeps."""
 
-MoreFigures = Callable[[Models, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
+MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
 """Returns figures of a run from what it was, its own figures, and its snapshots."""
 
 
@@ -50,7 +47,7 @@ def execute(
     path: Path,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
-) -> tuple[RunDir, Finished]:
+) -> tuple[RunDir, RunResult]:
     """Simulate a configuration, with the model that it trains if it has one, and write its folder.
 
     Args:
@@ -62,38 +59,38 @@ def execute(
     Raises:
         ConfigError: If the configuration names what does not exist, or the folder holds a run already.
     """
-    found = models(config)
+    prepared = prepare(config)
     refuse_used(path)
-    trained = learned(found, path, instruments)  # refuses what it cannot use before there is a folder
+    trained = learned(prepared, path, instruments)  # refuses what it cannot use before there is a folder
     with held(path):
         refuse_used(path, ours=True)  # again: whoever held it meanwhile may have run
-        return begin(found, path, trained, instruments, more_figures)
+        return begin(prepared, path, trained, instruments, more_figures)
 
 
 def begin(
-    found: Models,
+    prepared: PreparedRun,
     path: Path,
     trained: Learning | None,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
-) -> tuple[RunDir, Finished]:
+) -> tuple[RunDir, RunResult]:
     """Begin a run in a folder that this process holds, and in which nothing has happened; otherwise as ``execute``.
 
     Args:
-        found: The configuration, and what it names.
+        prepared: The configuration, and what it names.
         path: The run's folder.
         trained: The run's model; None for the surrogate policy.
         instruments: Listen to the run.
         more_figures: Likewise.
     """
     claim(path)
-    write_text(path / CONFIG, to_toml(found.config))
-    store = stored(found.config, path)
+    write_text(path / CONFIG, to_toml(prepared.config))
+    store = stored(prepared.config, path)
     with closing_store(store):
         refuse_stored(store, path)
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
         store.save({FIRST: first})
-        parts = Parts(found, path, store, trained, first=first)
+        parts = Parts(prepared, path, store, trained, first=first)
         return run_parts(parts, instruments, more_figures)
 
 
@@ -102,55 +99,55 @@ class Parts:
     """What a run is made of before anything happens.
 
     Attributes:
-        found: Its configuration, and what that names.
+        prepared: Its configuration, and what that names.
         path: Its folder.
         store: Where it is kept.
         trained: Its model; None for the surrogate policy.
         first: Success rate of the model's first weights.
-        origin: Where it goes on; None: it begins.
+        resume_point: Where it goes on; None: it begins.
     """
 
-    found: Models
+    prepared: PreparedRun
     path: Path
     store: Store
     trained: Learning | None
     first: float | None = None
-    origin: ResumePoint | None = None
+    resume_point: ResumePoint | None = None
 
 
 def run_parts(
     parts: Parts,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
-) -> tuple[RunDir, Finished]:
+) -> tuple[RunDir, RunResult]:
     """Run what was put together, and write its folder; arguments as ``execute``."""
-    found, path, trained, origin = parts.found, parts.path, parts.trained, parts.origin
-    config = found.config
+    prepared, path, trained, resume_point = parts.prepared, parts.path, parts.trained, parts.resume_point
+    config = prepared.config
     samples = Samples() if trained else None
     with ExitStack() as stack:
         watch = stack.enter_context(Watch(config, path, store=parts.store))
-        listening: list[Instrument] = [*_writers(stack, path, origin), SnapshotLog(path / SNAPSHOTS)]
+        listening: list[Instrument] = [*_writers(stack, path, resume_point), SnapshotLog(path / SNAPSHOTS)]
         if config.recorder.max_segments and parts.store.resumable:
             listening.append(SegmentLog(path / SEGMENTS))
         listening.append(watch)
         if samples is not None:
             listening.append(samples)
         listening += instruments
-        options: dict[str, Any] = {"store": parts.store, "learning": trained, "origin": origin}
+        options: dict[str, Any] = {"store": parts.store, "learning": trained, "resume_point": resume_point}
         if config.backend.virtual:
-            result = run_simulation(found, **options, instruments=listening)
+            result = run_simulation(prepared, **options, instruments=listening)
         else:
-            result = run_realtime(found, **options, instruments=listening, folder=path)
+            result = run_realtime(prepared, **options, instruments=listening, folder=path)
         watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
     return write_results(parts, result, samples, more_figures), result
 
 
 def write_results(
-    parts: Parts, result: Finished, samples: Samples | None, more_figures: MoreFigures | None = None
+    parts: Parts, result: RunResult, samples: Samples | None, more_figures: MoreFigures | None = None
 ) -> RunDir:
     """Write the folder of a run that has ended, and its page."""
-    found, path, trained, origin = parts.found, parts.path, parts.trained, parts.origin
-    config = found.config
+    prepared, path, trained, resume_point = parts.prepared, parts.path, parts.trained, parts.resume_point
+    config = prepared.config
     more: dict[str, Any] = {}
     if trained is not None and samples is not None:
         last = trained.evaluate(trained.newest)
@@ -162,8 +159,8 @@ def write_results(
             "samples": samples.write(path, trained.grammar),
             **trained.figures(),
         }
-    if origin is not None:
-        more["lives"] = [*origin.lives, origin.told()]
+    if resume_point is not None:
+        more["lives"] = [*resume_point.lives, resume_point.as_json()]
     run = write_run(
         path,
         result.recorder,
@@ -172,7 +169,7 @@ def write_results(
         summary={
             **result.figures,
             "bias": result.bias,
-            **(more_figures(found, result.figures, result.recorder.snapshots) if more_figures else {}),
+            **(more_figures(prepared, result.figures, result.recorder.snapshots) if more_figures else {}),
             **more,
         },
         meta=meta(config, result),
@@ -184,10 +181,10 @@ def write_results(
     return run
 
 
-def _writers(stack: ExitStack, path: Path, origin: ResumePoint | None) -> list[UpdateWriter]:
+def _writers(stack: ExitStack, path: Path, resume_point: ResumePoint | None) -> list[UpdateWriter]:
     """Return where updates are written, behind those of the lives before."""
-    life = 1 if origin is None else origin.life
-    after = None if origin is None else origin.recovered.update
+    life = 1 if resume_point is None else resume_point.life
+    after = None if resume_point is None else resume_point.recovered.update
     return [
         stack.enter_context(JsonlWriter(path / METRICS, after=after)),
         stack.enter_context(TensorBoardWriter(path / TENSORBOARD, life=life, after=after or 0)),
@@ -248,23 +245,23 @@ def success_rates(first: float | None, last: float | None) -> dict[str, float]:
 
 
 def learned(
-    found: Models, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
+    prepared: PreparedRun, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
 ) -> Learning | None:
     """Return the configured model; None for the surrogate policy.
 
     Args:
-        found: The configuration, and what it names.
+        prepared: The configuration, and what it names.
         path: The run's folder.
         instruments: Listen to what comes before the run.
         restore: The checkpoint that it goes on from.
     """
-    if found.config.policy.kind != "vlm":
+    if prepared.config.policy.kind != "vlm":
         return None
     # Imported here: it brings torch, which a simulation of the system alone does not need.
     from dartsim.run.learning import learning
 
-    checkpoints = None if found.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
-    return learning(found, report_preparing(instruments), best=path / BEST, checkpoints=checkpoints, restore=restore)
+    checkpoints = None if prepared.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
+    return learning(prepared, report_preparing(instruments), best=path / BEST, checkpoints=checkpoints, restore=restore)
 
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:
@@ -296,7 +293,7 @@ def claim(path: Path) -> None:
         shutil.rmtree(path / folder, ignore_errors=True)
 
 
-def meta(config: Config, result: Finished) -> dict[str, Any]:
+def meta(config: Config, result: RunResult) -> dict[str, Any]:
     """Return what identifies a run, apart from its figures."""
     return {
         "preset": config.preset,

@@ -21,8 +21,8 @@ from dartsim.curation import SuccessPool
 from dartsim.envs.actions import ActionGrammar, make_grammar
 from dartsim.envs.render import episode_gif
 from dartsim.real.torch_missing import torch_missing
-from dartsim.run.backend import desktop_maker
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.sim_cluster import desktop_maker
 from dartsim.trainer.promoted import PromotedLearner
 
 try:
@@ -36,9 +36,9 @@ try:
     from dartsim.real.vlm import Vlm, VlmPolicy, build
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
-    from dartsim.run.checkpointing import CheckpointedLearner, Saved
     from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state
+    from dartsim.trainer.checkpointed import CheckpointedLearner, Saved
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 
@@ -65,14 +65,14 @@ class Learning:
     trainer: RealLearner
     promoted: PromotedLearner | None
     collected: PoolFile | None
-    _found: Models
+    _prepared: PreparedRun
     successes: SuccessPool | None = None
 
     @property
     def grammar(self) -> ActionGrammar:
         """The words of its actions."""
-        name, options = self._found.config.policy.action_grammar
-        screen = self._found.config.policy.screen
+        name, options = self._prepared.config.policy.action_grammar
+        screen = self._prepared.config.policy.screen
         return make_grammar(name, screen, screen, **options)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Learning:
 
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if it has a pool and there are any."""
-        config = self._found.config
+        config = self._prepared.config
         kept = self.successes.learned(config.curation.pool.keep_per_task) if self.successes is not None else []
         if kept:
             source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
@@ -124,9 +124,9 @@ class Learning:
     def film(self, task: Task, target: Path) -> Trajectory:
         """Let the last weights try a task, and write the episode as a GIF."""
         self.model.add(self.newest)
-        limit = self._found.config.rollout.max_turns
+        limit = self._prepared.config.rollout.max_turns
         attempt = Attempt(0, task, 0, 0, 0, limit, self.newest.version)
-        desktop = desktop_maker(self._found.config)()
+        desktop = desktop_maker(self._prepared.config)()
         trajectory = play(self.model, [desktop], [attempt], version=self.newest.version)[0]
         frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
         actions = [turn.reply.action for turn in trajectory.turns]
@@ -147,16 +147,16 @@ class Learning:
             return
         for success in self.collected.successes if self.collected is not None else ():
             successes.add(scored(success, self.model.vlm), now=0.0)
-        wanted = self._found.config.curation.pool.collected_per_task
-        for task in self._found.tasks if wanted else ():
+        wanted = self._prepared.config.curation.pool.collected_per_task
+        for task in self._prepared.tasks if wanted else ():
             for number in range(wanted):
-                trajectory = demonstrate(self._found.config, task, number, self.model.vlm)
+                trajectory = demonstrate(self._prepared.config, task, number, self.model.vlm)
                 if trajectory is not None:
                     successes.add(scored(trajectory, self.model.vlm), now=0.0)
 
 
 def learning(
-    found: Models,
+    prepared: PreparedRun,
     on_step: Callable[[str, int, int], None] | None = None,
     *,
     resume: Path | None = None,
@@ -167,19 +167,19 @@ def learning(
     """Build the configured model, with its warm start, and what trains and evaluates it.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration and what it names.
         resume: Folder of a finished run whose weights and optimizer state are taken up.
         on_step: Given the name of what is done, the steps done and the steps to do; for a progress bar.
         best: Folder for the promoted weights (``trainer.promotion``).
         checkpoints: Folder for the run's checkpoints (``storage.checkpoint_every_updates``).
         restore: The checkpoint from which an unfinished run goes on.
     """
-    config = found.config
+    config = prepared.config
     seed = config.run.seed
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
     if config.policy.warm_start_steps and resume is None:
-        _warm_start(found, vlm, on_step)
+        _warm_start(prepared, vlm, on_step)
     trainer = configured_learner(config, vlm)
     if resume is not None:
         if not (resume / CHECKPOINT).is_dir():
@@ -188,8 +188,8 @@ def learning(
         if isinstance(trainer, FsdpLearner | RayLearner):
             vlm = _with(vlm, trainer.weights())
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
-    held_out = HeldOut(found, vlm)
-    promoted = promoting(found, vlm, trainer, best)
+    held_out = HeldOut(prepared, vlm)
+    promoted = promoting(prepared, vlm, trainer, best)
     saved = Saved(trainer, promoted)
     if restore is not None:
         saved.read(restore)
@@ -201,10 +201,10 @@ def learning(
     if checkpoints is not None and every_checkpoint is not None:
         inner = CheckpointedLearner(inner, partial(saved.write, checkpoints), every_updates=every_checkpoint)
     file = config.curation.pool.file if resume is None else None
-    collected = None if file is None else read_successes(Path(file), found, vlm)
+    collected = None if file is None else read_successes(Path(file), prepared, vlm)
     every_updates = config.trainer.evaluation.every_updates
     evaluated = EvaluatedLearner(inner, held_out, every_updates, first=trainer.weights())
-    return Learning(model, evaluated, held_out, vlm, trainer, promoted, collected, found)
+    return Learning(model, evaluated, held_out, vlm, trainer, promoted, collected, prepared)
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:
@@ -215,12 +215,14 @@ def _with(vlm: Vlm, weights: Weights) -> Vlm:
     return vlm
 
 
-def _warm_start(found: Models, vlm: Vlm, on_step: Callable[[str, int, int], None] | None) -> None:
-    steps = found.config.policy.warm_start_steps
-    shown = [turn for number, task in enumerate(found.tasks) for turn in oracle_turns(found.config, task, number) or ()]
+def _warm_start(prepared: PreparedRun, vlm: Vlm, on_step: Callable[[str, int, int], None] | None) -> None:
+    steps = prepared.config.policy.warm_start_steps
+    shown = [
+        turn for number, task in enumerate(prepared.tasks) for turn in oracle_turns(prepared.config, task, number) or ()
+    ]
     warm_start(
         vlm,
         shown,
-        WarmStart(steps=steps, seed=found.config.run.seed),
+        WarmStart(steps=steps, seed=prepared.config.run.seed),
         on_step=lambda step, loss: on_step("warm start", step + 1, steps) if on_step else None,
     )

@@ -21,16 +21,16 @@ from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.recorder import report_preparing, shortest_period
+from dartsim.observe.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.real.idle import IdleSelector
 from dartsim.real.keeping import KeepingDesktops
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, ray_workers, session
 from dartsim.rollout import Service
-from dartsim.run import backend
-from dartsim.run.finished import Finished, finished
-from dartsim.run.models import Models
+from dartsim.run import sim_cluster
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.system import System, new_recorder, success_pool
-from dartsim.run.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.store.memory import MemoryStore
 
@@ -72,39 +72,39 @@ class RunLoop(asyncio.SelectorEventLoop):
 
 
 def run_realtime(
-    found: Models,
+    prepared: PreparedRun,
     *,
     store: Store | None = None,
     learning: Learning | None = None,
-    origin: ResumePoint | None = None,
+    resume_point: ResumePoint | None = None,
     folder: Path | None = None,
     instruments: Sequence[Instrument] = (),
-) -> Finished:
+) -> RunResult:
     """Run a configuration by the machine's clock.
 
     Args:
-        found: The configuration, with what it names.
+        prepared: The configuration, with what it names.
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
-        origin: Where the run goes on; None: it begins.
+        resume_point: Where the run goes on; None: it begins.
         folder: Where the run's timings are written; None writes none.
         instruments: Listen to the run.
     """
     systems: list[System] = []
     interrupted = False
-    start = 0.0 if origin is None else origin.seconds
+    start = 0.0 if resume_point is None else resume_point.seconds
 
     async def main() -> None:
         nonlocal interrupted
         async with AsyncExitStack() as stack:
-            stack.enter_context(session(found.config))
-            writing = None if folder is None else Timings.open(folder, goes_on=origin is not None)
+            stack.enter_context(session(prepared.config))
+            writing = None if folder is None else Timings.open(folder, goes_on=resume_point is not None)
             timings = None if writing is None else stack.enter_context(writing)
             loop = asyncio.get_running_loop()
             if timings is not None and isinstance(loop, RunLoop):
                 watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")
                 stack.callback(watching.cancel)
-            parts = RealParts(found, learning, stack, timings, origin, report_preparing(instruments))
+            parts = RealParts(prepared, learning, stack, timings, resume_point, report_preparing(instruments))
             system = await parts.assemble(store or MemoryStore())
             systems.append(system)
             period = min(shortest_period(instruments), TICK_SECONDS)
@@ -112,7 +112,7 @@ def run_realtime(
             stack.callback(ticker.cancel)
             listening = instruments if timings is None else [timings, *instruments]
             try:
-                await system.run(found.config.run.hours * 3600.0 - start, listening)
+                await system.run(prepared.config.run.hours * 3600.0 - start, listening)
             except asyncio.CancelledError:
                 interrupted = True
 
@@ -123,7 +123,7 @@ def run_realtime(
         interrupted = True
     if not systems:
         raise KeyboardInterrupt  # before anything ran
-    return finished(found, systems[0], interrupted=interrupted, event_hash=None, num_events=None)
+    return run_result(prepared, systems[0], interrupted=interrupted, event_hash=None, num_events=None)
 
 
 async def _tick(recorder: Recorder, period_seconds: float) -> None:
@@ -138,22 +138,22 @@ class RealParts:
 
     def __init__(
         self,
-        found: Models,
+        prepared: PreparedRun,
         learning: Learning | None,
         stack: AsyncExitStack,
         timings: Timings | None = None,
-        origin: ResumePoint | None = None,
+        resume_point: ResumePoint | None = None,
         on_step: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self._found = found
-        self._config: Config = found.config
+        self._prepared = prepared
+        self._config: Config = prepared.config
         self._learning = learning
         self._stack = stack
         self._timings = timings
-        self._origin = origin
+        self._resume_point = resume_point
         self._on_step = on_step
-        self._streams = Streams(found.config.run.seed, life=1 if origin is None else origin.life)
-        self._version = 0 if origin is None else origin.recovered.version
+        self._streams = Streams(prepared.config.run.seed, life=1 if resume_point is None else resume_point.life)
+        self._version = 0 if resume_point is None else resume_point.recovered.version
 
     @cached_property
     def _world(self) -> BridgeEnvironment:
@@ -163,11 +163,11 @@ class RealParts:
         """Return the control plane over the parts."""
         successes = success_pool(self._config)
         if successes is not None and self._learning is not None:
-            self._learning.fill(successes, begun=self._origin is not None)
+            self._learning.fill(successes, begun=self._resume_point is not None)
         provider, workers = await self._provider(store), await self._workers()
         return System(
             self._config,
-            tasks=self._found.tasks,
+            tasks=self._prepared.tasks,
             provider=provider,
             engines=workers,
             learner=self._learner(),
@@ -175,10 +175,10 @@ class RealParts:
             # Made here: engines may have taken a minute to start, which is nobody's idle time.
             recorder=new_recorder(self._config, asyncio.get_running_loop().time, first_spacing_seconds=5.0),
             streams=self._streams,
-            way=self._way,
+            transport=self._transport,
             successes=successes,
             weights=Weights(self._version, self._learning.newest.source if self._learning else None),
-            origin=self._origin,
+            resume_point=self._resume_point,
         )
 
     async def _provider(self, store: Store) -> EnvProvider:
@@ -191,11 +191,11 @@ class RealParts:
     async def _desktops(self) -> EnvProvider:
         kind = self._config.backend.desktops
         if placed(self._config, "desktops"):
-            return await self._stack.enter_async_context(ray_desktops(self._config, self._found.tasks))
+            return await self._stack.enter_async_context(ray_desktops(self._config, self._prepared.tasks))
         if kind == "sim":
-            return backend.provider(self._found, self._world, self._streams)
+            return sim_cluster.provider(self._prepared, self._world, self._streams)
         on_call = self._timings.desktop if self._timings else None
-        opened = DESKTOPS[kind].opener()(self._config, self._found.tasks, on_call)
+        opened = DESKTOPS[kind].opener()(self._config, self._prepared.tasks, on_call)
         provider: EnvProvider = await self._stack.enter_async_context(opened)
         return provider
 
@@ -209,7 +209,7 @@ class RealParts:
         learning = self._learning
         if kind == "sim":
             model = learning.model if learning else None
-            return backend.workers(self._found, self._world, self._streams, model, version=self._version)
+            return sim_cluster.workers(self._prepared, self._world, self._streams, model, version=self._version)
         if learning is None:
             raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
         if kind == "local" and placed(self._config, "workers"):
@@ -231,12 +231,14 @@ class RealParts:
     def _trainer(self) -> Learner:
         learning = self._learning
         if self._config.backend.learner == "sim" or learning is None:
-            return backend.learner(self._config, learning.learner if learning else None)
+            return sim_cluster.learner(self._config, learning.learner if learning else None)
         from dartsim.real.local import LocalLearner
 
         self._stack.callback(learning.close)
         return LocalLearner(learning.learner)
 
-    def _way(self, pool: Service) -> Service:
-        """Put the modelled way to a modelled pool in front of it; a real one takes its own time."""
-        return backend.way(self._config, self._world, pool) if self._config.backend.workers == "sim" else pool
+    def _transport(self, pool: Service) -> Service:
+        """Put the modeled transport in front of a modeled pool; a real one takes its own time."""
+        if self._config.backend.workers != "sim":
+            return pool
+        return sim_cluster.modeled_transport(self._config, self._world, pool)

@@ -17,12 +17,11 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.records import HELD_OUT
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, read_run, write_text
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, read_run, write_text
 from dartsim.real.ray_cluster.backend import in_session
 from dartsim.run.execute import BEST, MoreFigures, Parts, begin, closing_store, learned, run_parts, stored
-from dartsim.run.finished import Finished
-from dartsim.run.lock import held
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, ResumePoint, read_resume_point
 
 if TYPE_CHECKING:
@@ -34,17 +33,17 @@ def resume(
     *,
     hours: float | None = None,
     updates: int | None = None,
-    on_origin: Callable[[Config, ResumePoint | None], None] | None = None,
+    on_resume: Callable[[Config, ResumePoint | None], None] | None = None,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
-) -> tuple[RunDir, Finished]:
+) -> tuple[RunDir, RunResult]:
     """Go on with a run by its own configuration, from its last transaction.
 
     Args:
         path: Its folder.
         hours: Hours of its time in all, in place of the configured ones.
         updates: Updates in all, likewise.
-        on_origin: Given the configuration and from where the run goes on, before it does; None: nothing had happened.
+        on_resume: Given the configuration and from where the run goes on, before it does; None: nothing had happened.
         instruments: Listen to the run.
         more_figures: Likewise.
 
@@ -58,7 +57,7 @@ def resume(
         path,
         hours=hours,
         longer=hours is not None or updates is not None,
-        on_origin=on_origin,
+        on_resume=on_resume,
         instruments=instruments,
         more_figures=more_figures,
     )
@@ -71,34 +70,34 @@ def _resume(
     *,
     hours: float | None,
     longer: bool,
-    on_origin: Callable[[Config, ResumePoint | None], None] | None,
+    on_resume: Callable[[Config, ResumePoint | None], None] | None,
     instruments: Sequence[Instrument],
     more_figures: MoreFigures | None,
-) -> tuple[RunDir, Finished]:
-    found = models(config)
+) -> tuple[RunDir, RunResult]:
+    prepared = prepare(config)
     planned = load(path / CONFIG).run.hours
     with held(path):
         store = stored(config, path)
         with closing_store(store):
-            origin = read_resume_point(store, path)
-            if origin is not None and hours is not None:
-                _refuse_hours(path, hours, origin.seconds / 3600.0, planned)
-            if on_origin is not None:
-                on_origin(config, origin)
-            if origin is not None:
-                origin = replace(origin, longer=longer)
+            resume_point = read_resume_point(store, path)
+            if resume_point is not None and hours is not None:
+                _refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
+            if on_resume is not None:
+                on_resume(config, resume_point)
+            if resume_point is not None:
+                resume_point = replace(resume_point, longer=longer)
                 write_text(path / CONFIG, to_toml(config))
                 # Before the model is read, which takes minutes: a life that is killed meanwhile was one as well.
-                store.save({LIVES: [*origin.lives, origin.told()]})
-                trained = learned(found, path, instruments, restore=origin.recovered.checkpoint)
-                parts = Parts(found, path, store, trained, first=origin.first, origin=origin)
+                store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
+                trained = learned(prepared, path, instruments, restore=resume_point.recovered.checkpoint)
+                parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
                 return run_parts(parts, instruments, more_figures)
             store.clear()
         # The configuration stays where it is: a model's warm start takes minutes, and may be killed.
         (path / SUMMARY).unlink(missing_ok=True)
-        trained = learned(found, path, instruments)
+        trained = learned(prepared, path, instruments)
         return begin(
-            found,
+            prepared,
             path,
             trained,
             instruments=instruments,
@@ -106,7 +105,7 @@ def _resume(
         )
 
 
-def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[Models, Learning]:
+def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[PreparedRun, Learning]:
     """Return a finished run's configuration and its model.
 
     Args:
@@ -133,8 +132,8 @@ def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) ->
     # Imported here: it brings torch, and names the extra that is missing.
     from dartsim.run.learning import learning
 
-    found = models(config)
-    return found, learning(found, resume=state)
+    prepared = prepare(config)
+    return prepared, learning(prepared, resume=state)
 
 
 def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:

@@ -81,7 +81,7 @@ class ResumePoint:
         )
         data.restore(self.scheduler, self.restored, {task.id: task for task in tasks})
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return what a run's summary holds of this resumption."""
         return {
             "from_hours": self.seconds / 3600.0,

@@ -14,10 +14,10 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument
 from dartsim.observe.recorder import shortest_period
 from dartsim.observe.status import status_text
-from dartsim.run.backend import caches, control_loop, faulty_cluster, learner, provider, way, workers
-from dartsim.run.finished import Finished, finished
-from dartsim.run.models import Models
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
+from dartsim.run.sim_cluster import caches, control_loop, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.sim import SimLoop, simulate
 from dartsim.sim.simulate import SimReport
@@ -31,31 +31,31 @@ RARELY = 500_000
 
 
 def run_simulation(
-    found: Models,
+    prepared: PreparedRun,
     *,
     store: Store | None = None,
     learning: Learning | None = None,
-    origin: ResumePoint | None = None,
+    resume_point: ResumePoint | None = None,
     instruments: Sequence[Instrument] = (),
-) -> Finished:
+) -> RunResult:
     """Run a configuration in virtual time.
 
     Args:
-        found: The configuration, with what it names.
+        prepared: The configuration, with what it names.
         store: Where states of trajectories are kept; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
-        origin: Where the run goes on; None: it begins.
+        resume_point: Where the run goes on; None: it begins.
         instruments: Listen to the run.
     """
-    config = found.config
-    start = 0.0 if origin is None else origin.seconds
+    config = prepared.config
+    start = 0.0 if resume_point is None else resume_point.seconds
     reports: list[SimReport] = []
     systems: list[System] = []
     interrupted = False
 
     async def main() -> None:
         nonlocal interrupted
-        system = build(found, store or MemoryStore(), learning, origin)
+        system = build(prepared, store or MemoryStore(), learning, resume_point)
         systems.append(system)
         try:
             await system.run(config.run.hours * 3600.0 - start, instruments)
@@ -84,8 +84,8 @@ def run_simulation(
     if not systems or not reports:
         raise KeyboardInterrupt  # before anything ran
     report = reports[0]
-    return finished(
-        found, systems[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
+    return run_result(
+        prepared, systems[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
     )
 
 
@@ -107,33 +107,35 @@ def _rare_collections() -> Iterator[None]:
             gc.unfreeze()
 
 
-def build(found: Models, store: Store, learning: Learning | None = None, origin: ResumePoint | None = None) -> System:
+def build(
+    prepared: PreparedRun, store: Store, learning: Learning | None = None, resume_point: ResumePoint | None = None
+) -> System:
     """Build the control plane over the cluster model, on the running simulated loop."""
-    config = found.config
+    config = prepared.config
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop), "the cluster model needs the environment of a simulated loop"
-    streams = Streams(config.run.seed, life=1 if origin is None else origin.life)
-    version = 0 if origin is None else origin.recovered.version
+    streams = Streams(config.run.seed, life=1 if resume_point is None else resume_point.life)
+    version = 0 if resume_point is None else resume_point.recovered.version
     recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
     loop.explain = lambda: status_text(recorder.component_statuses())
     successes = success_pool(config)
     if successes is not None and learning is not None:
-        learning.fill(successes, begun=origin is not None)
-    faults = faulty_cluster(found, loop.env, streams, recorder.counts)
+        learning.fill(successes, begun=resume_point is not None)
+    faults = faulty_cluster(prepared, loop.env, streams, recorder.counts)
     model, control = learning.model if learning else None, control_loop(config, loop.env)
-    engines = workers(found, loop.env, streams, model, version=version, control=control)
+    engines = workers(prepared, loop.env, streams, model, version=version, control=control)
     return System(
         config,
-        tasks=found.tasks,
-        provider=faults.provider(provider(found, loop.env, streams)),
+        tasks=prepared.tasks,
+        provider=faults.provider(provider(prepared, loop.env, streams)),
         engines=faults.workers(engines),
-        caches=caches(found, engines),
+        caches=caches(prepared, engines),
         learner=faults.learner(learner(config, learning.learner if learning else None, control)),
         store=faults.store(store),
         recorder=recorder,
         streams=streams,
-        way=lambda pool: faults.transport(way(config, loop.env, pool)),
+        transport=lambda pool: faults.transport(modeled_transport(config, loop.env, pool)),
         successes=successes,
         weights=Weights(version, learning.newest.source if learning else None),
-        origin=origin,
+        resume_point=resume_point,
     )

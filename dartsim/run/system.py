@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from math import inf
+
+from typing_extensions import override
 
 from dartsim.config import Config
+from dartsim.config.sections.run import RunConfig
 from dartsim.core.errors import DartsimError
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
 from dartsim.core.rng import Streams
-from dartsim.core.types import Task, Weights
+from dartsim.core.types import Task, Version, Weights
 from dartsim.curation import (
     DataManager,
     EngineCaches,
@@ -23,7 +27,7 @@ from dartsim.curation import (
     TaskFilter,
 )
 from dartsim.curation.rules.task_order import TaskOrder
-from dartsim.observe import Instrument, Recorder, TrainerState
+from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
 from dartsim.observe.records import Clock
 from dartsim.rollout import (
     EnvCluster,
@@ -36,7 +40,6 @@ from dartsim.rollout import (
     WarmProvider,
 )
 from dartsim.run.resume_point import ResumePoint
-from dartsim.run.run_end import RunEnd
 from dartsim.run.status import SystemStatus
 from dartsim.trainer import Trainer
 
@@ -53,10 +56,10 @@ class System:
         store: Keeps states of trajectories.
         recorder: Measures.
         streams: Random streams of the run's seed.
-        way: Puts the way between desktops and inference pool in front of the latter.
+        transport: Puts the transport between desktops and inference pool in front of the latter.
         successes: Stored successes for groups in which all failed; None for none.
         weights: What the engines serve.
-        origin: Where the run goes on; None: it begins.
+        resume_point: Where the run goes on; None: it begins.
         caches: Those of the engines, where somebody asks how full they are.
     """
 
@@ -71,10 +74,10 @@ class System:
         store: Store,
         recorder: Recorder,
         streams: Streams,
-        way: Callable[[Service], Service],
+        transport: Callable[[Service], Service],
         successes: SuccessPool | None = None,
         weights: Weights | None = None,
-        origin: ResumePoint | None = None,
+        resume_point: ResumePoint | None = None,
         caches: EngineCaches | None = None,
     ) -> None:
         self.recorder = recorder
@@ -88,7 +91,7 @@ class System:
             recorder=recorder,
             max_tries=config.rollout.request_tries,
         )
-        service = way(self.pool)
+        service = transport(self.pool)
         if config.rollout.lockstep:
             service = LockstepService(service)
         rollout = config.rollout
@@ -120,9 +123,9 @@ class System:
         recorder.status_source = SystemStatus(
             recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
         )
-        if origin is not None:
-            origin.restore(self.data, recorder, tasks)
-            self.end.resume(origin, self.data.trainer_version)
+        if resume_point is not None:
+            resume_point.restore(self.data, recorder, tasks)
+            self.end.resume(resume_point, self.data.trainer_version)
 
     async def run(self, seconds: float, instruments: Sequence[Instrument] = ()) -> None:
         """Run until the configured end; then account for every attempt.
@@ -177,6 +180,59 @@ class System:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.end.reached.wait()
+
+
+class RunEnd(Instrument):
+    """Ends a run by its updates, its success rate or an alarm.
+
+    Args:
+        config: Says when.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._num_updates = config.updates
+        self._target_success = inf if config.target_success is None else config.target_success
+        self._fail_on_alarm = config.fail_on_alarm
+        self._recorder: Recorder | None = None
+        self.reached = asyncio.Event()
+        self.alarm: str | None = None
+        """Name of the alarm that ended the run."""
+
+    def resume(self, resume_point: ResumePoint, version: Version) -> None:
+        """Take into account where a resumed run begins: it may have crashed between its last update and its end."""
+        last = resume_point.updates[-1] if not resume_point.longer and resume_point.updates else None
+        done = self._num_updates is not None and version >= self._num_updates
+        if done or (last is not None and self._is_target(last)):
+            self.reached.set()
+
+    @override
+    def run_started(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    @override
+    def update_finished(self, record: UpdateRecord) -> None:
+        if record.update == self._num_updates or self._is_target(record):
+            self.reached.set()
+
+    @override
+    def snapshot_taken(self) -> None:
+        self._look_at_alarms()
+
+    @override
+    def time_advanced(self, now: float) -> None:
+        self._look_at_alarms()
+
+    def _look_at_alarms(self) -> None:
+        if not self._fail_on_alarm or self._recorder is None:
+            return
+        standing = next((alarm for alarm in self._recorder.alarms if alarm.cleared is None), None)
+        if standing is not None:
+            self.alarm = self.alarm or standing.name
+            self.reached.set()
+
+    def _is_target(self, record: UpdateRecord) -> bool:
+        """Return whether an update's weights were evaluated, and are good enough."""
+        return record.metrics.get(HELD_OUT, 0.0) >= self._target_success
 
 
 def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) -> Recorder:

@@ -1,8 +1,8 @@
 """``Watch``: looks at a run while it goes on, raises its alarms, and keeps ``status.json`` in its folder.
 
-It looks when a snapshot was taken or time has passed, and so neither wakes the loop nor changes what the run does (with
-``run.fail_on_alarm`` an alarm makes the run end itself). The lock on the run directory (``dartsim.run.lock``) tells a
-reader whether the run goes on or its process crashed.
+It looks when a snapshot was taken or time has passed, so it neither wakes the loop nor changes what the run does (with
+``run.fail_on_alarm`` an alarm makes the run end itself). The lock on the run directory tells a reader whether the run
+is still going or its process crashed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing_extensions import override
 from dartsim.config.secrets import hidden
 from dartsim.core.types import Trajectory
 from dartsim.observe import Instrument, Recorder
+from dartsim.observe.alarm_rules import Alarms, DiskUse
 from dartsim.observe.rundir import write_text
-from dartsim.run.alarms import Alarms, DiskUse
 
 if TYPE_CHECKING:
     from dartsim.config import Config

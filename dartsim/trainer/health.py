@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-MISMATCH_ALARM = "learner/mismatch_alarm"
-"""Metric of an update: 1 if worker and learner disagree at equal weights by more than the bound, else 0. A run counts
-them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:

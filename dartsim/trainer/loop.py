@@ -18,7 +18,7 @@ from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
 from dartsim.core.types import Batch, UpdateResult
 from dartsim.observe import Recorder, TrainerState
-from dartsim.trainer.health import MISMATCH_ALARM
+from dartsim.observe.records import MISMATCH_ALARM
 from dartsim.trainer.promoted import COUNTED
 
 logger = logging.getLogger(__name__)

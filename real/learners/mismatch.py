@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dartsim.trainer.health import MISMATCH_ALARM
+from dartsim.observe.records import MISMATCH_ALARM
 
 logger = logging.getLogger(__name__)
 

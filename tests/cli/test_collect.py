@@ -15,7 +15,7 @@ from dartsim.config.sections.curation import PoolConfig
 from dartsim.curation import SuccessPool
 from dartsim.real.pool_files import read_pool
 from dartsim.run.learning import learning
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 TASKS = ("--set", "tasks.count=12", "--set", "tasks.held_out=8")
@@ -50,7 +50,7 @@ def test_the_oracle_solves_every_task(dartsim, tmp_path, capsys):
     assert figures["source"] == {"kind": "oracle", "per_task": 2}
     said = " ".join(capsys.readouterr().out.split())
     assert "24 successes in 24 attempts, at 12 of 12 tasks" in said
-    found = read_pool(folder, models(config()).tasks)
+    found = read_pool(folder, prepare(config()).tasks)
     assert all(turn.reply.logprobs is None for success in found.successes for turn in success.turns)
 
 
@@ -58,10 +58,10 @@ def test_a_run_begins_with_the_oracle_s_successes_scored_by_its_first_weights(da
     _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
     pools = []
     for changes in ([f"curation.pool.file={folder}"], ["curation.pool.collected_per_task=1"]):
-        found = models(config(*changes))
+        prepared = prepare(config(*changes))
         pool = SuccessPool()
-        learning(found).fill(pool)
-        pools.append([pool.stored(task.id)[0].trajectory for task in found.tasks])
+        learning(prepared).fill(pool)
+        pools.append([pool.stored(task.id)[0].trajectory for task in prepared.tasks])
     for from_file, made_now in zip(*pools, strict=True):
         for one, other in zip(from_file.turns, made_now.turns, strict=True):
             assert one.reply.action == other.reply.action
@@ -74,12 +74,12 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
     assert code == 0
     assert figures["attempts"] == 72
     assert figures["source"]["version"] == 2
-    found = models(config(f"curation.pool.file={folder}"))
-    learned = learning(found)
+    prepared = prepare(config(f"curation.pool.file={folder}"))
+    learned = learning(prepared)
     pool = SuccessPool(PoolConfig(max_per_task=99))
     learned.fill(pool)
     assert len(pool) == figures["successes"] > 0
-    written = read_pool(folder, found.tasks).successes
+    written = read_pool(folder, prepared.tasks).successes
     for success in written:
         stored = [entry.trajectory for entry in pool.stored(success.attempt.task.id)]
         same = [one for one in stored if one.attempt.seed == success.attempt.seed]
@@ -95,11 +95,11 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
 def test_a_pool_of_a_file_rescues_groups_and_is_counted(dartsim, tmp_path):
     """At chance most groups of two fail whole: each gets a success of the file."""
     _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
-    found = models(
+    prepared = prepare(
         config(f"curation.pool.file={folder}", "curation.attempts.rule=fixed", "curation.attempts.group_size=2")
     )
-    learned = learning(found)
-    result = run_simulation(found, learning=learned)
+    learned = learning(prepared)
+    result = run_simulation(prepared, learning=learned)
     figures = learned.figures()["pool"]
     assert figures["stored_collected"] == 12
     assert figures["rescued"] > 0
@@ -114,15 +114,15 @@ def test_what_a_run_kept_is_collected(dartsim, tmp_path, run):
     assert figures["attempts"] is None
     assert figures["source"]["kind"] == "run"
     assert figures["successes"] == figures["tasks_solved"] > 0  # one a task
-    success = read_pool(folder, models(config()).tasks).successes[0]
+    success = read_pool(folder, prepare(config()).tasks).successes[0]
     assert all(turn.reply.logprobs is not None for turn in success.turns)
     assert json.loads((run / "summary.json").read_text())["pool"]["stored_online"] > 0
 
 
 def test_unknown_tasks_are_reported(dartsim, tmp_path, run, capsys, caplog):
     _, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS)
-    found = models(config(f"curation.pool.file={folder}", "tasks.count=5"))
-    learned = learning(found)
+    prepared = prepare(config(f"curation.pool.file={folder}", "tasks.count=5"))
+    learned = learning(prepared)
     learned.fill(SuccessPool())
     assert "successes of 7 tasks that this run has not were left out" in caplog.text
     assert len(learned.figures()["pool"]["file"]["unknown_tasks"]) == 7

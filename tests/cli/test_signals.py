@@ -17,9 +17,8 @@ from dartsim.cli import compare, console
 from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.observe.rundir import CONFIG, read_run
+from dartsim.observe.rundir import CONFIG, held, read_run
 from dartsim.run.execute import refuse_used
-from dartsim.run.lock import held
 from dartsim.run.resume import _refuse_hours
 
 SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dartsim.config import load
-from dartsim.run.lock import held
+from dartsim.observe.rundir import held
 from dartsim.run.watch import STATUS, Watch
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")

@@ -5,7 +5,7 @@ import pytest
 from dartsim.config import Config, from_tree, load, preset, presets, to_toml
 from dartsim.config.load import workload, workloads
 from dartsim.core.errors import ConfigError
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 SCHEDULERS = sorted(
     name
@@ -16,7 +16,7 @@ SCHEDULERS = sorted(
 
 @pytest.mark.parametrize("name", sorted(workloads()))
 def test_every_workload_can_be_built(name):
-    models(load(preset_name="dartsim", workload_name=name))
+    prepare(load(preset_name="dartsim", workload_name=name))
 
 
 @pytest.mark.parametrize("name", sorted(workloads()))

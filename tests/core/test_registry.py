@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError
 from dartsim.config import load
 from dartsim.core.registry import ComponentSection, names, parameters, register
 from dartsim.rollout.routers import Routed, Router
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 
@@ -39,7 +39,7 @@ class Youngest(Router):
 def test_a_router_of_another_project_serves_a_simulated_run():
     overrides = ["run.hours=0.2", "rollout.num_envs=8", "rollout.num_workers=4", "rollout.routing.rule=youngest"]
     config = load(preset_name="dart", overrides=[*overrides, "rollout.routing.among=2"])
-    recorder = run_simulation(models(config)).recorder
+    recorder = run_simulation(prepare(config)).recorder
     assert {request[1] for request in recorder.requests or ()} == {2, 3}
 
 

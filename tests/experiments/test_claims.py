@@ -11,7 +11,7 @@ import pytest
 
 from dartsim.lab.bounds import least_seconds, turn_load
 from dartsim.observe.rundir import json_text
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from experiments import claims
 from experiments.charts import Panel, Series, draw
 from experiments.claims import ARMS, LADDER, ClaimArm, derived, knee, mean_turns, over, run_arm
@@ -115,14 +115,14 @@ def test_means_have_intervals_and_what_is_missing_has_none():
 
 
 def test_the_knee_is_the_first_number_of_desktops_that_asks_for_too_much():
-    found = models(arm("desktops", "DART", value=10).config(0))
-    at = knee(found)
-    load = turn_load(found, mean_turns(found), warm=False)
+    prepared = prepare(arm("desktops", "DART", value=10).config(0))
+    at = knee(prepared)
+    load = turn_load(prepared, mean_turns(prepared), warm=False)
     each, number = at["turns_per_minute_of_a_desktop"], at["no_prefix_cached"]
-    assert number * each >= 60.0 / least_seconds(found.gpu, load, number)
-    assert (number - 1) * each < 60.0 / least_seconds(found.gpu, load, number - 1)
+    assert number * each >= 60.0 / least_seconds(prepared.gpu, load, number)
+    assert (number - 1) * each < 60.0 / least_seconds(prepared.gpu, load, number - 1)
     assert at["no_prefix_cached"] <= at["all_prefixes_cached"]
-    assert mean_turns(found) == pytest.approx(0.594 * 11.6 + 0.406 * 19.6)
+    assert mean_turns(prepared) == pytest.approx(0.594 * 11.6 + 0.406 * 19.6)
 
 
 # What is said about it, on figures that are made up.

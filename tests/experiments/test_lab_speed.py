@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dartsim.lab.virtual import as_virtual
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments import lab_speed
 from experiments.speed import configuration
@@ -20,7 +20,7 @@ def test_one_size_is_measured():
     row = lab_speed.one_size(10, 0.1, 0)
     assert 0.0 < row["cpu_seconds"] <= time.process_time() - began
     assert row["simulated_hours_per_second"] == pytest.approx(0.1 / row["cpu_seconds"])
-    run = run_simulation(models(as_virtual(configuration(10, 0.1, seed=0))))
+    run = run_simulation(prepare(as_virtual(configuration(10, 0.1, seed=0))))
     turns = run.recorder.snapshots[-1].counts["generated_turns"]
     assert turns > 50
     assert row["cpu_seconds"] / row["cpu_us_per_turn"] * 1e6 == pytest.approx(turns, rel=0.2)  # of the measured part

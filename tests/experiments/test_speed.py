@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments import speed
 from experiments.bare_simpy import BareCluster
@@ -63,21 +63,21 @@ def test_the_table_shows_every_size_and_loop():
 
 
 def test_the_bare_model_does_the_same_work():
-    found = models(SMALL)
-    full = run_simulation(found)
+    prepared = prepare(SMALL)
+    full = run_simulation(prepared)
     for timeouts in (False, True):
-        bare = BareCluster(found, timeouts=timeouts)
+        bare = BareCluster(prepared, timeouts=timeouts)
         assert bare.run() == pytest.approx(full.recorder.hot.generated_turns, rel=0.1)
         assert bare.num_attempts == pytest.approx(full.recorder.counts["attempts"], rel=0.1)
 
 
 def test_the_bare_model_repeats_itself():
-    found = models(SMALL)
-    assert BareCluster(found).run() == BareCluster(found).run()
+    prepared = prepare(SMALL)
+    assert BareCluster(prepared).run() == BareCluster(prepared).run()
 
 
 def test_the_bare_model_wants_a_worker_that_is_up():
-    coupled = models(speed.load(preset_name="coupled"))
+    coupled = prepare(speed.load(preset_name="coupled"))
     with pytest.raises(ValueError, match="some worker must be up"):
         BareCluster(coupled).run()
 

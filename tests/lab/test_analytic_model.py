@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.lab.analytic_model import predict
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 FREE = "curation.admission.ready_batches=none"
@@ -14,7 +14,7 @@ FREE = "curation.admission.ready_batches=none"
 
 def found(workload, *overrides, preset="dartsim", hours=1.0):
     own = [FREE, f"run.hours={hours}", "recorder.max_segments=0", *overrides]
-    return models(load(preset_name=preset, workload_name=workload, overrides=own))
+    return prepare(load(preset_name=preset, workload_name=workload, overrides=own))
 
 
 @pytest.mark.parametrize("workload", ["laptop", "dart", "osworld", "skewed-hosts"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dartsim.config import load
 from dartsim.lab.bounds import bounds, supply_bound
 from dartsim.observe.records import Snapshot
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 
@@ -79,9 +79,9 @@ def test_it_is_never_above_the_trainer_and_grows_with_every_part(steps, trainer,
 
 @pytest.mark.parametrize(("workload", "hours"), [("laptop", 1.0), ("osworld", 1.0), ("skewed-hosts", 3.0)])
 def test_no_simulated_run_trains_more(workload, hours):
-    found = models(load(preset_name="dartsim", workload_name=workload, overrides=[f"run.hours={hours}"]))
-    result = run_simulation(found)
-    closed = bounds(found, result.figures, result.recorder.snapshots)
+    prepared = prepare(load(preset_name="dartsim", workload_name=workload, overrides=[f"run.hours={hours}"]))
+    result = run_simulation(prepared)
+    closed = bounds(prepared, result.figures, result.recorder.snapshots)
     bound = closed["bound_trained_turns_per_minute"]
     update = result.figures["trained_turns_per_minute"] / result.figures["num_updates"]
     assert 0.0 < result.figures["trained_turns_per_minute"] <= bound + update, "the window may cut one update"

@@ -16,7 +16,7 @@ from dartsim.config.load import check_setting, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
-from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, outcomes, run_job, simulated, steady_turns_per_minute
+from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, run_job, simulated, steady_turns_per_minute
 from dartsim.lab.space import Choices, Range, read_space
 from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, difference, objective
@@ -25,7 +25,7 @@ from dartsim.lab.validation import neighbours, validate
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.lab.whatif import REMOVED, gains
 from dartsim.observe.idle import CAUSES
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.gpu import PROFILES
@@ -193,7 +193,7 @@ def test_a_job_that_fails_says_so():
     )
     assert "LearnerFault" in (run_job(Job(name="bad", config=config)).error or "")
     with pytest.raises(DartsimError, match="bad: LearnerFault"):
-        outcomes(InProcess(), [Job(name="bad", config=config)])
+        recorded_outcomes(InProcess(), [Job(name="bad", config=config)])
 
 
 def test_real_parts_are_refused_and_a_model_becomes_a_surrogate():
@@ -505,7 +505,7 @@ def test_no_simulated_engine_is_faster_than_its_bound(profile, prompt, cached, i
 @pytest.mark.parametrize("name", ["dart-measured", pytest.param("dartsim", marks=pytest.mark.soak)])
 def test_the_closed_form_is_near_the_simulation(name):
     config = changed(as_virtual(load(preset_name=name)), {"run.hours": 2.0})
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     said = predict(found)
     assert figures["steady_turns_per_minute"] == pytest.approx(said.trained_turns_per_minute, rel=0.2)
     assert said.bound_by == figures["bound_by"] == "trainer"
@@ -516,7 +516,7 @@ def test_the_closed_form_is_near_the_simulation(name):
 @pytest.mark.parametrize("name", ["areal-eta0", pytest.param("coupled", marks=pytest.mark.soak)])
 def test_one_batch_at_a_time_is_no_alarm(name):
     config = changed(as_virtual(load(preset_name=name)), {"run.hours": 3.0})
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     rows = {check.figure: check for check in checks(found, figures)}
     assert [check.alarm for check in rows.values() if check.alarm] == []
     assert rows["trained turns/min"].law.endswith("; one batch at a time")
@@ -527,7 +527,7 @@ def test_one_batch_at_a_time_is_no_alarm(name):
 
 def test_a_figure_that_breaks_a_law_is_an_alarm():
     config = as_virtual(small())
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     assert [check.alarm for check in checks(found, figures) if check.figure == "generated turns/min"] == [""]
     wrong = {**figures, "generated_turns_per_minute": 10_000.0, "staleness_mean": 7.0}
     alarms = {check.figure for check in checks(found, wrong) if check.alarm}
@@ -536,7 +536,7 @@ def test_a_figure_that_breaks_a_law_is_an_alarm():
 
 def test_a_learner_that_takes_no_time_is_no_division_by_zero():
     config = changed(as_virtual(load(preset_name="dart-measured")), {"cluster.learner.fixed_seconds": 0.0})
-    said = predict(models(changed(config, {"cluster.learner.turn_seconds": 0.0})))
+    said = predict(prepare(changed(config, {"cluster.learner.turn_seconds": 0.0})))
     assert said.bound_by != "trainer"
     assert 0.0 < said.trained_turns_per_minute < float("inf")
 

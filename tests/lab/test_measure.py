@@ -15,9 +15,9 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Task
 from dartsim.lab.measure import LATENCIES, mean_live, measure, profile_toml
 from dartsim.lab.virtual import COMPARED, as_json, compare, twin
-from dartsim.run.models import models
+from dartsim.observe.timings import TIMINGS, read_timings
+from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.run.simulation import run_simulation
-from dartsim.run.timings import TIMINGS, outcomes, read_timings
 from dartsim.sim.latency import from_spec
 from dartsim.sim.surrogate import RecordedAttempt
 
@@ -89,7 +89,7 @@ def test_a_profile_can_be_run_alone_or_laid_over_another_configuration(tmp_path)
     alone, over = load(profile), load(own, profile=profile)
     assert alone.cluster == over.cluster
     assert (alone.rollout.num_envs, over.rollout.num_envs) == (38, 3)
-    assert models(over).timing.boot.mean == pytest.approx(3.0 * (1 + sorted(LATENCIES.values()).index("env/start")))
+    assert prepare(over).timing.boot.mean == pytest.approx(3.0 * (1 + sorted(LATENCIES.values()).index("env/start")))
     assert load(own, profile=profile, overrides=["cluster.engine.batch_seconds=9.0"]).cluster.engine.batch_seconds == 9
 
 
@@ -212,14 +212,14 @@ def test_the_twin_is_the_same_configuration_played_again_on_what_was_measured(tm
 
 def test_outcomes_are_those_of_the_attempts_that_were_scored(tmp_path):
     lost = [line("attempt", 1.0, group=0, index=9, turns=1, reward=None)]
-    found = outcomes([*timings(), *lost])
+    found = recorded_outcomes([*timings(), *lost])
     played = {
         (group, index): found.of(Attempt(0, Task("t", ""), group, index, 0, 5, 0)) for group, index in [(0, 3), (0, 9)]
     }
     assert played[0, 3] == RecordedAttempt(0, 3, 2, success=True)
     assert played[0, 9] in [found.of(Attempt(0, Task("t", ""), 0, index, 0, 5, 0)) for index in range(8)]
     with pytest.raises(ConfigError, match="no attempt was recorded as scored"):
-        outcomes(lost)
+        recorded_outcomes(lost)
 
 
 def test_a_twin_runs_and_meets_its_arithmetic(tmp_path):
@@ -235,7 +235,7 @@ def test_a_twin_runs_and_meets_its_arithmetic(tmp_path):
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     found = twin(config, measure(config, entries), SUMMARY, path)
     assert (found.cluster.engine.batch_seconds, found.cluster.engine.request_seconds) == (0.4, 0.0)
-    figures = run_simulation(models(found)).figures
+    figures = run_simulation(prepare(found)).figures
     assert figures["turns_per_trajectory"] == pytest.approx(5.0, rel=0.02)
     # At most: a batch that another attempt's request finds under way makes it wait.
     wanted = 2 * 5 * 60.0 / 20.0
@@ -255,4 +255,4 @@ def test_figures_stand_beside_each_other():
 def test_the_defaults_of_the_batch_model_make_an_engine():
     config = load(preset_name="dart", overrides=['cluster.engine.model="batch"', "run.hours=0.5", "rollout.num_envs=4"])
     assert isinstance(config, Config)
-    assert run_simulation(models(config)).recorder.hot.generated_turns > 0
+    assert run_simulation(prepare(config)).recorder.hot.generated_turns > 0

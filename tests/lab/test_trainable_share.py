@@ -11,7 +11,7 @@ from dartsim.lab.bounds import around_seconds, desktop_bound, engine_bound, repl
 from dartsim.lab.jobs import Prices, simulated
 from dartsim.lab.trainable_share import OneTask, _TaskLife, one_task, workload
 from dartsim.lab.virtual import as_virtual, changed
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 OURS = {
     "curation.task_filter.max_mean": 0.99,
@@ -42,8 +42,8 @@ def test_a_task_that_always_fails_is_passed_over_and_comes_back(unjudged, revisi
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_a_life_is_what_the_filter_does_to_many_tasks(rate):
     """2,000 tasks of one success rate, 12 passes over them, a group of 8 attempts whenever one is offered."""
-    found = models(lab("trl", "dart", **OURS))
-    life, rng = _TaskLife(one_task(found, rate, 1.0), 4), np.random.default_rng(0)
+    prepared = prepare(lab("trl", "dart", **OURS))
+    life, rng = _TaskLife(one_task(prepared, rate, 1.0), 4), np.random.default_rng(0)
     task_filter = TaskFilter(TaskFilterConfig(window=8, max_mean=0.99, min_mean=0.01, revisit_after=4))
     for _ in range(12):
         offered = [f"{number}" for number in range(2_000) if task_filter.offer(f"{number}")]
@@ -54,7 +54,7 @@ def test_a_life_is_what_the_filter_does_to_many_tasks(rate):
 
 def test_a_filter_is_worth_nothing_in_the_first_pass_and_more_later():
     """Groups are counted: the filter knows a task only once it has seen one."""
-    plain, ours = (models(lab("trl", "dart", **settings)) for settings in ({}, OURS))
+    plain, ours = (prepare(lab("trl", "dart", **settings)) for settings in ({}, OURS))
     first = workload(plain)
     for found, groups in ((ours, 0.0), (ours, 181.0), (plain, 5_000.0)):
         assert workload(found, groups) == pytest.approx(first)
@@ -64,17 +64,17 @@ def test_a_filter_is_worth_nothing_in_the_first_pass_and_more_later():
 
 
 def test_easy_tasks_have_smaller_groups_where_the_rule_says_so():
-    found = models(lab("dart", "dart"))
-    assert [one_task(found, rate, 1.0).size for rate in (0.3, 0.7, 1.0)] == [8, 5, 2]
+    prepared = prepare(lab("dart", "dart"))
+    assert [one_task(prepared, rate, 1.0).size for rate in (0.3, 0.7, 1.0)] == [8, 5, 2]
 
 
 def test_a_plan_s_laws_know_the_task_filter():
     """On 32 tasks the filter has seen all of them within minutes; without it two fifths of the turns were usable."""
     config = lab("dartsim", "laptop", 0.7)
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     said = predict(found)
     off = {"curation.task_filter.max_mean": 1.0, "curation.task_filter.min_mean": 0.0}
-    assert said.usable_share > 1.2 * predict(models(changed(config, off))).usable_share
+    assert said.usable_share > 1.2 * predict(prepare(changed(config, off))).usable_share
     assert figures["trained_turns_per_minute"] == pytest.approx(said.trained_turns_per_minute, rel=0.25)
     held = {check.figure: check for check in checks(found, figures)}
     assert held["trained turns/min"].law == f"bottleneck: desktops, {said.usable_share:.0%} of turns usable"
@@ -83,7 +83,7 @@ def test_a_plan_s_laws_know_the_task_filter():
 
 def test_trained_turns_far_from_what_is_usable_are_an_alarm():
     config = lab("dartsim", "laptop", 0.2)
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     (check, *_) = checks(found, {**figures, "steady_turns_per_minute": 20.0})
     assert "below the bound" in check.alarm
     (check, *_) = checks(found, {**figures, "steady_turns_per_minute": 100.0})
@@ -93,11 +93,11 @@ def test_trained_turns_far_from_what_is_usable_are_an_alarm():
 def test_desktops_on_a_slow_host_make_what_its_cores_have_seconds_for():
     """Half a core for ten desktops: they make a seventh of what as many others do, and the bound says so."""
     config = lab("skyrl", "skewed-hosts")
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     assert [tuple(site) for site in sites(found)] == [(0.5, 1, 10), (32.0, 3, 28)]
     bound = desktop_bound(found, figures["turns_per_trajectory"])
     assert 0.9 * bound < figures["generated_turns_per_minute"] < 1.02 * bound
-    even = models(changed(config, {"cluster.hosts.slow_count": 0}))
+    even = prepare(changed(config, {"cluster.hosts.slow_count": 0}))
     assert bound < 0.8 * desktop_bound(even, figures["turns_per_trajectory"])
 
 
@@ -111,14 +111,14 @@ def test_a_lone_desktop_reaches_its_bound():
         "cluster.engine.transfer_seconds": 0.0,
     }
     config = lab("skyrl", "laptop", 2.0, **free)
-    found, figures = models(config), simulated(config, Prices())
+    found, figures = prepare(config), simulated(config, Prices())
     bound = desktop_bound(found, figures["turns_per_trajectory"])
     assert 0.96 * bound < figures["generated_turns_per_minute"] < 1.02 * bound
     assert around_seconds(found) > found.timing.cycle_seconds, "every attempt has a freshly booted desktop"
 
 
 def test_engines_are_bound_by_the_lengths_of_the_replies_that_are_set():
-    found = models(lab("trl", "math"))
-    assert 2_000.0 < reply_tokens(found) < 2_500.0  # the mean of 2,500, cut off at 28,672
-    short = models(lab("trl", "math", **{"cluster.engine.reply_tokens": 104.0}))
-    assert engine_bound(short, 1.0) > 10.0 * engine_bound(found, 1.0)
+    prepared = prepare(lab("trl", "math"))
+    assert 2_000.0 < reply_tokens(prepared) < 2_500.0  # the mean of 2,500, cut off at 28,672
+    short = prepare(lab("trl", "math", **{"cluster.engine.reply_tokens": 104.0}))
+    assert engine_bound(short, 1.0) > 10.0 * engine_bound(prepared, 1.0)

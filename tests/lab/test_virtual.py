@@ -10,10 +10,10 @@ from dartsim.config import load
 from dartsim.config.load import from_tree, merge
 from dartsim.lab.measure import measure
 from dartsim.lab.virtual import compare, twin
+from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.run import simulation
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.run.simulation import run_simulation
-from dartsim.run.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, outcomes, read_timings
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.surrogate import RecordedAttempt
 
@@ -104,7 +104,7 @@ def timed(config, path, monkeypatch):
             patch.setattr(simulation, "workers", workers)
             patch.setattr(BatchEngine, "_finish", finished)
             patch.setattr(BatchEngine, "_begin", begun)
-            return run_simulation(models(config), instruments=[timings]).figures
+            return run_simulation(prepare(config), instruments=[timings]).figures
 
 
 class TimedPut(TimedWorker):
@@ -128,7 +128,7 @@ def errors_of(tmp_path, monkeypatch, model, workers, cluster, hours):
     figures = timed(virtual, tmp_path, monkeypatch)
     found = twin(real, measure(real, read_timings(tmp_path)), figures, tmp_path / TIMINGS)
     assert found.backend.virtual
-    errors = {check.figure: check.relative_error for check in compare(figures, run_simulation(models(found)).figures)}
+    errors = {check.figure: check.relative_error for check in compare(figures, run_simulation(prepare(found)).figures)}
     return {name: errors[name] for name in SIX}, figures["total_updates"]
 
 
@@ -159,7 +159,7 @@ def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
         Timings, "attempt_ended", lambda self, trajectory: (ended.append(trajectory), kept(self, trajectory))
     )
     timed(virtual, tmp_path, monkeypatch)
-    found = outcomes(read_timings(tmp_path))
+    found = recorded_outcomes(read_timings(tmp_path))
     scored = [each for each in ended if each.reward is not None]
     assert len(scored) > 20
     for each in scored:

@@ -8,7 +8,7 @@ from dartsim.config import from_tree, merge, preset
 from dartsim.lab.sweep import InProcess
 from dartsim.lab.virtual import as_virtual
 from dartsim.lab.whatif import gains
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 SMALL = {
@@ -34,7 +34,7 @@ def gain_by_cause(config, *causes):
 
 def test_publishing_at_once_is_worth_what_the_publication_waits_for():
     config = small(trainer={"publish_wait": "running"})
-    assert run_simulation(models(config)).figures["trainer_shares"]["wait_publish"] > 0.3
+    assert run_simulation(prepare(config)).figures["trainer_shares"]["wait_publish"] > 0.3
     found = gain_by_cause(config, "waiting to publish", "weight sync")
     assert found["waiting to publish"] > 0.1
     assert found["weight sync"] == pytest.approx(0.0)  # it took no time before
@@ -42,7 +42,7 @@ def test_publishing_at_once_is_worth_what_the_publication_waits_for():
 
 def test_weights_that_wait_for_a_whole_batch_wait_for_data_that_admission_holds_back():
     config = small(trainer={"publish_wait": "batch"}, curation={"admission": {"waiting_batches": 1.0}})
-    shares = run_simulation(models(config)).figures["trainer_shares"]
+    shares = run_simulation(prepare(config)).figures["trainer_shares"]
     assert shares["wait_data"] > 0.3
     assert shares["wait_publish"] == 0.0
     assert gain_by_cause(config, "not admitted")["not admitted"] > 0.1

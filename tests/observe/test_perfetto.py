@@ -13,7 +13,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.observe.perfetto import FLOW, MAX_OTHERS, MAX_TRAINED, perfetto
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 Track = tuple[int, int]
@@ -97,7 +97,7 @@ class TraceFile:
 @pytest.fixture(scope="module")
 def result():
     config = load(preset_name="dart-measured", overrides=["run.hours=1.8", "rollout.num_envs=16", "run.seed=3"])
-    return run_simulation(models(config))
+    return run_simulation(prepare(config))
 
 
 @pytest.fixture(scope="module")
@@ -157,5 +157,5 @@ def test_arrows_bind_under_every_sync_mode(mode):
         preset_name="dart",
         overrides=["run.hours=1.0", "rollout.num_envs=8", "rollout.num_workers=2", f"rollout.sync.mode={mode}"],
     )
-    found = TraceFile(gzip.compress(json.dumps(perfetto(run_simulation(models(config)).recorder)).encode()))
+    found = TraceFile(gzip.compress(json.dumps(perfetto(run_simulation(prepare(config)).recorder)).encode()))
     assert any(len(points) == 4 for points in found.flows.values())

@@ -8,7 +8,7 @@ from dartsim.config import load
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.observe import Recorder
 from dartsim.observe.recorder_state import undo_update
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 
@@ -18,7 +18,7 @@ def run():
 
     def run(preset):
         overrides = ["run.hours=0.5", "run.warmup_share=0.0", "recorder.max_segments=0"]
-        return run_simulation(models(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
+        return run_simulation(prepare(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
 
     return run
 

@@ -16,7 +16,7 @@ import pytest
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 
 torch = pytest.importorskip("torch", reason="needs the extra `train`")
@@ -47,8 +47,8 @@ def configured(*changes):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model folder that a server of these runs can start with."""
-    found = models(configured("rollout.num_workers=1"))
-    return export(learning(found).vlm, tmp_path_factory.mktemp("engines") / "model")
+    prepared = prepare(configured("rollout.num_workers=1"))
+    return export(learning(prepared).vlm, tmp_path_factory.mktemp("engines") / "model")
 
 
 @contextmanager
@@ -86,9 +86,9 @@ def at_update(number, act):
 
 
 def play(config, **more):
-    found = models(config)
-    trained = learning(found)
-    return run_realtime(found, learning=trained, **more), trained
+    prepared = prepare(config)
+    trained = learning(prepared)
+    return run_realtime(prepared, learning=trained, **more), trained
 
 
 def quoted(urls):
@@ -177,7 +177,7 @@ def test_engines_start_with_the_weights_that_ranks_go_on_with(monkeypatch, tmp_p
         learner.updates, learner._exported[7] = 7, trained
 
     monkeypatch.setattr(FsdpLearner, "load", load_checkpoint)
-    found = learning(models(config), restore=tmp_path)
+    found = learning(prepare(config), restore=tmp_path)
     served = load_file(export(found.vlm, tmp_path / "served") / "model.safetensors")
     wanted = load_file(trained / "model.safetensors")
     assert found.trainer.updates == 7

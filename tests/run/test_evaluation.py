@@ -15,7 +15,7 @@ from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.evaluation import PromotionJudge
 from dartsim.run.execute import BEST, execute
 from dartsim.run.learning import learning
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
 from dartsim.trainer.promotion import HeldOutRewards
@@ -29,8 +29,8 @@ SMALL = (
 
 def test_a_collapse_is_rolled_back_under_a_new_version():
     """A learning rate that wrecks the model: what is published are the first weights, as versions 1 and 2."""
-    found = models(load(preset_name="tiny", overrides=[*SMALL, "trainer.optimizer.learning_rate=3.0"]))
-    learned = learning(found)
+    prepared = prepare(load(preset_name="tiny", overrides=[*SMALL, "trainer.optimizer.learning_rate=3.0"]))
+    learned = learning(prepared)
 
     def judge(weights, seed):  # the first weights know no more than wrecked ones
         return HeldOutRewards(
@@ -39,7 +39,7 @@ def test_a_collapse_is_rolled_back_under_a_new_version():
 
     learned.promoted._evaluate = judge
     first = learned.trainer.weights()
-    result = run_simulation(found, learning=learned)
+    result = run_simulation(prepared, learning=learned)
     counts = result.recorder.counts
     assert counts["promotion/rolled_back"] == 2
     assert learned.newest.version == 2
@@ -53,9 +53,9 @@ def test_a_collapse_is_rolled_back_under_a_new_version():
 
 
 def test_equal_weights_make_equal_attempts_of_a_seed_under_any_version():
-    found = models(load(preset_name="tiny", overrides=SMALL))
-    vlm = build(vlm_config(found.config))
-    judge, weights = PromotionJudge(found, vlm), vlm.snapshot()
+    prepared = prepare(load(preset_name="tiny", overrides=SMALL))
+    vlm = build(vlm_config(prepared.config))
+    judge, weights = PromotionJudge(prepared, vlm), vlm.snapshot()
     first, again, other = judge(Weights(0, weights), 1), judge(Weights(7, weights), 1), judge(Weights(0, weights), 2)
     assert (first.version, again.version) == (0, 7)
     assert first.rewards == again.rewards != other.rewards
@@ -71,8 +71,8 @@ def test_promoted_weights_are_kept_in_the_run_s_folder(tmp_path):
     assert run.summary["promotion"]["best_version"] == 2
     assert result.recorder.counts["promotion/promoted"] == 2
     assert "Promotion" in run.report.read_text()
-    best = learning(models(config), resume=tmp_path / "run" / BEST)
-    last = learning(models(config), resume=tmp_path / "run")
+    best = learning(prepare(config), resume=tmp_path / "run" / BEST)
+    last = learning(prepare(config), resume=tmp_path / "run")
     assert best.newest.version == last.newest.version == 2
     assert all(np.array_equal(t, last.newest.source[name]) for name, t in best.newest.source.items())
 
@@ -81,9 +81,9 @@ def test_it_is_judged_in_real_time_too():
     """The same learner, in a thread beside the loop."""
     parts = ("backend.desktops=mock", "backend.workers=local", "backend.learner=local", "run.hours=0.05")
     more = ("tasks.count=64", "trainer.promotion.min_gain=-1.1")
-    found = models(load(preset_name="tiny", overrides=[*SMALL, *parts, *more]))
-    learned = learning(found)
-    result = run_realtime(found, learning=learned)
+    prepared = prepare(load(preset_name="tiny", overrides=[*SMALL, *parts, *more]))
+    learned = learning(prepared)
+    result = run_realtime(prepared, learning=learned)
     judged = learned.figures()["promotion"]
     assert result.recorder.counts["promotion/promoted"] >= 2
     assert judged["promoted"] >= 2

@@ -18,15 +18,15 @@ from dartsim.real.evaluate import PolicyEvaluation
 from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0")
 
 
 def built(*changes: str):
-    found = models(load(preset_name="tiny", overrides=[*SMALL, *changes]))
-    return found, learning(found)
+    prepared = prepare(load(preset_name="tiny", overrides=[*SMALL, *changes]))
+    return prepared, learning(prepared)
 
 
 def test_the_oracle_s_successes_fill_the_pool_with_the_model_s_log_probabilities():

@@ -13,7 +13,7 @@ from dartsim.observe import Recorder
 from dartsim.observe.figures import figures
 from dartsim.rollout import RolloutService, SyncPlan
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim import simulate
 from dartsim.sim.engine import FluidEngine
@@ -137,8 +137,8 @@ def run(**engine):
         "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0, **engine}},
         "run": {"hours": 1.0},
     }
-    found = models(from_tree(merge(preset("dartsim"), small)))
-    return found, run_simulation(found).figures
+    prepared = prepare(from_tree(merge(preset("dartsim"), small)))
+    return prepared, run_simulation(prepared).figures
 
 
 def test_whole_runs_show_what_the_window_is_worth_and_stay_below_the_longest_attempts_share():

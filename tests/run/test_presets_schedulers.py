@@ -11,7 +11,7 @@ import pytest
 
 from dartsim.config import from_tree, merge, preset, presets
 from dartsim.observe import DesktopState
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.sim import simulate_reported
 from dartsim.sim.difficulty import TaskDifficulty
@@ -83,14 +83,14 @@ def run(name, sure=(), **tables):
     if "max_ahead" in tree["curation"]:
         tree["curation"]["max_ahead"] = 4  # the attempts of a batch, as in the preset
     config = from_tree({**tree, "preset": name})
-    found = models(config)
-    found = replace(
-        found, difficulties={task.id: TaskDifficulty(1.0 if task.id in sure else 0.5) for task in found.tasks}
+    prepared = prepare(config)
+    prepared = replace(
+        prepared, difficulties={task.id: TaskDifficulty(1.0 if task.id in sure else 0.5) for task in prepared.tasks}
     )
     store = Noted()
 
     async def main():
-        system = build(found, store)
+        system = build(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 

@@ -13,7 +13,7 @@ import pytest
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 PARTS = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"', 'ray.address="local"']
 SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
@@ -63,9 +63,9 @@ def test_a_dry_run_says_what_ray_would_place():
 def test_a_host_is_told_its_share_of_the_desktops():
     from dartsim.real.ray_cluster.backend import share
 
-    found = models(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_envs=7", "rollout.warm_envs=1"]))
-    assert share(found.config, 3).rollout.num_desktops == 3
-    assert found.config.rollout.num_desktops == 8
+    prepared = prepare(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_envs=7", "rollout.warm_envs=1"]))
+    assert share(prepared.config, 3).rollout.num_desktops == 3
+    assert prepared.config.rollout.num_desktops == 8
 
 
 def train(*overrides, kill=None):
@@ -77,11 +77,11 @@ def train(*overrides, kill=None):
     from dartsim.run.learning import learning
     from dartsim.run.realtime import run_realtime
 
-    found = models(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
-    with session(found.config):
-        trained = learning(found)
+    prepared = prepare(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
+    with session(prepared.config):
+        trained = learning(prepared)
         listening = [] if kill is None else [Listener(update_finished=kill)]
-        result = run_realtime(found, learning=trained, instruments=listening)
+        result = run_realtime(prepared, learning=trained, instruments=listening)
     return trained, result
 
 

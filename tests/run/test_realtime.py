@@ -10,7 +10,7 @@ from dartsim.config.sections.backend import BackendConfig
 from dartsim.core.errors import ConfigError
 from dartsim.observe import ticker
 from dartsim.real.keeping import KeepingDesktops
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.realtime import RealParts, RunLoop, run_realtime
 from dartsim.store.sql import open_store
 
@@ -50,8 +50,8 @@ FAST = (
 
 def test_a_modelled_cluster_keeps_pace_with_the_clock():
     seen = []
-    found = models(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(found, instruments=[ticker(seen.append, 0.5)])
+    prepared = prepare(load(preset_name="dart", overrides=FAST))
+    result = run_realtime(prepared, instruments=[ticker(seen.append, 0.5)])
     assert not result.interrupted
     assert result.event_hash is None
     assert result.recorder.now >= 2.88
@@ -64,8 +64,8 @@ def test_a_run_that_was_torn_down_has_not_finished():
         if now > 0.0:
             raise KeyboardInterrupt
 
-    found = models(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(found, instruments=[ticker(tear_down, 0.05)])
+    prepared = prepare(load(preset_name="dart", overrides=FAST))
+    result = run_realtime(prepared, instruments=[ticker(tear_down, 0.05)])
     assert result.interrupted
     assert result.recorder.now < 2.88
 
@@ -94,9 +94,9 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
 
     parts = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"']
     small = ["run.updates=2", "run.hours=0.05", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
-    found = models(load(preset_name="tiny", overrides=[*parts, *small]))
-    trained = learning(found)
-    result = run_realtime(found, learning=trained)
+    prepared = prepare(load(preset_name="tiny", overrides=[*parts, *small]))
+    trained = learning(prepared)
+    result = run_realtime(prepared, learning=trained)
     assert result.recorder.counts["updates"] >= 2
     assert trained.newest.version >= 2
     assert result.recorder.counts["trained_turns"] > 0

@@ -11,8 +11,8 @@ from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.lab.bounds import bounds
 from dartsim.observe import ticker
+from dartsim.observe.rundir import held
 from dartsim.run.execute import closing_store, execute, stored
-from dartsim.run.lock import held
 from dartsim.run.resume import resumable, resume
 from dartsim.run.resume_point import read_resume_point
 from experiments.crashes import configured, trained_set
@@ -51,7 +51,7 @@ def twice_told(folder):
     found = []
     for _ in range(2):
         with closing_store(store := stored(resumable(folder), folder)):
-            found.append(read_resume_point(store, folder).told())
+            found.append(read_resume_point(store, folder).as_json())
     assert found[0] == found[1]
     return found[0]
 
@@ -316,12 +316,12 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     returned = []
     for _ in range(2):
         store = stored(resumable(folder), folder)
-        origin = read_resume_point(store, folder)
+        resume_point = read_resume_point(store, folder)
         store.close()
-        returned.append(origin.told()["returned"])
-        assert origin.recovered.undone == (2,)
-        unreadable = origin.restored.untrained.keys() - origin.restored.trajectories.keys()
-        assert len(unreadable) < len(origin.restored.untrained)
+        returned.append(resume_point.as_json()["returned"])
+        assert resume_point.recovered.undone == (2,)
+        unreadable = resume_point.restored.untrained.keys() - resume_point.restored.trajectories.keys()
+        assert len(unreadable) < len(resume_point.restored.untrained)
     run, result = resume(folder)
     counts = result.recorder.counts
     assert returned[0] == returned[1] == run.summary["lives"][0]["returned"] > 0

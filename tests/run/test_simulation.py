@@ -7,7 +7,7 @@ import pytest
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener, ticker
-from dartsim.run.models import env_timing, models
+from dartsim.run.prepare import env_timing, prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.store.memory import MemoryStore
 
@@ -29,8 +29,8 @@ def small(**tables):
 
 
 def test_a_run_returns_its_trace_its_figures_and_its_hash():
-    result = run_simulation(models(small()))
-    again = run_simulation(models(small()))
+    result = run_simulation(prepare(small()))
+    again = run_simulation(prepare(small()))
     assert (result.event_hash, result.num_events) == (again.event_hash, again.num_events)
     assert result.figures == again.figures
     assert not result.interrupted
@@ -48,7 +48,7 @@ def test_a_run_returns_its_trace_its_figures_and_its_hash():
 def test_the_run_can_be_watched_and_the_store_chosen():
     store, recorders, times = MemoryStore(), [], []
     result = run_simulation(
-        models(small()),
+        prepare(small()),
         store=store,
         instruments=[Listener(600.0, run_started=recorders.append, time_advanced=times.append)],
     )
@@ -64,7 +64,7 @@ def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
             signal.raise_signal(signal.SIGINT)
 
     store = MemoryStore()
-    result = run_simulation(models(small()), store=store, instruments=[ticker(interrupt, 600.0)])
+    result = run_simulation(prepare(small()), store=store, instruments=[ticker(interrupt, 600.0)])
     assert result.interrupted
     assert 900.0 < result.recorder.now < 1800.0
     assert result.figures["simulated_hours"] == pytest.approx(result.recorder.snapshots[-1].time / 3600.0)
@@ -87,7 +87,7 @@ def twice(now):
     "stopped_by", [{"time_advanced": twice}, {"run_started": raised}], ids=["twice", "at its start"]
 )
 def test_a_run_that_was_torn_down_has_not_finished(stopped_by):
-    result = run_simulation(models(small()), instruments=[Listener(600.0, **stopped_by)])
+    result = run_simulation(prepare(small()), instruments=[Listener(600.0, **stopped_by)])
     assert result.interrupted
     assert result.recorder.now < 1800.0
 
@@ -104,7 +104,7 @@ def test_a_run_that_was_torn_down_has_not_finished(stopped_by):
 )
 def test_what_does_not_exist_or_fit_is_refused_before_anything_starts(tables, message):
     with pytest.raises(ConfigError) as refused:
-        models(small(**tables))
+        prepare(small(**tables))
     assert message in str(refused.value)
 
 

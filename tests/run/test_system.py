@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending, TrajectoryState
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import _only_error
 from dartsim.sim import simulate_reported
@@ -88,14 +88,14 @@ class WatchedStore(MemoryStore):
 
 def run(config, *, seed=None, perturb=None, success_rate=None):
     """Run a configuration; return its system, its store and its report."""
-    found = models(config)
+    prepared = prepare(config)
     if success_rate is not None:
-        difficulties = {task.id: TaskDifficulty(success_rate) for task in found.tasks}
-        found = replace(found, difficulties=difficulties)
+        difficulties = {task.id: TaskDifficulty(success_rate) for task in prepared.tasks}
+        prepared = replace(prepared, difficulties=difficulties)
     store = WatchedStore(config)
 
     async def main():
-        system = build(found, store)
+        system = build(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 
@@ -365,11 +365,11 @@ def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
         rollout={"num_envs": 4, "max_turns": 5},
         curation={"max_ahead": 4, "batch": {"min_groups": 2, "max_groups": 2}},
     )
-    found = models(config)
+    prepared = prepare(config)
     asked = Counter()
 
     async def main():
-        system = build(found, MemoryStore())
+        system = build(prepared, MemoryStore())
         inner = system.rollout._service._inner
         session = inner.session
         live = {}

@@ -12,9 +12,9 @@ import pytest
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import Stalled
 from dartsim.observe import ticker
+from dartsim.observe.rundir import LOCK, is_held
 from dartsim.run.execute import execute
-from dartsim.run.lock import LOCK, is_held
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
 from dartsim.run.watch import STATUS, Watch
 from dartsim.sim import simulate
@@ -81,9 +81,9 @@ def test_looking_changes_nothing_of_the_run(tmp_path):
     watched = []
 
     with Watch(config, tmp_path) as watch:
-        first = run_simulation(models(config), instruments=[watch, ticker(watched.append, 5.0)])
+        first = run_simulation(prepare(config), instruments=[watch, ticker(watched.append, 5.0)])
     assert watched
-    assert first.event_hash == run_simulation(models(config)).event_hash
+    assert first.event_hash == run_simulation(prepare(config)).event_hash
 
 
 def test_specifics_name_groups_versions_and_bounds():
@@ -92,7 +92,7 @@ def test_specifics_name_groups_versions_and_bounds():
     systems = []
 
     async def main():
-        system = build(models(config), MemoryStore())
+        system = build(prepare(config), MemoryStore())
         systems.append(system)
         await system.run(3600.0)
 
@@ -115,7 +115,7 @@ def test_a_stalled_simulation_says_what_its_parts_wait_for():
     config = small()
 
     async def main():
-        system = build(models(config), MemoryStore())
+        system = build(prepare(config), MemoryStore())
         train = asyncio.create_task(system.trainer.run())
         await train  # without desktops nothing will ever be trained
 
@@ -134,7 +134,7 @@ def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, 
         Watch(small(), tmp_path) as watch,
     ):
         run_simulation(
-            models(small()),
+            prepare(small()),
             instruments=[watch, ticker(lambda now: fail() if now >= 900.0 else None)],
         )
     found = read(tmp_path)
@@ -174,7 +174,8 @@ def test_without_strictness_an_alarm_ends_nothing(tmp_path):
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from dartsim.config import load; from dartsim.run.lock import held; from dartsim.run.watch import Watch\n"
+        "from dartsim.config import load; from dartsim.observe.rundir import held\n"
+        "from dartsim.run.watch import Watch\n"
         "lock = held(Path(sys.argv[1])); lock.__enter__()\n"
         "watch = Watch(load(preset_name='dart'), Path(sys.argv[1])); watch.__enter__()\n"
         "print('up', flush=True); os.kill(os.getpid(), 9)"

@@ -194,7 +194,7 @@ def check(place):
     store = place.store()
     recovered = store.recover()
     bad = Counter()
-    told = place.told()
+    told = place.as_json()
     weights = weights_of(place, recovered)
     columns = TRAJECTORIES.c
     with store.engine.connect() as connection:

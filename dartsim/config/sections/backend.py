@@ -35,7 +35,7 @@ class DesktopBackend(NamedTuple):
 _CONTAINERS = DesktopBackend("dartsim.real.osworld.backend", plan="dartsim.real.containers.plan", booted=True)
 
 DESKTOPS: Mapping[str, DesktopBackend] = {
-    "sim": DesktopBackend("dartsim.run.backend"),
+    "sim": DesktopBackend("dartsim.run.sim_cluster"),
     "mock": DesktopBackend("dartsim.envs.mock.backend", task_sources=("mock",)),
     "desktop": _CONTAINERS._replace(task_sources=("desktop", "osworld")),
     "osworld": _CONTAINERS._replace(task_sources=("osworld",)),

@@ -8,7 +8,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 
 def test_tasks_are_drawn_from_the_seed():
@@ -48,10 +48,10 @@ def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path)
     pytest.importorskip("torch", reason="needs the extra `train`")
     from dartsim.real.osworld.backend import open_desktops
 
-    found = models(load(preset_name="tiny", overrides=PANEL))
+    prepared = prepare(load(preset_name="tiny", overrides=PANEL))
 
     async def main():
-        task = found.tasks[0]
+        task = prepared.tasks[0]
         x, y = task.spec["target"]
 
         async def score_of(action, slot):
@@ -65,7 +65,7 @@ def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path)
             return score
 
         actions = (f"click {x} {y}", f"click {(x + 1) % 3} {y}", "wait")
-        async with open_desktops(found.config, found.tasks, cache=Path(tmp_path)) as provider:
+        async with open_desktops(prepared.config, prepared.tasks, cache=Path(tmp_path)) as provider:
             return await asyncio.gather(*(score_of(action, slot) for slot, action in enumerate(actions)))
 
     assert asyncio.run(main()) == [1.0, 0.0, 0.0]

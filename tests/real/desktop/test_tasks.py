@@ -11,7 +11,7 @@ from dartsim.envs.base import is_infeasible
 from dartsim.real.desktop.tasks import FOLDER, desktop_tasks
 from dartsim.real.desktop.tasks.oracles import ORACLES
 from dartsim.real.osworld.coverage import check_task
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 TASKS = {task.id: task for task in desktop_tasks()}
 OSWORLD_KEYS = {
@@ -85,7 +85,7 @@ def test_a_configuration_chooses_them():
         "trainer.promotion.enabled=false",
         'run.target_success="none"',
     )
-    assert models(load(preset_name="tiny", overrides=chosen)).tasks == list(TASKS.values())
+    assert prepare(load(preset_name="tiny", overrides=chosen)).tasks == list(TASKS.values())
 
 
 def tried(names, image, engine):

@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import EnvFault
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 
 pytestmark = pytest.mark.docker
 
@@ -19,20 +19,20 @@ def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, de
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
 
     more = ['ray.address="local"', f'desktop.image="{desktop_image}"', "rollout.num_envs=1", "tasks.count=1"]
-    found = models(load(preset_name="desktop", overrides=more))
-    task = found.tasks[0]
+    prepared = prepare(load(preset_name="desktop", overrides=more))
+    task = prepared.tasks[0]
 
     def owned_by(pid):
         """Return the containers whose owner, as their labels say, is a process."""
         client = connect(docker_engine)
         try:
-            found = client.containers.list(all=True, ignore_removed=True)
-            return {one.id for one in found if any(f":{pid}:" in label for label in one.labels.values())}
+            prepared = client.containers.list(all=True, ignore_removed=True)
+            return {one.id for one in prepared if any(f":{pid}:" in label for label in one.labels.values())}
         finally:
             client.close()
 
     async def main():
-        part = place("desktops-0", partial(DesktopHost, partial(open_desktops, found.config, found.tasks)))
+        part = place("desktops-0", partial(DesktopHost, partial(open_desktops, prepared.config, prepared.tasks)))
         async with RayProvider([part]) as provider:
             desktop = await provider.start(0)
             shown = await desktop.reset(task, seed=1)

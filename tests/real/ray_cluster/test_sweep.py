@@ -4,7 +4,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.observe import ticker
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 RUNS = (("coupled", 0), ("dart-measured", 0), ("dart-measured", 1))
@@ -21,15 +21,15 @@ def test_a_sweep_gives_the_same_event_hashes_as_runs_here(local_ray):
     from dartsim.real.ray_cluster.sweep import RayCluster
 
     def event_hash(config, tell):
-        from dartsim.run.models import models
+        from dartsim.run.prepare import prepare
         from dartsim.run.simulation import run_simulation
 
-        return run_simulation(models(config), instruments=[ticker(lambda now: tell(now / 3600.0))]).event_hash
+        return run_simulation(prepare(config), instruments=[ticker(lambda now: tell(now / 3600.0))]).event_hash
 
     items = [config((preset, seed)) for preset, seed in RUNS]
     seen = {}
     found = dict(RayCluster("local", cpus=0.5).run(event_hash, items, seen.__setitem__))
-    assert [found[number] for number in range(3)] == [run_simulation(models(item)).event_hash for item in items]
+    assert [found[number] for number in range(3)] == [run_simulation(prepare(item)).event_hash for item in items]
     assert len(set(found.values())) == len(items)
     assert set(seen) <= {0, 1, 2}
     assert all(0.0 <= at <= HOURS for at in seen.values())

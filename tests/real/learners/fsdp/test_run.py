@@ -13,7 +13,7 @@ from dartsim.config import load
 from dartsim.real.learners.fsdp.learner import FsdpLearner
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.run.learning import learning
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 
 
@@ -29,10 +29,10 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) 
         "run.hours=0.1",
         "tasks.held_out=8",
     ]
-    found = models(load(preset_name="tiny", overrides=changes))
-    trained = learning(found)
+    prepared = prepare(load(preset_name="tiny", overrides=changes))
+    trained = learning(prepared)
     assert isinstance(trained.trainer, FsdpLearner)
-    result = run_realtime(found, learning=trained)
+    result = run_realtime(prepared, learning=trained)
     updates = result.recorder.updates
     assert len(updates) >= 2
     assert trained.trainer.updates >= 2
@@ -43,7 +43,7 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) 
     assert trained.evaluate(trained.newest) is not None
     trained.save(tmp_path / "run")
     # Without ranks, such as for an evaluation:
-    alone = models(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))
+    alone = prepare(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))
     again = learning(alone, resume=tmp_path / "run")
     assert isinstance(again.trainer, TorchLearner)
     assert again.trainer.updates == trained.trainer.updates

@@ -10,8 +10,8 @@ from dartsim.core.errors import EnvStartFailed, WorkerFault
 from dartsim.core.types import UpdateResult
 from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
-from dartsim.run.alarms import Alarms, DiskUse
-from dartsim.run.models import models
+from dartsim.observe.alarm_rules import Alarms, DiskUse
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.sim import simulate
 from dartsim.sim.difficulty import TaskDifficulty
@@ -46,14 +46,14 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
     """Run a cluster that ``spoil`` may break, looking at it all along; return its alarms."""
     config = from_tree(merge(merge(preset(preset_name), base), tables))
     hours = hours or config.run.hours
-    found = models(config)
-    if success_rate is not None and found.difficulties:
-        found = replace(found, difficulties={task.id: TaskDifficulty(success_rate) for task in found.tasks})
+    prepared = prepare(config)
+    if success_rate is not None and prepared.difficulties:
+        prepared = replace(prepared, difficulties={task.id: TaskDifficulty(success_rate) for task in prepared.tasks})
     watching = []
     recorders = []
 
     async def main():
-        system = build(found, MemoryStore())
+        system = build(prepared, MemoryStore())
         if spoil is not None:
             spoil(system)
         recorders.append(system.recorder)

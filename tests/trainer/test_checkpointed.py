@@ -10,8 +10,8 @@ from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe import Recorder
 from dartsim.real.local import LocalLearner
-from dartsim.run.checkpointing import CheckpointedLearner
 from dartsim.trainer import Trainer
+from dartsim.trainer.checkpointed import CheckpointedLearner
 
 
 class Counting:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +16,7 @@ from typing_extensions import override
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
-from dartsim.observe import Instrument
-from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
+from dartsim.observe.recorder import Instrument
 
 Entry = Mapping[str, Any]
 """One line of the timings; see ``Timings``."""
@@ -197,18 +196,6 @@ def read_timings(folder: Path) -> list[Entry]:
                 break  # the run was killed
             raise ConfigError(f"line {number} of {path} is not a timing: {line[:80]!r}; repeat the run") from None
     return entries
-
-
-def outcomes(entries: Iterable[Entry]) -> RecordedOutcomes:
-    """Return what the attempts of a run came to; those that were not scored are left out.
-
-    Raises:
-        ConfigError: If none was scored.
-    """
-    ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
-    return RecordedOutcomes(
-        RecordedAttempt(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended
-    )
 
 
 class TimedDesktop:

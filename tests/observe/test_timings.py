@@ -12,9 +12,9 @@ import pytest
 from dartsim.core.checks import check_env_provider, check_policy_worker, sample_batch, sample_trajectory
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
+from dartsim.observe.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.real.local import LocalWorker
 from dartsim.run.realtime import RunLoop
-from dartsim.run.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 
 
 class Desktop:

@@ -19,7 +19,7 @@ from dartsim.envs.base import DONE, GuiEnv
 from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
-from dartsim.run.models import Models, hosts
+from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.control_loop import ControlLoop
@@ -46,12 +46,12 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
     return mock_desktop_maker(config.policy)
 
 
-def provider(found: Models, env: SimEnvironment, streams: Streams) -> TimedProvider:
+def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> TimedProvider:
     """Return what starts the modelled desktops."""
-    config = found.config
+    config = prepared.config
     return TimedProvider(
         desktop_maker(config),
-        found.timing,
+        prepared.timing,
         hosts(config, env),
         num_envs=config.rollout.num_desktops,
         rng=streams.rng("desktops/latency"),
@@ -59,7 +59,7 @@ def provider(found: Models, env: SimEnvironment, streams: Streams) -> TimedProvi
 
 
 def faulty_cluster(
-    found: Models,
+    prepared: PreparedRun,
     env: SimEnvironment,
     streams: Streams,
     counts: Counter[str],
@@ -68,7 +68,7 @@ def faulty_cluster(
     """Return what puts the configured faults around the modelled components.
 
     Args:
-        found: The configuration.
+        prepared: The configuration.
         env: The world's clock.
         streams: Of the run's seed.
         counts: Where injections are counted.
@@ -77,14 +77,14 @@ def faulty_cluster(
     Raises:
         ConfigError: If the configuration names a kind of fault that does not exist.
     """
-    config = found.config
+    config = prepared.config
     faults = config.cluster.faults
     active = active_faults(faults, more_windows)
     if not active:
         return FaultFreeCluster()
     machines = hosts(config, env)
     number = {id(machine): index for index, machine in enumerate(machines)}
-    placed = place(config.rollout.num_desktops, machines, found.timing.memory_gib)
+    placed = place(config.rollout.num_desktops, machines, prepared.timing.memory_gib)
     injector = FaultInjector(
         active,
         env=env,
@@ -103,7 +103,7 @@ def control_loop(config: Config, env: SimEnvironment) -> ControlLoop | None:
 
 
 def workers(
-    found: Models,
+    prepared: PreparedRun,
     env: SimEnvironment,
     streams: Streams,
     model: ContentModel | None,
@@ -116,15 +116,15 @@ def workers(
     They ask ``model`` what to say, or the surrogate policy if there is none. Without ``control`` they have an event
     loop of their own, if it takes time.
     """
-    config = found.config
+    config = prepared.config
     engine = config.cluster.engine
-    surrogate = _surrogate(found)
+    surrogate = _surrogate(prepared)
     control = control or control_loop(config, env)
     made: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
-        inference = _engine(found, env, streams, index, control)
+        inference = _engine(prepared, env, streams, index, control)
         options: dict[str, Any] = {
-            "prompts": found.prompts,
+            "prompts": prepared.prompts,
             "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
             "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
             "prefix_cache": engine.prefix_cache,
@@ -143,10 +143,10 @@ def workers(
     return made
 
 
-def caches(found: Models, engines: Sequence[SimWorker]) -> EngineCaches:
+def caches(prepared: PreparedRun, engines: Sequence[SimWorker]) -> EngineCaches:
     """Return the caches of modelled engines; those of measured engines, which are not modelled, are always empty."""
-    gpu, longest = found.gpu, found.prompts.cold[found.config.rollout.max_turns - 1].tokens
-    engine = found.config.cluster.engine
+    gpu, longest = prepared.gpu, prepared.prompts.cold[prepared.config.rollout.max_turns - 1].tokens
+    engine = prepared.config.cluster.engine
     longest += ReplyLengths().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
     inside = [worker.engine for worker in engines if isinstance(worker.engine, FluidEngine)]
 
@@ -174,11 +174,11 @@ def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]
 
 
 def _engine(
-    found: Models, env: SimEnvironment, streams: Streams, index: int, control: ControlLoop | None
+    prepared: PreparedRun, env: SimEnvironment, streams: Streams, index: int, control: ControlLoop | None
 ) -> FluidEngine | BatchEngine | SharedEngine:
-    engine = found.config.cluster.engine
+    engine = prepared.config.cluster.engine
     if engine.model == "fluid":
-        return FluidEngine(env, found.gpu)
+        return FluidEngine(env, prepared.gpu)
     spread, rng = from_spec(engine.batch_spread), streams.rng(f"workers/{index}/batch")
     if engine.batch_memory and isinstance(spread, Quantiles):
         factor = drifting(spread, engine.batch_memory, rng)
@@ -191,19 +191,19 @@ def _engine(
     return BatchEngine(env, batch_seconds=fixed, request_seconds=each, **options)
 
 
-def way(config: Config, env: SimEnvironment, pool: Service) -> Service:
-    """Return the pool behind the modelled way to it."""
+def modeled_transport(config: Config, env: SimEnvironment, pool: Service) -> Service:
+    """Return the pool behind its modeled transport."""
     seconds = config.cluster.engine.overhead_seconds
     return DelayedService(pool, env, seconds) if seconds else pool
 
 
-def _surrogate(found: Models) -> SurrogatePolicy:
+def _surrogate(prepared: PreparedRun) -> SurrogatePolicy:
     return SurrogatePolicy(
-        found.difficulties,
-        lengths=found.lengths,
+        prepared.difficulties,
+        lengths=prepared.lengths,
         actions=SurrogateActions(WORK_ACTION, SOLVE_ACTION, DONE),
-        max_plans=2 * found.config.rollout.num_envs,
-        outcomes=found.outcomes,
+        max_plans=2 * prepared.config.rollout.num_envs,
+        outcomes=prepared.outcomes,
     )
 
 

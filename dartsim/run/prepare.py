@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from dartsim.core.rng import Streams
 from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import generated_tasks, load_suite
-from dartsim.run.timings import outcomes, read_timings
+from dartsim.observe.timings import Entry, read_timings
 from dartsim.sim import SimEnvironment
 from dartsim.sim.difficulty import TaskDifficulty, difficulties
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
@@ -24,7 +24,7 @@ from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import AttemptLengths, RecordedOutcomes
+from dartsim.sim.surrogate import AttemptLengths, RecordedAttempt, RecordedOutcomes
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""
@@ -34,7 +34,7 @@ NUMBERS = ("memory_gib", "boot_cores", "step_cores", "settle_seconds", "evaluate
 
 
 @dataclass(frozen=True)
-class Models:
+class PreparedRun:
     """What a configuration names: looked up and checked before anything starts."""
 
     config: Config
@@ -54,7 +54,7 @@ class Models:
         return self.config.rollout.num_workers * self.gpu.peak_tokens_per_second(context)
 
 
-def models(config: Config) -> Models:
+def prepare(config: Config) -> PreparedRun:
     """Look up everything that the configuration names.
 
     Raises:
@@ -76,7 +76,7 @@ def models(config: Config) -> Models:
     timing = env_timing(config)
     _check_placement(config, timing)
     active_faults(config.cluster.faults)
-    return Models(
+    return PreparedRun(
         config=config,
         tasks=tasks,
         held_out=_held_out(config),
@@ -94,7 +94,7 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
     path = config.surrogate.outcomes
     if path is None or config.policy.kind != "surrogate":
         return None
-    return outcomes(read_timings(Path(path)))
+    return recorded_outcomes(read_timings(Path(path)))
 
 
 def _prompts(config: Config) -> PromptModel:
@@ -197,4 +197,16 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
         source="deciles" if generated else surrogate.domain_results,
         mean=surrogate.mean_success if generated else None,
         length_sd=surrogate.task_length_sd,
+    )
+
+
+def recorded_outcomes(entries: Iterable[Entry]) -> RecordedOutcomes:
+    """Return what the attempts of a run came to; those that were not scored are left out.
+
+    Raises:
+        ConfigError: If none was scored.
+    """
+    ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
+    return RecordedOutcomes(
+        RecordedAttempt(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended
     )

@@ -9,15 +9,15 @@ import pytest
 from dartsim.config import load
 from dartsim.core.types import Task
 from dartsim.observe.bias import judged
-from dartsim.run.finished import classes, difficulty
-from dartsim.run.models import models
+from dartsim.run.prepare import prepare
+from dartsim.run.results import classes, difficulty
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.difficulty import TaskDifficulty
 
 
 def lab(preset, hours, *changes):
     overrides = [f"run.hours={hours}", "recorder.max_segments=0", 'curation.store="memory"', *changes]
-    return models(load(preset_name=preset, workload_name="long-tail", overrides=overrides))
+    return prepare(load(preset_name=preset, workload_name="long-tail", overrides=overrides))
 
 
 def test_tasks_have_only_the_classes_that_are_known_of_them():

@@ -15,11 +15,11 @@ from dartsim.real.pool_files import check_meaning, read_pool, token_meaning, wri
 from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.backend import desktop_maker
 from dartsim.run.demonstrations import demonstrate
 from dartsim.run.execute import SUCCESSES
-from dartsim.run.models import Models, models
+from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.resume import resumed
+from dartsim.run.sim_cluster import desktop_maker
 
 AT_ONCE = 64
 """Desktops that a model plays on."""
@@ -65,7 +65,7 @@ def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) 
         NothingCollected: If the model's grammar can write none of it.
     """
     check_desktop(config)
-    found, vlm = models(config), first_model(config)
+    found, vlm = prepare(config), first_model(config)
     successes: list[Trajectory] = []
     for done, task in enumerate(found.tasks):
         shown = (demonstrate(config, task, number, vlm) for number in range(per_task))
@@ -104,24 +104,24 @@ def from_model(
         ConfigError: If there is no such model, or its tokens mean something else in the configuration.
         NothingCollected: If it solved none.
     """
-    found, learning = resumed(run, best=best)
-    writes = token_meaning(learning.vlm, found.config.policy.screen)
+    prepared, learning = resumed(run, best=best)
+    writes = token_meaning(learning.vlm, prepared.config.policy.screen)
     if config is not None:
         check_meaning(run, writes, token_meaning(first_model(config), config.policy.screen))
-        found = models(config)
-    check_desktop(found.config)
+        prepared = prepare(config)
+    check_desktop(prepared.config)
     learning.model.add(learning.newest)
-    successes, made = play_tasks(found, learning.model, learning.newest, attempts, on_step)
+    successes, made = play_tasks(prepared, learning.model, learning.newest, attempts, on_step)
     version = learning.newest.version
     if not successes:
         raise NothingCollected(
-            f"version {version} of {run} solved none of {len(found.tasks)} tasks in {made} attempts; give it more "
+            f"version {version} of {run} solved none of {len(prepared.tasks)} tasks in {made} attempts; give it more "
             "attempts or easier tasks, or collect from the oracle"
         )
     return Collected(
         successes=successes,
         attempts=made,
-        num_tasks=len(found.tasks),
+        num_tasks=len(prepared.tasks),
         source={"kind": "model", "run": run.resolve().name, "version": version, "attempts_per_task": attempts},
         writes=writes,
     )
@@ -138,7 +138,7 @@ def from_run(run: Path, config: Config) -> Collected:
             f"{run} kept no successes: that takes curation.pool.enabled = true, curation.pool.keep_per_task of at "
             "least 1, and a success; let its model try again with --model"
         )
-    tasks = models(config).tasks
+    tasks = prepare(config).tasks
     file = read_pool(run / SUCCESSES, tasks)
     if not file.successes:
         raise NothingCollected(f"{run} kept successes of {len(file.unknown)} tasks, none of which was asked for")
@@ -172,11 +172,11 @@ def first_model(config: Config) -> Vlm:
 
 
 def play_tasks(
-    found: Models, answers: Answers, weights: Weights, attempts: int, on_step: Progress | None = None
+    prepared: PreparedRun, answers: Answers, weights: Weights, attempts: int, on_step: Progress | None = None
 ) -> tuple[list[Trajectory], int]:
     """Try every task so many times; return the successes and how many attempts there were."""
-    config = found.config
-    pairs = [(task, index) for task in found.tasks for index in range(attempts)]
+    config = prepared.config
+    pairs = [(task, index) for task in prepared.tasks for index in range(attempts)]
     tried = [
         Attempt(
             id=number,

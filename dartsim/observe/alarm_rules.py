@@ -18,7 +18,7 @@ from dartsim.config.schema import AlarmsConfig
 from dartsim.core.types import Trajectory
 from dartsim.observe import EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.alarm import Alarm, hours
-from dartsim.trainer.health import MISMATCH_ALARM
+from dartsim.observe.records import MISMATCH_ALARM
 
 MOST = 200
 """Alarms of a run that are kept; a cause that comes and goes raises no more."""

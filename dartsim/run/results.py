@@ -1,0 +1,219 @@
+"""``RunResult``: what a run leaves in memory when it has ended, whichever clock it ran by."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from dartsim.core.types import Trajectory
+from dartsim.curation.rules.attempts import AttemptsRule
+from dartsim.envs.actions import ActionGrammar
+from dartsim.envs.render import episode_png
+from dartsim.observe import HELD_OUT, Instrument, Recorder, Snapshot, UpdateRecord
+from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
+from dartsim.observe.figures import by_label, mean_reward, summary
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.system import System
+
+MAX_POINTS = 60
+"""Points of the learning curve: each then stands for enough attempts to be read."""
+MAX_SAMPLES = 8
+"""Sampled attempts from the start of a run, and from its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A run that has ended.
+
+    Attributes:
+        recorder: Its measurements, closed.
+        figures: ``dartsim.observe.figures.summary`` of it.
+        bias: Attempts offered and what became of them, by classes of their tasks.
+        interrupted: Whether it was stopped before its time.
+        event_hash: Of everything that happened, in order; None in real time, which is never the same twice.
+        num_events: How much that was; None in real time.
+        alarm: Name of the alarm that ended it (``run.fail_on_alarm``); None if none did.
+    """
+
+    recorder: Recorder
+    figures: dict[str, Any]
+    bias: dict[str, dict[str, dict[str, float]]]
+    interrupted: bool
+    event_hash: str | None
+    num_events: int | None
+    alarm: str | None
+
+    @property
+    def domain_hash(self) -> str:
+        """Hash of each attempt, turn, version, reward and time, in order (``dartsim.observe.records``)."""
+        return self.recorder.domain_hash.digest
+
+
+def run_result(
+    prepared: PreparedRun, system: System, *, interrupted: bool, event_hash: str | None, num_events: int | None
+) -> RunResult:
+    """Return the figures of a run that has ended."""
+    recorder = system.recorder
+    share = prepared.config.run.warmup_share
+    figures = summary(recorder, warmup_share=share, peak_tokens_per_second=prepared.peak_tokens_per_second)
+    return RunResult(
+        recorder=recorder,
+        figures=figures,
+        bias=bias(prepared, recorder),
+        interrupted=interrupted,
+        event_hash=event_hash,
+        num_events=num_events,
+        alarm=system.end.alarm,
+    )
+
+
+def bias(prepared: PreparedRun, recorder: Recorder) -> dict[str, dict[str, dict[str, float]]]:
+    """Count, by class of task, what was offered and what became of it (``dartsim.observe.bias``)."""
+    counts: dict[str, Mapping[str, float]] = {
+        "offered": recorder.offered,
+        "judged": recorder.judged,
+        "kept": recorder.kept,
+        "trained": recorder.trained,
+        "trained_groups": recorder.trained_groups,
+    }
+    if _rates_known(prepared) and not prepared.config.curation.pool.enabled:
+        counts["expected"] = _expected(prepared, recorder.offered)
+    return {name: by_label(counts, labels) for name, labels in classes(prepared).items()}
+
+
+def classes(prepared: PreparedRun) -> dict[str, dict[str, str]]:
+    """Return the class of each task, by classification; only those that the tasks have."""
+    by_name: dict[str, dict[str, str]] = {}
+    domains = {task.id: task.domain for task in prepared.tasks}
+    if len(set(domains.values())) > 1:
+        by_name[BY_DOMAIN] = domains
+    if _rates_known(prepared):
+        rates = {task.id: prepared.difficulties[task.id].success_rate for task in prepared.tasks}
+        by_name[BY_RATE] = {task: _tenth(rate) for task, rate in rates.items()}
+        by_name[BY_DIFFICULTY] = {task: difficulty(rate) for task, rate in rates.items()}
+        by_name[BY_LENGTH] = _thirds(prepared)
+    return by_name
+
+
+def difficulty(rate: float) -> str:
+    """Return how hard a task of this success rate is."""
+    return "hard" if rate < HARD else "easy" if rate > EASY else "middle"
+
+
+def _rates_known(prepared: PreparedRun) -> bool:
+    """Whether attempts are drawn by success rates and length factors: not a model's, nor a recorded run's."""
+    return bool(prepared.difficulties) and prepared.outcomes is None
+
+
+def _tenth(rate: float) -> str:
+    tenth = min(9, int(rate * 10))
+    return f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}"
+
+
+def _thirds(prepared: PreparedRun) -> dict[str, str]:
+    """Return which third by length each task belongs to."""
+    order = sorted(prepared.tasks, key=lambda task: (prepared.difficulties[task.id].length_factor, task.id))
+    names = ("short", "middle", "long")
+    return {task.id: names[3 * place // len(order)] for place, task in enumerate(order)}
+
+
+def _expected(prepared: PreparedRun, offered: Mapping[str, int]) -> dict[str, float]:
+    """Return the trajectories of each task that the group filter keeps on average, by closed form.
+
+    There is none of a pool of stored successes: it saves groups only of tasks of which it has one.
+    """
+    return {
+        task: number * kept_chance(prepared, prepared.difficulties[task].success_rate)
+        for task, number in offered.items()
+    }
+
+
+def kept_chance(prepared: PreparedRun, rate: float) -> float:
+    """Return the chance that the group filter keeps a group of a task with this success rate, by closed form."""
+    curation, size = prepared.config.curation, group_size(prepared, rate)
+    groups = curation.groups
+    failed = (1.0 - rate) ** size if groups.drop_all_failed and not curation.pool.enabled else 0.0
+    solved = chance(rate, size, lambda mean: mean >= groups.max_mean_reward) if groups.drop_solved else 0.0
+    return max(0.0, 1.0 - failed - solved)
+
+
+def group_size(prepared: PreparedRun, rate: float) -> int:
+    """Return the attempts of a group of a task with this success rate."""
+    attempts: AttemptsRule = prepared.config.curation.attempts.build()
+    return attempts.size_at(rate)
+
+
+def chance(rate: float, number: int, holds: Callable[[float], bool]) -> float:
+    """Return the chance that something holds of the mean of ``number`` rewards of 0 or 1."""
+    wanted = (k for k in range(number + 1) if holds(k / number))
+    return min(1.0, sum(comb(number, k) * rate**k * (1.0 - rate) ** (number - k) for k in wanted))
+
+
+def learning_curve(
+    snapshots: Sequence[Snapshot], updates: Sequence[UpdateRecord], first: float | None, last: float | None
+) -> dict[str, Any]:
+    """Return ``attempts`` and ``held_out``, each with columns ``hours`` and ``success_rate``.
+
+    Args:
+        snapshots: Those of the run.
+        updates: Those of the run.
+        first: Success rate of the first weights on held-out tasks, if evaluated.
+        last: That of the last ones.
+    """
+    step = max(1, len(snapshots) // MAX_POINTS)
+    thinned = list(snapshots[::step])
+    rates = [(b.time, mean_reward(a, b)) for a, b in pairwise(thinned)]
+    held_out: list[tuple[float, float | None]] = [(0.0, first)]
+    held_out += [(record.time, record.metrics[HELD_OUT]) for record in updates if HELD_OUT in record.metrics]
+    held_out.append((snapshots[-1].time, last))
+    return {"attempts": _columns(rates), "held_out": _columns(held_out)}
+
+
+def _columns(points: Sequence[tuple[float, float | None]]) -> Mapping[str, list[float]]:
+    known = [(time, rate) for time, rate in points if rate is not None]
+    return {
+        "hours": [round(time / 3600.0, 6) for time, _ in known],
+        "success_rate": [round(rate, 6) for _, rate in known],
+    }
+
+
+class Samples(Instrument):
+    """Keeps the first and the last attempts that were scored."""
+
+    def __init__(self) -> None:
+        self._first: list[Trajectory] = []
+        self._last: deque[Trajectory] = deque(maxlen=MAX_SAMPLES)
+
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
+        if trajectory.masked or not trajectory.turns:
+            return
+        if len(self._first) < MAX_SAMPLES:
+            self._first.append(trajectory)
+        else:
+            self._last.append(trajectory)
+
+    def write(self, folder: Path, grammar: ActionGrammar) -> list[dict[str, Any]]:
+        """Write pictures into the run's folder and return their files and captions."""
+        written = []
+        for kind, kept in (("first", self._first), ("last", self._last)):
+            for number, trajectory in enumerate(kept):
+                file = Path("samples") / f"{kind}-{number}.png"
+                (folder / file).parent.mkdir(exist_ok=True)
+                frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
+                actions = [turn.reply.action for turn in trajectory.turns]
+                episode_png(frames, actions, folder / file, grammar=grammar)
+                caption = (
+                    f"{trajectory.attempt.task.instruction} Reward {trajectory.reward:g}, version "
+                    f"{trajectory.newest_version}, attempt {trajectory.attempt.id}"
+                )
+                written.append({"file": str(file), "caption": caption})
+        return written
