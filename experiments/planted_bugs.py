@@ -14,7 +14,7 @@ from typing import Any
 
 from dartsim.core.errors import StoreFault
 from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
-from dartsim.curation.admission_queue import SlotGroup
+from dartsim.curation.admission import SlotGroup
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
@@ -109,13 +109,13 @@ def _version_skew(old: Any) -> Any:
 @_planted(DataManager, "finish", "a masked attempt is not tried again, and its group waits for it")
 def _missing_requeue(old: Any) -> Any:
     def finish(self: DataManager, trajectory: Trajectory) -> None:
-        start = DataManager.__dict__["_start_what_may"]
+        start = DataManager.__dict__["_start_attempts"]
 
         def forget(self: DataManager) -> None:
             self.open_groups._replace.clear()
             start(self)
 
-        with _patched(DataManager, "_start_what_may", lambda _: forget):
+        with _patched(DataManager, "_start_attempts", lambda _: forget):
             old(self, trajectory)
 
     return finish
@@ -136,7 +136,7 @@ def _reload_overlap(old: Any) -> Any:
         while True:
             await self._published.wait()
             self._published.clear()
-            returns.create_task(self._synchronise(returns))
+            returns.create_task(self._synchronize(returns))
 
     return run
 
@@ -162,7 +162,7 @@ def _group_closed_early(old: Any) -> Any:
 
 @_planted(DataManager, "_drop_stale", "staleness is looked at nowhere once a group is eligible")
 def _stale_admission(old: Any) -> Any:
-    return DataManager.__dict__["_start_what_may"]
+    return DataManager.__dict__["_start_attempts"]
 
 
 @_planted(StalenessRule, "fresh", "staleness is one version more lenient than its bound")
@@ -316,7 +316,7 @@ def _forgotten_transaction(old: Any) -> Any:
 @_planted(DataManager, "_interrupt", "attempts that ran when the process died are forgotten by the scheduler")
 def _forgotten_attempts(old: Any) -> Any:
     def interrupt(self: DataManager, attempt: Any) -> None:
-        self._ledger.admitted -= 1
+        self.ledger.admitted -= 1
 
     return interrupt
 

@@ -1,6 +1,6 @@
 """Curation: which attempts start, which groups are worth training, what a batch is, what became of all."""
 
-from dartsim.curation.admission_queue import SamplingUnit
+from dartsim.curation.admission import SamplingUnit
 from dartsim.curation.eligibility import GroupFilter, StalenessRule
 from dartsim.curation.manager import DataManager
 from dartsim.curation.rules import Rules

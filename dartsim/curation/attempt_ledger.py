@@ -1,4 +1,4 @@
-"""``AttemptLedger``: the state of every attempt and how many are in each; tells the store and the recorder."""
+"""``AttemptLedger``: counts the attempts in each state, and passes every change on to the store and the recorder."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from dartsim.observe import Recorder
 
 
 class AttemptLedger:
-    """The counts of attempts, by where they are.
+    """The state of every attempt.
 
     Invariant: every admitted attempt is in exactly one of running, collected in an open group, eligible, leased,
     trained, dropped, and the counts add up (``check``).
 
-    Args:
-        store: Where states are kept.
-        recorder: Where they are counted.
-
     Attributes:
-        running: Attempts that were admitted and are not handed over yet, by number.
-        withdrawn: Those of them whose group was given up, and why it was.
-        admitted: Attempts that were started.
-        leased: Those in the update that runs.
-        trained: Those in finished updates.
-        dropped: Those that are not trained on.
-        published: Those in published weights.
+        running: Attempts that were admitted and not handed over yet, by number.
+        withdrawn: Those of them whose group was withdrawn, with the reason.
+        admitted: Number of attempts that were admitted.
+        leased: Number in the running update.
+        trained: Number in finished updates.
+        dropped: Number that will not be trained on.
+        published: Number in published weights.
         version: Newest published version.
-        trainer_version: Version that the trainer holds.
+        trainer_version: The trainer's version.
     """
 
     def __init__(self, store: Store, recorder: Recorder) -> None:
@@ -47,17 +43,17 @@ class AttemptLedger:
 
     @property
     def ahead(self) -> int:
-        """Attempts that were admitted and neither dropped nor trained into published weights."""
+        """Attempts that were admitted and are neither dropped nor in published weights."""
         return self.admitted - self.dropped - self.published
 
     def begin(self, attempt: Attempt) -> None:
-        """An attempt is admitted."""
+        """Admit an attempt."""
         self.admitted += 1
         self.running[attempt.id] = attempt
         self._recorder.attempt_started()
 
     def end(self, trajectory: Trajectory) -> Drop | None:
-        """An attempt is handed over; return why it was withdrawn, if it was.
+        """Record the trajectory of a running attempt; return why the attempt was withdrawn, if it was.
 
         Raises:
             InvariantViolated: If it is not running: never admitted, or handed over before.
@@ -73,27 +69,27 @@ class AttemptLedger:
         return self.withdrawn.pop(attempt, None)
 
     def withdraw(self, group: int, reason: Drop) -> list[int]:
-        """A group is given up; return the numbers of its attempts that run."""
+        """Withdraw a group; return the numbers of its running attempts."""
         running = [attempt.id for attempt in self.running.values() if attempt.group == group]
         self.withdrawn.update(dict.fromkeys(running, reason))
         return running
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
-        """These are not trained on."""
+        """Drop trajectories."""
         if trajectories:
             self.dropped += len(trajectories)
             self._store.drop(trajectories, reason)
             self._recorder.dropped(tuple(trajectories), reason)
 
     def lose(self, attempts: Sequence[int]) -> None:
-        """These cannot be read back."""
+        """Drop attempts whose trajectories cannot be read back."""
         if attempts:
             self._store.give_up(attempts, Drop.LOST)
             self._recorder.counts[f"dropped/{Drop.LOST}"] += len(attempts)
             self.dropped += len(attempts)
 
-    def judge(self, group: Group, reason: Drop | None) -> None:
-        """A group had all its attempts; it may be trained on, or is dropped for a reason."""
+    def grade(self, group: Group, reason: Drop | None) -> None:
+        """Make a complete group eligible, or drop it for a reason."""
         self._recorder.group_judged(group.own, reason)
         if reason is None:
             self._store.eligible(group)
@@ -101,14 +97,14 @@ class AttemptLedger:
             self.drop(group.own, reason)
 
     def lease(self, batch: Batch) -> None:
-        """An update takes a batch."""
+        """Lease a batch to its update."""
         consumed = batch.own
         self.leased += len(consumed.trajectories)
         self._store.lease(consumed)
         self._recorder.batch_leased(consumed)
 
     def train(self, batch: Batch, result: UpdateResult) -> None:
-        """The update of a batch is finished."""
+        """Mark a batch as trained."""
         consumed = batch.own
         num = len(consumed.trajectories)
         self.leased -= num
@@ -118,14 +114,14 @@ class AttemptLedger:
         self._recorder.update_finished(consumed, result.metrics, rescued=batch)
 
     def release(self, batch: Batch) -> None:
-        """The update of a batch failed: it is eligible again."""
+        """Make a batch eligible again whose update failed."""
         consumed = batch.own
         self.leased -= len(consumed.trajectories)
         self._store.release(consumed)
         self._recorder.batch_released(consumed)
 
     def publish(self, version: Version) -> None:
-        """What was trained up to now is in published weights."""
+        """Count everything trained so far as published."""
         self.version = max(self.version, version)
         self.published = self.trained
 
@@ -148,6 +144,4 @@ class AttemptLedger:
             "dropped": self.dropped,
         }
         if sum(places.values()) != self.admitted or min(places.values()) < 0:
-            raise InvariantViolated(
-                f"{self.admitted} attempts were admitted, but they are found in these places: {places}"
-            )
+            raise InvariantViolated(f"{self.admitted} attempts were admitted, but they are in these places: {places}")

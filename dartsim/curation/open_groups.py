@@ -27,12 +27,12 @@ class OpenGroup:
         size: Attempts it was planned with.
         admitted: Attempts of it that were started, replacements included.
         finished: Attempts of it that ended.
-        replaced: Masked attempts that were, or will be, tried again.
+        replaced: Masked attempts that were, or will be, replaced.
         usable: Its unmasked trajectories so far.
-        turn_limit: Most turns of each of its attempts, so that they are compared on the same terms.
-        again: Index and seed of attempts that a crash ended, which are made again under other numbers.
-        repeated: Attempts that were made again.
-        extra: Attempts that it was given because all others had failed.
+        turn_limit: Most turns of each attempt, the same for all so that they can be compared.
+        again: Index and seed of attempts that a crash ended, to be repeated under new numbers.
+        repeated: Attempts that were repeated.
+        extra: Attempts added because all others had failed.
     """
 
     id: int
@@ -49,7 +49,7 @@ class OpenGroup:
 
     @property
     def planned(self) -> int:
-        """Attempts it will have had in the end."""
+        """Attempts it will have when complete."""
         return self.size + self.replaced + self.extra
 
     @property
@@ -61,8 +61,8 @@ class OpenGroup:
 class OpenGroups:
     """The groups that are being collected.
 
-    Attempts that a begun group lacks come first, and only then another group is begun: one that is offered again, or
-    the next of the order.
+    Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
+    again or the next one of the order.
 
     Args:
         order: Which task is next.
@@ -81,18 +81,18 @@ class OpenGroups:
         self._seed = seed
         self.groups: dict[int, OpenGroup] = {}
         self._filling: OpenGroup | None = None
-        """The group that was begun last, as long as attempts of it are to be started for the first time."""
+        """The newest group, while some of its attempts have not started for the first time."""
         self._replace: deque[OpenGroup] = deque()
-        """Groups that lack an attempt though they were filled, once for each."""
+        """Filled groups that lack attempts again, once per attempt."""
         self._again: deque[Task] = deque()
-        """Tasks to be offered again, before others."""
+        """Tasks to offer again, before those of the order."""
         self._begun = 0
         self._drawn = 0
-        """Attempts with a seed of their own: all but those that are made again after a crash."""
+        """Attempts with a new seed: all but those that are repeated after a crash."""
 
     @property
     def lacking(self) -> bool:
-        """Whether a group that was begun lacks an attempt."""
+        """Whether an open group lacks an attempt."""
         return bool(self._replace) or (self._filling is not None and self._filling.admitted < self._filling.planned)
 
     def next_attempt(self, number: int, version: Version) -> Attempt:
@@ -133,20 +133,20 @@ class OpenGroups:
         return self._filling
 
     def replace(self, group: OpenGroup) -> None:
-        """Let a group have another attempt in place of a masked one."""
+        """Give a group another attempt in place of a masked one."""
         group.replaced += 1
         if group is not self._filling:
             self._replace.append(group)
 
     def extend(self, group: OpenGroup, number: int) -> None:
-        """Let a group have so many extra attempts."""
+        """Give a group so many extra attempts."""
         if group is self._filling:
             self._filling = None
         group.extra += number
         self._replace.extend([group] * number)
 
     def remove(self, group: OpenGroup) -> None:
-        """Let a group go that is complete or given up."""
+        """Remove a group that is complete or withdrawn."""
         del self.groups[group.id]
         if group is self._filling:
             self._filling = None
@@ -157,22 +157,22 @@ class OpenGroups:
         """Offer a task once more, before those of the order."""
         self._again.append(task)
 
-    def begun(self, running: Iterable[Attempt], version: Version) -> Iterator[RunningGroup]:
-        """Yield them for rules that look at what still runs.
+    def running(self, attempts: Iterable[Attempt], version: Version) -> Iterator[RunningGroup]:
+        """Yield the groups for rules that consider what still runs.
 
         Args:
-            running: Attempts that run, of these groups and others.
-            version: The newest published version, for groups of which nothing is left and nothing runs.
+            attempts: Attempts that run, of these groups and others.
+            version: The newest published version, for groups without trajectories and running attempts.
         """
-        begun = {group.id: [t.attempt.version for t in group.usable] for group in self.groups.values()}
-        for attempt in running:
-            if attempt.group in begun:
-                begun[attempt.group].append(attempt.version)
-        for group, versions in begun.items():
-            yield RunningGroup(group, min(versions, default=version))
+        versions = {group.id: [t.attempt.version for t in group.usable] for group in self.groups.values()}
+        for attempt in attempts:
+            if attempt.group in versions:
+                versions[attempt.group].append(attempt.version)
+        for group, of_group in versions.items():
+            yield RunningGroup(group, min(of_group, default=version))
 
     def check(self, running: Counter[int]) -> None:
-        """Check that no group waits for ever.
+        """Check that no group waits forever.
 
         Args:
             running: Attempts that run, by group.
@@ -193,10 +193,10 @@ class OpenGroups:
                     "started: it would never be complete"
                 )
 
-    # -- going on after a crash -------------------------------------------------------------------
+    # -- resuming after a crash -------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return everything from which ``restore`` goes on, JSON-serializable."""
+        """Return the state that ``restore`` needs, JSON-serializable."""
         return {
             "drawn": self._drawn,
             "groups": self._begun,
@@ -207,24 +207,26 @@ class OpenGroups:
             "order": self._order.state(),
         }
 
-    def restore(self, saved: Mapping[str, Any], tasks: Mapping[str, Task], found: Mapping[int, Trajectory]) -> None:
-        """Go on from what ``state`` returned.
+    def restore(
+        self, saved: Mapping[str, Any], tasks: Mapping[str, Task], trajectories: Mapping[int, Trajectory]
+    ) -> None:
+        """Restore what ``state`` returned.
 
         Args:
-            saved: It, perhaps among other things.
+            saved: The state, perhaps with other keys.
             tasks: The run's tasks, by id; others are not offered again.
-            found: The trajectories that are left, by attempt.
+            trajectories: The trajectories that could be read back, by attempt.
         """
         self._order.restore(saved["order"])
         self._drawn, self._begun = saved["drawn"], saved["groups"]
         self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
-        self.groups = {group["id"]: read_open(group, tasks[group["task"]], found) for group in saved["open"]}
+        self.groups = {group["id"]: read_open(group, tasks[group["task"]], trajectories) for group in saved["open"]}
         self._filling = self.groups.get(saved["filling"])
         self._replace = deque(self.groups[number] for number in saved["replace"] if number in self.groups)
 
 
 def save_open(group: OpenGroup) -> dict[str, Any]:
-    """Return a group that is being collected."""
+    """Return an open group as a mapping."""
     return {
         "id": group.id,
         "task": group.task.id,
@@ -240,8 +242,8 @@ def save_open(group: OpenGroup) -> dict[str, Any]:
     }
 
 
-def read_open(saved: Mapping[str, Any], task: Task, found: Mapping[int, Trajectory]) -> OpenGroup:
-    """Return the group of which ``save_open`` made a mapping, with those of its trajectories that are left."""
+def read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> OpenGroup:
+    """Return the group that ``save_open`` saved, with the trajectories that could be read back."""
     return OpenGroup(
         id=saved["id"],
         task=task,
@@ -250,7 +252,7 @@ def read_open(saved: Mapping[str, Any], task: Task, found: Mapping[int, Trajecto
         finished=saved["finished"],
         replaced=saved["replaced"],
         turn_limit=saved["turn_limit"],
-        usable=[found[number] for number in saved["usable"] if number in found],
+        usable=[trajectories[number] for number in saved["usable"] if number in trajectories],
         again=[(index, seed) for index, seed in saved["again"]],
         repeated=saved["repeated"],
         extra=saved["extra"],

@@ -1,13 +1,93 @@
-"""``ReadyGroups``: the groups that may be trained on, and the batches that updates took of them."""
+"""From a complete group to a batch: ``GroupGrader`` says which groups may be trained on, ``ReadyGroups`` keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
+from dartsim.core.types import Batch, Drop, Group, StoredSuccess, Task, Trajectory, Version
 from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.open_groups import OpenGroup
 from dartsim.curation.rules import Rules
 from dartsim.curation.rules.batches import RunningGroup
+
+
+class GradedGroup(NamedTuple):
+    """A complete group, and whether it may be trained on."""
+
+    group: Group
+    """Its trajectories; with a stored success if one rescued it."""
+    reason: Drop | None
+    """Why it is dropped; None if it may be trained on."""
+    replaced: Trajectory | None = None
+    """The failure that a stored success replaced."""
+
+
+class GroupGrader:
+    """Lets the rules learn from attempts and groups, and grades complete groups."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def learn(self, trajectory: Trajectory, *, now: float) -> None:
+        """Let the rules learn from an attempt that ended at this loop time."""
+        self._rules.turn_limits.learn((trajectory,))
+        if self._rules.pool is not None:
+            self._rules.pool.learn((trajectory,), now=now)
+
+    def grade(self, opened: OpenGroup, *, now: float, version: Version) -> GradedGroup:
+        """Grade a group that has all its attempts, and let the rules learn from it."""
+        usable, task = tuple(opened.usable), opened.task
+        rewards = rewards_of(usable)
+        self._rules.attempts.learn(task.id, rewards)
+        if self._rules.task_filter is not None:
+            self._rules.task_filter.learn(task.id, rewards)
+        reason = self.reason_to_drop(usable)
+        # A success replaces one failure, and needs another one to be compared with.
+        if self._rules.pool is not None and reason is not Drop.TOO_SMALL and len(usable) > 1 and not any(rewards):
+            rescue = self._rules.pool.rescue(opened.id, usable, now=now, version=version)
+            if rescue is not None:
+                group = Group(opened.id, task, rescue.trajectories, now)
+                return GradedGroup(group, self.reason_to_drop(rescue.trajectories), rescue.replaced)
+        return GradedGroup(Group(opened.id, task, usable, now), reason)
+
+    def reason_to_drop(self, trajectories: Sequence[Trajectory]) -> Drop | None:
+        """Return why a group of unmasked trajectories is not worth training on, or None if it is."""
+        return self._rules.group_filter.reason_to_drop(trajectories)
+
+    def trained(self, groups: Sequence[Group]) -> None:
+        """Count the stored successes among what was trained."""
+        if self._rules.pool is not None:
+            self._rules.pool.trained(groups)
+
+    def successes(self) -> Sequence[StoredSuccess]:
+        """Return the stored successes."""
+        return () if self._rules.pool is None else self._rules.pool.entries()
+
+    def state(self) -> dict[str, Any]:
+        """Return what the rules have learned, apart from stored successes, JSON-serializable."""
+        rules = self._rules
+        return {
+            "attempts": rules.attempts.state(),
+            "turn_limits": rules.turn_limits.state(),
+            "pool": None if rules.pool is None else rules.pool.state(),
+            "task_filter": None if rules.task_filter is None else rules.task_filter.state(),
+        }
+
+    def restore(self, saved: Mapping[str, Any], successes: Sequence[StoredSuccess]) -> None:
+        """Restore what ``state`` returned, and the stored successes in the order in which they were stored."""
+        rules = self._rules
+        rules.attempts.restore(saved["attempts"])
+        rules.turn_limits.restore(saved["turn_limits"])
+        if rules.pool is not None:
+            rules.pool.restore(successes, saved["pool"] or {})
+        if rules.task_filter is not None and saved["task_filter"] is not None:
+            rules.task_filter.restore(saved["task_filter"])
+
+
+def rewards_of(trajectories: Sequence[Trajectory]) -> list[float]:
+    """Return the rewards of unmasked trajectories."""
+    return [trajectory.reward for trajectory in trajectories if trajectory.reward is not None]
 
 
 class ReadyGroups:
@@ -16,42 +96,38 @@ class ReadyGroups:
     Invariant: no batch holds a trajectory of the run that breaks the staleness rule.
 
     Args:
-        rules: When there is a batch, and what it takes; how old a trajectory may be; which groups may be trained on.
-        books: Where attempts are counted.
+        rules: When a batch is ready and what it takes; how stale a trajectory may be; which groups may be trained on.
+        ledger: The state of every attempt.
 
     Attributes:
         groups: Ready groups, in the order in which they became ready.
         unpublished: Groups trained into weights that are not published.
     """
 
-    def __init__(self, rules: Rules, books: AttemptLedger) -> None:
+    def __init__(self, rules: Rules, ledger: AttemptLedger) -> None:
         self._rules = rules
-        self._ledger = books
+        self._ledger = ledger
         self.groups: list[Group] = []
         self.unpublished = 0
         self._leases: dict[int, Batch] = {}
-        """Batches by the update that they are leased to."""
+        """Batches by update."""
         self._num_fresh = 0
-        """Groups at the head that are known to be fresh for the trainer's weights."""
+        """Groups at the head that are known to be fresh enough for the trainer's weights."""
 
     @property
     def leased(self) -> list[Group]:
         """The groups of the updates that run."""
         return [group for batch in self._leases.values() for group in batch.groups]
 
-    def select(self, begun: Iterable[RunningGroup]) -> tuple[Group, ...]:
-        """Return the groups of the next batch; none if it has to wait.
-
-        Args:
-            begun: Groups whose attempts still run.
-        """
-        return tuple(self._rules.batch_rule.select(self.groups, begun, self._ledger.trainer_version))
+    def select(self, running: Iterable[RunningGroup]) -> tuple[Group, ...]:
+        """Return the groups of the next batch, given the groups that still run; none if it has to wait."""
+        return tuple(self._rules.batch_rule.select(self.groups, running, self._ledger.trainer_version))
 
     def lease(self, groups: tuple[Group, ...]) -> Batch:
-        """Return a batch of these groups, which ``select`` returned just now, for the next update."""
+        """Lease groups that ``select`` just returned to the next update, as a batch."""
         taken = {group.id for group in groups}
         self.groups = [group for group in self.groups if group.id not in taken]
-        self._num_fresh = len(self.groups)  # all were looked at before some were selected
+        self._num_fresh = len(self.groups)  # all were checked before some were selected
         version = self._ledger.trainer_version
         batch = Batch(version + 1, version, groups)
         self._leases[batch.update] = batch
@@ -59,33 +135,33 @@ class ReadyGroups:
         return batch
 
     def trained(self, batch: Batch) -> None:
-        """Let a batch go that is trained; the trainer's weights are others now."""
+        """Remove a batch that is trained; the trainer has new weights."""
         self._leases.pop(batch.update, None)
         self.unpublished += len(batch.groups)
         self._num_fresh = 0
 
     def release(self, batch: Batch, *, keep: bool) -> None:
-        """Take a batch back whose update failed; its groups come first again, or are not kept."""
+        """Take back a batch whose update failed; its groups come first again, unless ``keep`` is false."""
         self._leases.pop(batch.update, None)
         if keep:
             self.groups[:0] = batch.groups
             self._num_fresh = 0
 
     def drop_stale(self) -> list[Task]:
-        """Drop what is too old for the trainer's weights, and return the tasks of which a whole group was dropped.
+        """Drop what is too stale for the trainer's weights; return the tasks of groups that were dropped whole.
 
-        A group is looked at once a version: every group that becomes ready leads here, and looking at all
-        of them each time would cost O(desktops) turns a group.
+        Each group is checked once per version: this runs whenever a group becomes ready, and checking all of them
+        each time would cost O(desktops) per group.
         """
+        version = self._ledger.trainer_version
         kept, tasks = self.groups, []
-        unknown = kept[self._num_fresh :]
+        unchecked = kept[self._num_fresh :]
         del kept[self._num_fresh :]
-        for group in unknown:
+        for group in unchecked:
             fresh: list[Trajectory] = []
             stale: list[Trajectory] = []
             for trajectory in group.own:
-                is_fresh = self._rules.staleness.fresh(trajectory, self._ledger.trainer_version)
-                (fresh if is_fresh else stale).append(trajectory)
+                (fresh if self._rules.staleness.fresh(trajectory, version) else stale).append(trajectory)
             if not stale:
                 kept.append(group)
                 continue
@@ -100,16 +176,14 @@ class ReadyGroups:
         return tasks
 
     def drop_unused(self) -> None:
-        """Drop all: the run ends."""
+        """Drop all groups as unused: the run ends."""
         for group in self.groups:
             self._ledger.drop(group.own, Drop.UNUSED)
         self.groups = []
         self._num_fresh = 0
 
-    def could_lease(self, begun: Iterable[RunningGroup]) -> int:
-        """Return of how many fresh groups a batch could be taken; 0 if none could."""
-        fresh = [group for group in self.groups if self._is_fresh(group)]
-        return len(fresh) if self._rules.batch_rule.select(fresh, begun, self._ledger.trainer_version) else 0
-
-    def _is_fresh(self, group: Group) -> bool:
-        return all(self._rules.staleness.fresh(trajectory, self._ledger.trainer_version) for trajectory in group.own)
+    def num_selectable(self, running: Iterable[RunningGroup]) -> int:
+        """Return how many fresh groups there are if a batch could be taken of them; 0 otherwise."""
+        version = self._ledger.trainer_version
+        fresh = [g for g in self.groups if all(self._rules.staleness.fresh(t, version) for t in g.own)]
+        return len(fresh) if self._rules.batch_rule.select(fresh, running, version) else 0

@@ -1,8 +1,8 @@
-"""The scheduler as JSON: which groups there are, which attempts run, and the state of every rule; and back again.
+"""The scheduler's state as JSON (groups, running attempts, what the rules have learned), and its restoration.
 
     DataManager.documents --transaction--> store --crash--> Restored --> DataManager.restore
 
-What is stored of a group are numbers of attempts. Their trajectories come from the store's rows, which were written in
+A group is stored as the numbers of its attempts. Their trajectories come from the store's rows, which were written in
 the same transaction.
 """
 
@@ -13,12 +13,11 @@ from typing import Any
 
 from dartsim.core.types import Attempt, Drop, Group, Restored, Task, Trajectory
 from dartsim.curation.attempt_ledger import AttemptLedger
-from dartsim.curation.group_grader import GroupGrader
 from dartsim.curation.open_groups import OpenGroups
-from dartsim.curation.ready_groups import ReadyGroups
+from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
 
 SCHEDULER, RECORDER = "scheduler", "recorder"
-"""Names of the documents of a run."""
+"""Names of a run's documents."""
 
 
 def save_attempt(attempt: Attempt) -> list[Any]:
@@ -28,75 +27,77 @@ def save_attempt(attempt: Attempt) -> list[Any]:
 
 
 def read_attempt(saved: Sequence[Any], tasks: Mapping[str, Task]) -> Attempt:
-    """Return the attempt of which ``save_attempt`` made a list."""
+    """Return the attempt that ``save_attempt`` saved."""
     task, number, group, index, seed, turn_limit, version = saved
     return Attempt(number, tasks[task], group, index, seed, turn_limit, version)
 
 
 def save_group(group: Group) -> dict[str, Any]:
-    """Return a group that is complete."""
+    """Return a complete group as a mapping."""
     attempts = [trajectory.attempt.id for trajectory in group.trajectories]
     return {"id": group.id, "task": group.task.id, "ready": group.ready, "attempts": attempts}
 
 
-def read_group(saved: Mapping[str, Any], task: Task, found: Mapping[int, Trajectory]) -> Group:
-    """Return the group of which ``save_group`` made a mapping, with those of its trajectories that are left."""
-    left = tuple(found[number] for number in saved["attempts"] if number in found)
-    return Group(saved["id"], task, left, saved["ready"])
+def read_group(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> Group:
+    """Return the group that ``save_group`` saved, with the trajectories that could be read back."""
+    members = tuple(trajectories[number] for number in saved["attempts"] if number in trajectories)
+    return Group(saved["id"], task, members, saved["ready"])
 
 
-def rebuilt(trajectories: Sequence[Trajectory], ready: float) -> list[Group]:
-    """Return the groups of trajectories of which no document knows the group any more, in their order."""
+def regroup(trajectories: Sequence[Trajectory], ready: float) -> list[Group]:
+    """Return trajectories whose groups no document has any more, in groups, ordered by group."""
     members: dict[int, list[Trajectory]] = {}
-    for trajectory in sorted(trajectories, key=lambda found: found.attempt.id):
+    for trajectory in sorted(trajectories, key=lambda trajectory: trajectory.attempt.id):
         members.setdefault(trajectory.attempt.group, []).append(trajectory)
     return [Group(number, group[0].attempt.task, tuple(group), ready) for number, group in sorted(members.items())]
 
 
-def restore_counts(ledger: AttemptLedger, saved: Mapping[str, Any], found: Restored) -> None:
-    """Count again what was counted; what no checkpoint contains is not trained any more."""
+def restore_counts(ledger: AttemptLedger, saved: Mapping[str, Any], stored: Restored) -> None:
+    """Restore the counts; what no checkpoint contains no longer counts as trained."""
     ledger.admitted, ledger.dropped = saved["admitted"], saved["dropped"]
-    ledger.trained = ledger.published = saved["trained"] - len(found.untrained)
-    ledger.version = ledger.trainer_version = found.version
+    ledger.trained = ledger.published = saved["trained"] - len(stored.untrained)
+    ledger.version = ledger.trainer_version = stored.version
 
 
 def restore_groups(
     open_groups: OpenGroups,
     ready: ReadyGroups,
     saved: Mapping[str, Any],
-    found: Restored,
+    stored: Restored,
     tasks: Mapping[str, Task],
     *,
     now: float,
 ) -> None:
-    """Take up the groups, as far as the store gives their trajectories back.
+    """Restore the groups, with the trajectories that the store could read back.
+
+    Ready groups are those trained into no checkpoint, those of a leased batch, and those that were ready.
 
     Args:
         open_groups: Those that are being collected.
-        ready: Those that may be trained on: what no checkpoint contains, a batch that was leased, and those that were.
+        ready: Those that may be trained on.
         saved: What ``DataManager.documents`` returned under ``SCHEDULER``.
-        found: What the store gave back.
+        stored: What the store returned.
         tasks: The run's tasks, by id.
         now: Loop time, seconds.
     """
-    known = found.trajectories
+    known = stored.trajectories
     open_groups.restore(saved, tasks, known)
-    again = [known[number] for number in found.untrained if number in known]
+    untrained = [known[number] for number in stored.untrained if number in known]
     ready.groups = [
-        *rebuilt(again, now),
+        *regroup(untrained, now),
         *(read_group(group, tasks[group["task"]], known) for group in (*saved["leased"], *saved["eligible"])),
     ]
 
 
-def drop_lost(ledger: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups, found: Restored) -> None:
-    """Drop what the store has and cannot give back, or of which no document knows."""
+def drop_lost(ledger: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups, stored: Restored) -> None:
+    """Drop what the store cannot read back, or what is in no document."""
     here = {t.attempt.id for group in open_groups.groups.values() for t in group.usable}
     here |= {t.attempt.id for group in ready.groups for t in group.trajectories}
-    ledger.lose(sorted(found.live - here))
+    ledger.lose(sorted(stored.live - here))
 
 
 def drop_undone(ledger: AttemptLedger, grader: GroupGrader, open_groups: OpenGroups, ready: ReadyGroups) -> None:
-    """Drop what was made by weights that are gone, and grade the groups again that lack something."""
+    """Drop what was generated by weights that are lost, and grade the affected groups again."""
     complete, ready.groups = ready.groups, []
     for group in complete:
         undone = tuple(t for t in group.own if t.newest_version > ledger.version)

@@ -1,26 +1,26 @@
-"""What the data manager waits for: enough to say why there is no batch, and why a free slot gets no attempt."""
+"""``CurationStatus``: why there is no batch, and why a free slot gets no attempt."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHOWN = 3
-"""Open groups that are named."""
+NUM_LISTED = 3
+"""Open groups that are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurationStatus:
-    """The data manager at one moment.
+    """What the data manager waits for at one moment.
 
     Attributes:
         eligible: Groups that may be trained on.
         min_groups: Groups that a batch needs.
         open_groups: (group, attempts ended, attempts planned) of groups that are being collected, oldest first.
-        ahead: Attempts admitted and neither dropped nor part of published weights.
-        max_ahead: Their bound; None for none.
+        ahead: Attempts that were admitted and are neither dropped nor in published weights.
+        max_ahead: Their bound; None if there is none.
         running: Attempts that run.
-        leased: Trajectories of the update that runs.
-        publish_wait: What a publication has to wait for (``trainer.publish_wait``).
+        leased: Trajectories of the running update.
+        publish_wait: What a publication waits for (``trainer.publish_wait``).
         blocked_by: Why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it.
     """
 
@@ -35,24 +35,24 @@ class CurationStatus:
     blocked_by: str | None = None
 
     def batch(self) -> str:
-        """Say what the next batch lacks."""
+        """Return what the next batch lacks, as a sentence."""
         lacking = self.min_groups - self.eligible
         if lacking <= 0:
             return f"{self.eligible} groups are eligible, a batch needs {self.min_groups}"
         text = f"the batch needs {lacking} more group{'s' if lacking > 1 else ''} of {self.min_groups}"
-        nearest = sorted(self.open_groups, key=lambda group: (group[2] - group[1], group[0]))[:SHOWN]
+        nearest = sorted(self.open_groups, key=lambda group: (group[2] - group[1], group[0]))[:NUM_LISTED]
         for group, ended, planned in nearest:
             text += f"; group {group} lacks {planned - ended} of {planned} attempts"
         more = len(self.open_groups) - len(nearest)
         return text + (f"; {more} more groups are open" if more else "")
 
     def publication(self) -> str:
-        """Say what new weights wait for before they are published."""
+        """Return what a publication waits for, as a sentence."""
         running = f"{self.running} attempt{'s' if self.running != 1 else ''} that new weights wait for"
         return f"{running}; {self.batch()}" if self.publish_wait == "batch" else running
 
-    def room(self) -> str:
-        """Say why a free slot gets no attempt."""
+    def admission(self) -> str:
+        """Return why a free slot gets no attempt, as a sentence."""
         if self.blocked_by is not None:
             return self.blocked_by
         if self.max_ahead is None:

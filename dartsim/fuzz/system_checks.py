@@ -88,33 +88,35 @@ class SystemChecks:
             self._moving(now - self._patience)
 
     def _accounts(self) -> None:
-        data, count, monitor = self._system.data, self._store.count, self._monitor
-        data.check()
+        ledger, count, monitor = self._system.data.ledger, self._store.count, self._monitor
+        self._system.data.check()
         leased, trained, dropped = map(
             count, (TrajectoryState.LEASED, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
         )
-        if (data.leased, data.trained_count, data.dropped) != (leased, trained, dropped):
+        if (ledger.leased, ledger.trained, ledger.dropped) != (leased, trained, dropped):
             monitor.fail(
                 "I1",
-                f"{data.leased} leased, {data.trained_count} trained, {data.dropped} dropped; the store has {leased}, "
+                f"{ledger.leased} leased, {ledger.trained} trained, {ledger.dropped} dropped; the store has {leased}, "
                 f"{trained}, {dropped}",
             )
-        if data.admitted - data.running != len(self._store.seen):
-            monitor.fail("I1", f"{data.admitted} admitted, {data.running} running, {len(self._store.seen)} recorded")
+        if ledger.admitted - len(ledger.running) != len(self._store.seen):
+            places = f"{len(ledger.running)} running, {len(self._store.seen)} recorded"
+            monitor.fail("I1", f"{ledger.admitted} admitted, {places}")
         most = self._monitor.config.curation.max_ahead
         # Counted by the store, from what published weights contain.
-        ahead = data.admitted - dropped - trained
+        ahead = ledger.admitted - dropped - trained
         if most is not None and ahead > most:
             monitor.fail("I9", f"{ahead} attempts are ahead of the trainer, {most} are allowed")
         self._check_times.append(monitor.time())
-        self._admitted.append(data.admitted)
+        self._admitted.append(ledger.admitted)
 
     def _slots(self) -> None:
         """A slot serves one attempt, which is running or was recorded; a free one holds nothing."""
         monitor, leases = self._monitor, self._system.cluster.leases
         running = sum(attempt.id not in self._store.seen for attempt in leases.values())
-        if running != self._system.data.running:
-            monitor.fail("I1", f"{self._system.data.running} attempts run, slots serve {running} that have not ended")
+        num_running = len(self._system.data.ledger.running)
+        if running != num_running:
+            monitor.fail("I1", f"{num_running} attempts run, slots serve {running} that have not ended")
         for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             if track.state not in FREE:
                 continue
@@ -214,14 +216,16 @@ class SystemChecks:
                 monitor.fail("I12", f"{what} are left at the end: {found}")
 
     def _terminal(self) -> None:
-        data, store, monitor = self._system.data, self._store, self._monitor
-        data.check()
+        ledger, store, monitor = self._system.data.ledger, self._store, self._monitor
+        self._system.data.check()
         counts = self._system.recorder.counts
-        if data.running or data.leased or store.live:
-            monitor.fail("I2", f"{data.running} run, {data.leased} are leased, {len(store.live)} have no last state")
-        if data.trained_count + data.dropped != data.admitted or len(store.seen) != data.admitted:
-            monitor.fail("I2", f"{data.admitted} admitted, {data.trained_count} trained, {data.dropped} dropped")
-        if sum(n for name, n in counts.items() if name.startswith("ending/")) != data.admitted:
+        if ledger.running or ledger.leased or store.live:
+            monitor.fail(
+                "I2", f"{len(ledger.running)} run, {ledger.leased} are leased, {len(store.live)} have no last state"
+            )
+        if ledger.trained + ledger.dropped != ledger.admitted or len(store.seen) != ledger.admitted:
+            monitor.fail("I2", f"{ledger.admitted} admitted, {ledger.trained} trained, {ledger.dropped} dropped")
+        if sum(n for name, n in counts.items() if name.startswith("ending/")) != ledger.admitted:
             monitor.fail("I2", "the endings that were counted are not the attempts that were admitted")
         if sum(n for name, n in counts.items() if name.startswith("cause/")) != store.masked:
             monitor.fail("I2", f"{store.masked} attempts are masked, but other causes were counted: {Counter(counts)}")

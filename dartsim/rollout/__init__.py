@@ -1,9 +1,8 @@
-"""Rollout: desktops lent to attempts, an inference pool with live weight changes, the play of an attempt."""
+"""Rollout: leases desktops to attempts, plays them, and routes their requests to engines while weights change."""
 
-from dartsim.rollout.actors import Rollout
-from dartsim.rollout.cluster import EnvCluster, StartRule
+from dartsim.rollout.actors import Rollout, play
+from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.lockstep import LockstepService
-from dartsim.rollout.play import play
 from dartsim.rollout.routers import Router
 from dartsim.rollout.service import RolloutService, Service, Session
 from dartsim.rollout.sync import SyncPlan
@@ -17,7 +16,6 @@ __all__ = [
     "Router",
     "Service",
     "Session",
-    "StartRule",
     "SyncPlan",
     "WarmProvider",
     "play",

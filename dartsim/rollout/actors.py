@@ -1,27 +1,34 @@
-"""``Rollout``: one actor per desktop slot, each asking for work, playing it and handing it over."""
+"""``Rollout``: one actor per desktop slot, each asking for attempts, playing them and handing them over.
+
+admit --> lease a desktop --> play: reset, (generate, step)*, evaluate --> finish
+"""
 
 from __future__ import annotations
 
 import asyncio
 
 from dartsim.config.sections.rollout import LimitsConfig
-from dartsim.core.errors import EnvStartFailed
-from dartsim.core.ports import AttemptSource
-from dartsim.core.types import Attempt, Ending, Trajectory
+from dartsim.core.errors import EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
+from dartsim.core.ports import AsyncEnv, AttemptSource
+from dartsim.core.types import Attempt, Ending, Request, Trajectory, Turn
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
-from dartsim.rollout.play import masked, play
-from dartsim.rollout.service import Service
+from dartsim.rollout.deadlines import Deadlines
+from dartsim.rollout.service import Service, Session
 
+# A global name costs a tenth of an attribute lookup in an enumeration.
+GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING
+
+FAIL_ACTION = "FAIL"
 WITHDRAWN = "withdrawn"
-"""Cause of attempts that curation ended, because they would be too old to be trained on."""
+"""Cause of attempts that curation ended because they would be too stale to train on."""
 
 
 class Rollout:
     """The actors of a cluster.
 
-    Every attempt that was admitted is handed over exactly once, also when its desktop never started or the
-    run is cancelled under it.
+    Invariant: every admitted attempt is handed over exactly once, even if its desktop never started or the run was
+    cancelled.
     """
 
     def __init__(
@@ -39,7 +46,7 @@ class Rollout:
         self._limits = limits
         self._recorder = recorder
         self._playing: dict[int, asyncio.Timeout] = {}
-        """Scopes of the attempts that are played, by attempt."""
+        """The timeout that ends each running attempt, by attempt."""
 
     async def run(self) -> None:
         """Serve all slots until the source has no more work."""
@@ -48,7 +55,7 @@ class Rollout:
                 actors.create_task(self._serve(slot), name=f"slot-{slot}")
 
     def withdraw(self, attempt: int) -> None:
-        """End an attempt now, wherever it is; it is handed over as cancelled. One that has ended stays as it is."""
+        """Cancel an attempt that still runs; it is handed over as cancelled."""
         scope = self._playing.get(attempt)
         if scope is not None:
             scope.reschedule(asyncio.get_running_loop().time())
@@ -72,7 +79,7 @@ class Rollout:
                 async with self._cluster.lease(slot, attempt) as env:
                     trajectory = await play(attempt, env, session, track, self._limits, started=started)
                     del self._playing[attempt.id]
-                    if not scope.expired():  # withdrawn in this very instant: the tear-down goes on
+                    if not scope.expired():  # else it was withdrawn at this instant, and the tear-down goes on
                         scope.reschedule(None)
                     self._source.finish(trajectory)
         except TimeoutError:
@@ -89,3 +96,84 @@ class Rollout:
             session.close()
             if trajectory is None:
                 self._source.finish(masked(attempt, Ending.CANCELLED, "run ended", started, loop.time()))
+
+
+async def play(
+    attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: LimitsConfig, *, started: float
+) -> Trajectory:
+    """Play an attempt on a desktop, from setup to score, and return its trajectory.
+
+    A fault ends the attempt with its cause and without a reward; it never becomes a reward of 0. If cancelled, it
+    returns nothing: the caller records the cancellation. The session is closed after the last turn, however that one
+    ended, so that nobody waits for a turn that will not come.
+
+    Args:
+        attempt: The attempt.
+        env: A running desktop, leased to this attempt alone.
+        session: The attempt's session with the inference pool.
+        track: The desktop's track.
+        limits: Deadlines.
+        started: Loop time at which the attempt was admitted, seconds.
+    """
+    turns: list[Turn] = []
+    reward: float | None = None
+    cause: str | None = None
+    deadlines = Deadlines()
+    try:
+        async with deadlines:
+            deadlines.lane("lease", limits.lease_seconds).begin()
+            try:
+                ending = await _turns(attempt, env, session, track, limits, deadlines, turns)
+            finally:
+                session.close()
+            track.enter(DesktopState.EVALUATING)
+            deadlines.lane("evaluate", limits.evaluate_seconds).begin()
+            reward = await env.evaluate()
+    except TimeoutError:
+        expired = deadlines.expired
+        ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
+    except EnvFault as fault:
+        ending, cause = Ending.BROKEN, cause_of(fault)
+    except WorkerFault as fault:
+        ending, cause = Ending.WORKER_FAULT, cause_of(fault)
+    except ScoreUnavailable as fault:
+        ending, cause = Ending.UNSCORED, cause_of(fault)
+    now = asyncio.get_running_loop().time()
+    return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
+
+
+async def _turns(
+    attempt: Attempt,
+    env: AsyncEnv,
+    session: Session,
+    track: Track,
+    limits: LimitsConfig,
+    deadlines: Deadlines,
+    turns: list[Turn],
+) -> Ending:
+    """Set up the task and append turns to ``turns`` until the episode is over."""
+    setup = deadlines.lane("setup", limits.setup_seconds)
+    request = deadlines.lane("request", limits.request_seconds)
+    step = deadlines.lane("step", limits.step_seconds)
+    track.enter(DesktopState.SETUP)
+    setup.begin()
+    observation = await env.reset(attempt.task, seed=attempt.seed)
+    setup.end()
+    for number in range(attempt.turn_limit):
+        track.enter(GENERATING)
+        request.begin()
+        reply = await session.generate(Request(attempt, number, observation, turns))
+        request.end()
+        turns.append(Turn(observation, reply))
+        track.enter(ACTING)
+        step.begin()
+        observation, over = await env.step(reply.action)
+        step.end()
+        if over:
+            return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
+    return Ending.TURN_LIMIT
+
+
+def masked(attempt: Attempt, ending: Ending, cause: str, started: float, now: float) -> Trajectory:
+    """Return the trajectory of an attempt that ended before its first turn."""
+    return Trajectory(attempt, (), ending, None, cause, started, now)

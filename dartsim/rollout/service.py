@@ -1,4 +1,4 @@
-"""``RolloutService``: the inference pool as one door, while weights change behind it."""
+"""``RolloutService``: the inference pool, which routes requests to engines while their weights change."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Reply, Request, Version, Weights
 from dartsim.observe import DesktopState, EngineState, Recorder, Track
 from dartsim.rollout.routers import Routed, Router
-from dartsim.rollout.slots import WorkerSlot
-from dartsim.rollout.sync import SyncPlan, WeightSync
+from dartsim.rollout.sync import SyncPlan, WeightSync, WorkerSlot
 
-# Looking a member of an enumeration up in its class costs ten times what a global name costs.
+# A global name costs a tenth of an attribute lookup in an enumeration.
 IDLE, BUSY = EngineState.IDLE, EngineState.BUSY
 
 
 class Session(Protocol):
-    """The turns of one attempt, as the pool sees them."""
+    """One attempt's access to the pool."""
 
     async def generate(self, request: Request) -> Reply:
         """Return the reply to the attempt's next turn.
@@ -31,12 +30,12 @@ class Session(Protocol):
         ...
 
     def close(self) -> None:
-        """The attempt asks nothing more; may be called twice."""
+        """End the session; may be called twice."""
         ...
 
 
 class Service(Protocol):
-    """What answers attempts."""
+    """Answers the requests of attempts."""
 
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open the session of an attempt; ``track`` is the desktop that waits for its replies."""
@@ -44,7 +43,7 @@ class Service(Protocol):
 
 
 class PoolSession:
-    """A session on the pool: remembers the worker of its last turn, and asks again after a fault."""
+    """A session that remembers the worker of its last turn, and retries after a fault."""
 
     __slots__ = ("_group", "_last", "_service", "_track")
 
@@ -55,7 +54,7 @@ class PoolSession:
         self._last: Routed | None = None
 
     async def generate(self, request: Request) -> Reply:
-        """Return the reply of one worker; after a fault another one is asked, if there is one that is up."""
+        """Return the reply of one worker; after a fault another worker that is up is tried."""
         service = self._service
         faults = 0
         while True:
@@ -94,23 +93,23 @@ class PoolSession:
             return reply
 
     def close(self) -> None:
-        """Forget the session; the pool keeps nothing of it."""
+        """Do nothing: the pool keeps no state of a session."""
 
 
 class RolloutService:
-    """Routes requests to workers and brings every worker to the newest published weights.
+    """Routes requests to workers and loads the newest published weights into every worker.
 
-    Invariants: a request is only ever sent to an up worker; after a synchronisation every worker serves
-    the newest published version; a publication during a synchronisation supersedes it. A worker that is down is
-    set apart: nothing waits for it, and it catches up when it is back.
+    Invariants: a request is only ever sent to a worker that is up; after a sync every worker serves the newest
+    published version; a publication during a sync supersedes it. A worker that is down is set apart: nothing waits
+    for it, and it catches up when it is back.
 
     Args:
         engines: The workers, all with ``weights`` loaded.
-        weights: What they serve at first.
-        router: Which worker answers a request.
-        plan: How weights are changed.
-        recorder: Where states and counts go.
-        max_tries: Workers a request is tried on before its attempt is given up.
+        weights: The weights that they serve at first.
+        router: Chooses the worker of each request.
+        plan: How weights are synced.
+        recorder: Records states and counts.
+        max_tries: Workers that a request is tried on before its attempt fails.
     """
 
     def __init__(
@@ -135,12 +134,7 @@ class RolloutService:
         self._returns: asyncio.TaskGroup | None = None
         for worker in self.workers:
             self.bring_up(worker)
-        self._sync = WeightSync(self, plan, weights)
-
-    @property
-    def sync(self) -> WeightSync:
-        """What brings workers to new weights."""
-        return self._sync
+        self.sync = WeightSync(self, plan, weights)
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -149,13 +143,13 @@ class RolloutService:
         return PoolSession(self, attempt, track)
 
     def begin(self, worker: WorkerSlot) -> None:
-        """A request starts on a worker."""
+        """Count a request that starts on a worker."""
         self.router.begin(worker)
         if worker.in_flight == 1:
             worker.track.enter(BUSY)
 
     def end(self, worker: WorkerSlot) -> None:
-        """A request ended on a worker, one way or another."""
+        """Count a request that ended on a worker, with a reply or without."""
         self.router.end(worker)
         if worker.in_flight == 0:
             if worker.routable:
@@ -169,7 +163,7 @@ class RolloutService:
         self.recorder.counts[f"fault/request_{kind}"] += 1
 
     def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None:
-        """Ask nothing more of a worker that is down, until it is back; other faults change nothing."""
+        """Send no requests to a worker that is down until it is back; other faults change nothing."""
         if fault.back is None or not worker.routable or self._returns is None:
             return
         self.recorder.counts["fault/engine_down"] += 1
@@ -182,15 +176,15 @@ class RolloutService:
         await back()
         worker.apart = False
         self.bring_up(worker)
-        await self._sync.look_again()  # it may have missed a publication
+        await self.sync.look_again()  # it may have missed a publication
 
     @property
     def waiting(self) -> int:
-        """Requests that wait until some worker is up, and were not told so."""
+        """Requests that wait until some worker is up."""
         return sum(not waiter.done() for waiter in self._waiting)
 
     async def wait_until_up(self, track: Track) -> None:
-        """Wait until some worker is up; only the wait for a weight change is counted apart, one for crashes is not."""
+        """Wait until some worker is up; only the wait for a weight sync has a state of its own."""
         while not self.router.num_routable:
             changing = any(not worker.apart for worker in self.workers)
             track.enter(DesktopState.SYNC_WAIT if changing else DesktopState.GENERATING)
@@ -202,29 +196,29 @@ class RolloutService:
     # -- weights ----------------------------------------------------------------------------------
 
     def publish(self, weights: Weights) -> None:
-        """Make these the weights that every worker has to end on."""
-        self._sync.publish(weights)
+        """Let every worker load these weights; a newer publication supersedes them."""
+        self.sync.publish(weights)
 
     async def settled(self, version: Version) -> None:
-        """Wait until every worker that is not down serves ``version`` or a newer one, and one at least."""
-        await self._sync.settled(version)
+        """Wait until every worker that is not down, and at least one, serves ``version`` or a newer one."""
+        await self.sync.settled(version)
 
     async def run(self) -> None:
-        """Carry out weight changes until cancelled."""
+        """Sync weights until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._returns:
-                await self._sync.run(self._returns)
+                await self.sync.run(self._returns)
         finally:
             self._returns = None
 
     def take_down(self, worker: WorkerSlot) -> None:
-        """Send the worker nothing more; its live requests go on."""
+        """Send the worker no new requests; its live ones continue."""
         self.router.remove(worker)
         if worker.in_flight:
             worker.track.enter(EngineState.DRAINING)
 
     def stop(self, worker: WorkerSlot) -> None:
-        """The worker serves nothing from now on, not even its live requests."""
+        """Note that the worker serves nothing from now on, not even its live requests."""
         worker.track.enter(EngineState.LOADING)
         if self._stopped:
             return
@@ -233,7 +227,7 @@ class RolloutService:
             self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
 
     def bring_up(self, worker: WorkerSlot) -> None:
-        """The worker serves again."""
+        """Note that the worker serves again."""
         worker.track.enter(EngineState.BUSY if worker.in_flight else EngineState.IDLE)
         self.router.add(worker)
         if self._stopped:

@@ -1,8 +1,8 @@
-"""Weight synchronisation: how the workers of a pool come to new weights.
+"""Weight synchronization: how the workers of a pool load new weights.
 
-A plan has a scope (rolling slices of k workers, or all at once) and a mode (what happens to requests that
-are running on the worker: drained, kept, or killed by a restart). DART as released is a rolling restart of
-two workers at a time; the coupled baseline changes all workers at once.
+A plan has a scope (rolling, k workers at a time, or global) and a mode (what happens to requests that run on the
+worker: drained, kept, or killed by a restart). DART as released is a rolling restart of two workers at a time; the
+coupled baseline changes all workers at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dartsim.core.errors import WorkerFault, cause_of
-from dartsim.core.ports import SyncMode
+from dartsim.core.ports import PolicyWorker, SyncMode
 from dartsim.core.types import Version, Weights
-from dartsim.observe import EngineState, Recorder
-from dartsim.rollout.slots import WorkerSlot
+from dartsim.observe import EngineState, Recorder, Track
+from dartsim.rollout.routers import Routed
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ class LoadTimedOut(WorkerFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlan:
-    """How weights are changed.
+    """How workers load new weights.
 
     Attributes:
         mode: What happens to requests that are running on a worker.
         workers_at_a_time: Size of a slice; None changes all workers at once.
         retry_seconds: Wait before another try after a failed load; doubled each time, up to 16-fold.
-        tries: Loads of a worker that the ones after it wait for, if it is not down; it then goes on by itself.
-        load_seconds: Longest time of one load; one that takes longer has failed.
+        tries: Failed loads of a worker before the sync goes on without it.
+        load_seconds: Longest time of one load; a longer one has failed.
     """
 
     mode: SyncMode = SyncMode.DRAIN
@@ -50,33 +50,54 @@ class SyncPlan:
     load_seconds: float = 1200.0
 
 
+class WorkerSlot(Routed):
+    """A worker of the pool.
+
+    It is up (routable), draining (live requests, takes no new one), loading, or down (its last load failed, or its
+    engine ended). ``version`` is what it serves; while it is loading it serves nothing.
+
+    Attributes:
+        apart: Whether it is down and comes back by itself; weight syncs skip it until then.
+    """
+
+    __slots__ = ("apart", "drained", "engine", "track", "version")
+
+    def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
+        super().__init__(index)
+        self.engine = engine
+        self.track = track
+        self.version = version
+        self.drained: asyncio.Future[None] | None = None
+        self.apart = False
+
+
 class Pool(Protocol):
-    """What a synchronisation asks of the pool whose workers it changes."""
+    """What a weight sync needs of the pool whose workers it changes."""
 
     workers: list[WorkerSlot]
     recorder: Recorder
 
     def take_down(self, worker: WorkerSlot) -> None:
-        """Send the worker nothing more; its live requests go on."""
+        """Send the worker no new requests; its live ones continue."""
         ...
 
     def stop(self, worker: WorkerSlot) -> None:
-        """The worker serves nothing from now on, not even its live requests."""
+        """Note that the worker serves nothing from now on, not even its live requests."""
         ...
 
     def bring_up(self, worker: WorkerSlot) -> None:
-        """The worker serves again."""
+        """Note that the worker serves again."""
         ...
 
 
 class WeightSync:
-    """Brings every worker to the newest publication, one slice after the other.
+    """Loads the newest publication into every worker, one slice after the other.
 
-    A publication that arrives during a synchronisation supersedes it: slices that come later load the newer
-    weights at once, and the others are visited again. No two loads of a worker ever overlap. A worker that is
-    down, or whose loads keep failing, is set apart, so that the others do not stay behind for its sake. But
-    weights that failed somewhere and were loaded nowhere never take the last workers that serve: they may be torn.
-    Requests that are kept in a worker that is set apart end with its next load, which is a restart.
+    A publication that arrives during a sync supersedes it: later slices load the newer weights at once, and the
+    earlier ones are visited again. No two loads of a worker ever overlap. A worker that is down, or whose loads keep
+    failing, is set apart, so that the others need not wait for it. Weights that failed to load somewhere and were
+    loaded nowhere may be torn, so they are never loaded into the last workers that serve. Requests that are kept in a
+    worker that is set apart end with its next load, which is a restart.
     """
 
     def __init__(self, service: Pool, plan: SyncPlan, weights: Weights) -> None:
@@ -84,15 +105,15 @@ class WeightSync:
         self._plan = plan
         self._target = weights
         self.since = service.recorder.clock()
-        """When it began to wait, or to change weights; loop time."""
+        """When it began to wait, or to sync; loop time."""
         self._published = asyncio.Event()
         self._settled = asyncio.Condition()
         self._refusing = 0  # workers whose loads keep failing
         self._refused: Version = -1  # newest version that could not be loaded somewhere
-        self._held = False  # whether a change waits, since what it would load may be torn
+        self._held = False  # whether a sync waits because its weights may be torn
 
     def publish(self, weights: Weights) -> None:
-        """Make these the target; older ones than the present target are ignored."""
+        """Make these the target, unless the present target is newer."""
         if weights.version <= self._target.version:
             return
         self._target = weights
@@ -101,19 +122,19 @@ class WeightSync:
 
     @property
     def target(self) -> Version:
-        """The version that every worker has to end on."""
+        """The version that every worker has to load."""
         return self._target.version
 
     async def look_again(self) -> None:
-        """Visit workers that missed a publication, now that they can be visited."""
+        """Load the target into workers that missed it while they were down."""
         self._published.set()
         await self._tell()
 
     async def settled(self, version: Version) -> None:
-        """Wait until every worker that is not set apart serves ``version`` or a newer one, and one at least.
+        """Wait until every worker that is not set apart, and at least one, serves ``version`` or a newer one.
 
-        Or until the change is held back, because workers refused that version and nobody has loaded it: it may be torn
-        for good, and only whoever waits here can make a newer one.
+        Returns early if workers refused that version and none has loaded it: it may be torn, and only the caller can
+        make a newer one.
         """
         async with self._settled:
             await self._settled.wait_for(lambda: self._has_settled(version))
@@ -125,13 +146,13 @@ class WeightSync:
         return bool(serving) and all(serving)
 
     async def run(self, returns: asyncio.TaskGroup) -> None:
-        """Serve publications until cancelled; ``returns`` holds the tasks of workers that are set apart."""
+        """Sync each publication until cancelled; ``returns`` holds the tasks of workers that are set apart."""
         while True:
             await self._published.wait()
             self._published.clear()
-            await self._synchronise(returns)
+            await self._synchronize(returns)
 
-    async def _synchronise(self, returns: asyncio.TaskGroup) -> None:
+    async def _synchronize(self, returns: asyncio.TaskGroup) -> None:
         counts = self._service.recorder.counts
         while behind := [w for w in self._service.workers if w.version < self._target.version and not w.apart]:
             counts["syncs"] += 1
@@ -141,9 +162,9 @@ class WeightSync:
         self.since = self._service.recorder.clock()
 
     async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
-        """Bring one slice to the newest weights."""
+        """Load the newest weights into one slice."""
         if len(members) > 1 and not self._may_take(members):
-            for worker in members:  # one goes first while the rest serve: together they would wait forever
+            for worker in members:  # one goes first while the rest serve; together they would wait forever
                 await self._change([worker], returns)
             return
         async with self._settled:
@@ -158,13 +179,13 @@ class WeightSync:
                 slice_tasks.create_task(self._refresh(worker, returns))
 
     def _may_take(self, members: Sequence[WorkerSlot]) -> bool:
-        """Whether the pool goes on to serve if the newest weights cannot be loaded by these either."""
+        """Return whether the pool still serves if these workers cannot load the newest weights either."""
         workers = self._service.workers
         proven = any(worker.version >= self._target.version for worker in workers)
         return proven or not self._refusing or any(w.routable and w not in members for w in workers)
 
     async def _refresh(self, worker: WorkerSlot, returns: asyncio.TaskGroup) -> None:
-        """Take one worker out, load the newest weights, and bring it back; or set it apart if it takes none."""
+        """Take a worker down, load the newest weights, and bring it up; or set it apart if loads fail."""
         service, mode = self._service, self._plan.mode
         if worker.apart:
             return  # went down since the slices were made
@@ -183,15 +204,15 @@ class WeightSync:
                 break
             await self._wait(worker, number)
             number += 1
-        await self._tell()  # that it serves them, or that nobody waits for it any longer
+        await self._tell()
 
     async def _load_apart(self, worker: WorkerSlot, number: int, *, refusing: bool) -> None:
-        """Go on with a worker that nobody waits for, until it has weights again."""
-        # That may take long: a restart ends requests that are kept in it, and they are asked elsewhere.
+        """Retry a worker that is set apart until it has loaded weights."""
+        # This may take long: a restart ends the requests that are kept in it, and they are retried elsewhere.
         mode = SyncMode.RESTART if self._plan.mode is SyncMode.KEEP else self._plan.mode
         await self._wait(worker, number)
         while await self._load(worker, mode):
-            await self._tell()  # what was newest then may be torn as well
+            await self._tell()  # the weights that were newest then may be torn as well
             number += 1
             await self._wait(worker, number)
         worker.apart = False
@@ -199,7 +220,7 @@ class WeightSync:
         await self.look_again()
 
     async def _load(self, worker: WorkerSlot, mode: SyncMode) -> WorkerFault | None:
-        """Try to load what is newest now, and serve it; return why it could not be loaded."""
+        """Try to load and serve the newest weights; return why it failed, or None."""
         weights = self._target
         try:
             async with asyncio.timeout(self._plan.load_seconds):
@@ -219,7 +240,7 @@ class WeightSync:
         return None
 
     async def _wait(self, worker: WorkerSlot, number: int) -> None:
-        """Wait before another try, the longer the more came before (from 1)."""
+        """Wait before another try; ``number`` tries (from 1) have failed."""
         await asyncio.sleep(self._plan.retry_seconds * 2 ** min(number - 1, 4))
         worker.track.enter(EngineState.LOADING)
 

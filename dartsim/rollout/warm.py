@@ -1,8 +1,8 @@
 """``WarmProvider``: desktops booted ahead, so that a slot's next attempt need not wait for a boot.
 
 A slot takes a booted spare if there is one, and boots its own desktop otherwise; a desktop that is given back is torn
-down behind the slot's back. So a slot's gap between two attempts is neither a tear-down nor a boot, as long as spares
-keep up. All desktops together, spares included, never take more than ``num_envs + num_spares`` places.
+down in the background. So a slot waits for neither a tear-down nor a boot between attempts, as long as spares keep up.
+All desktops, spares included, never take more than ``num_envs + num_spares`` places.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
+from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.observe import DesktopState, Recorder, Track
-from dartsim.rollout.cluster import StartRule, count_failed_start
+from dartsim.rollout.cluster import count_failed_start
 
 logger = logging.getLogger(__name__)
 
 Place = int
-"""Where the inner provider starts a desktop: what it calls a slot."""
+"""A slot number of the inner provider."""
 
 
 class LentDesktop:
@@ -48,23 +49,21 @@ class WarmProvider:
     ``run`` boots the spares and tears down what is given back; it must run as long as desktops are asked for.
 
     Args:
-        inner: What starts desktops.
-        num_envs: Slots that ask.
-        tracks: One for each spare; their number is the number of spares.
-        rule: How starts are tried, and how long a tear-down may take.
-        recorder: Counts faults, and starts that were served by a spare (``warm/hits``) or were not (``warm/misses``).
+        inner: Starts desktops.
+        config: Number of slots, and how starts are tried.
+        tracks: One for each spare.
+        recorder: Counts faults, and starts that a spare served (``warm/hits``) or did not (``warm/misses``).
     """
 
-    def __init__(
-        self, inner: EnvProvider, *, num_envs: int, tracks: Sequence[Track], rule: StartRule, recorder: Recorder
-    ) -> None:
+    def __init__(self, inner: EnvProvider, config: RolloutConfig, tracks: Sequence[Track], recorder: Recorder) -> None:
         if not tracks:
             raise ValueError("a warm provider keeps at least 1 spare, got none")
         self._inner = inner
         self._tracks = tracks
-        self._rule = rule
+        self._limits = config.limits
+        self._backoff_seconds = config.start_backoff_seconds
         self._recorder = recorder
-        self._free: deque[Place] = deque(range(num_envs + len(tracks)))
+        self._free: deque[Place] = deque(range(config.num_envs + len(tracks)))
         self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
         self._slots: deque[asyncio.Future[Place | LentDesktop]] = deque()
         self._spares: deque[asyncio.Future[Place]] = deque()
@@ -78,15 +77,15 @@ class WarmProvider:
 
     async def start(self, slot: int) -> AsyncEnv:
         """Return a booted spare, or boot a desktop if there is none."""
-        found = await self._next()
-        if isinstance(found, LentDesktop):
+        spare = await self._next()
+        if isinstance(spare, LentDesktop):
             self._recorder.counts["warm/hits"] += 1
-            return found
+            return spare
         self._recorder.counts["warm/misses"] += 1
-        return await self._boot(found)
+        return await self._boot(spare)
 
     def take_back(self, desktop: LentDesktop) -> None:
-        """Tear a desktop down, in a while; its place is free again then."""
+        """Tear a desktop down in the background, which frees its place."""
         if desktop.place < 0:
             return  # closed twice
         closing = LentDesktop(self, desktop.place, desktop.env)
@@ -125,17 +124,15 @@ class WarmProvider:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():
-                self._return(waiting.result())
+                spare = waiting.result()
+                if isinstance(spare, LentDesktop):
+                    self.take_back(spare)
+                else:
+                    self._free_place(spare)
             raise
 
-    def _return(self, found: Place | LentDesktop) -> None:
-        if isinstance(found, LentDesktop):
-            self.take_back(found)
-        else:
-            self._free_place(found)
-
     def _free_place(self, place: Place) -> None:
-        """Give a place to a slot that waits, else to a spare, else to nobody."""
+        """Give a place to a slot that waits, else to a spare that waits, else keep it free."""
         for waiting in (self._slots, self._spares):
             while waiting:
                 future = waiting.popleft()
@@ -148,7 +145,7 @@ class WarmProvider:
 
     async def _keep(self, track: Track) -> None:
         """Boot one spare after the other."""
-        rule, failures = self._rule, 0
+        failures = 0
         while True:
             track.enter(DesktopState.WAIT_ADMISSION)
             place = await self._spare_place()
@@ -160,10 +157,8 @@ class WarmProvider:
                 logger.debug("a spare's start failed: %s", fault)
                 track.enter(DesktopState.WAIT_START)
                 failures += 1
-                wait_seconds = backoff_seconds(
-                    failures, first_seconds=rule.backoff_seconds, max_seconds=rule.start_seconds
-                )
-                await asyncio.sleep(wait_seconds)
+                first, most = self._backoff_seconds, self._limits.start_seconds
+                await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=most))
                 continue
             failures = 0
             track.enter(DesktopState.READY)
@@ -194,18 +189,18 @@ class WarmProvider:
 
     async def _boot(self, place: Place) -> LentDesktop:
         try:
-            async with asyncio.timeout(self._rule.start_seconds):
+            async with asyncio.timeout(self._limits.start_seconds):
                 return LentDesktop(self, place, await self._inner.start(place))
         except TimeoutError:
             self._free_place(place)
-            raise EnvStartTimedOut(f"a desktop was not ready after {self._rule.start_seconds:g} s") from None
+            raise EnvStartTimedOut(f"a desktop was not ready after {self._limits.start_seconds:g} s") from None
         except BaseException:
             self._free_place(place)
             raise
 
     async def _close(self, desktop: LentDesktop) -> None:
         try:
-            async with asyncio.timeout(self._rule.close_seconds):
+            async with asyncio.timeout(self._limits.close_seconds):
                 await desktop.env.close()
         except TimeoutError:
             self._recorder.counts["fault/close"] += 1

@@ -17,7 +17,7 @@ from dartsim.real.learners.backend import RealLearner
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.sim_cluster import desktop_maker
-from dartsim.trainer.once import Once
+from dartsim.trainer.loop import IdempotentUpdate
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Decision, HeldOutRewards, Promotions, Verdict
 
@@ -91,7 +91,7 @@ class EvaluatedLearner:
     """
 
     def __init__(self, inner: Learner, held_out: HeldOut, every_updates: int | None, *, first: Weights) -> None:
-        self._once = Once(inner)
+        self._idempotent = IdempotentUpdate(inner)
         self._held_out = held_out
         self._every = every_updates
         self.newest = first
@@ -103,9 +103,9 @@ class EvaluatedLearner:
             LearnerFault: As the learner.
             UpdateUncertain: If it trained, and the evaluation failed: only that is then tried again.
         """
-        result = await self._once.update(batch)
+        result = await self._idempotent.update(batch)
         self.newest = result.weights
-        with self._once.then(batch, "its evaluation"):
+        with self._idempotent.then(batch, "its evaluation"):
             if self._every is None or batch.update % self._every:
                 return result
             # In a thread: in real time, desktops and engines go on meanwhile.

@@ -101,7 +101,7 @@ class Learning:
         """Return what a run's summary holds of it, beside its success rates."""
         found: dict[str, Any] = {}
         if self.promoted is not None:
-            found["promotion"] = promotion_figures(self.promoted.decisions, self.promoted.incumbent)
+            found["promotion"] = promotion_figures(self.promoted.promotions.decisions, self.promoted.incumbent)
         if self.successes is not None:
             found["pool"] = pool_figures(self.successes, self.collected)
         return found

@@ -76,7 +76,7 @@ class SystemStatus(StatusSource):
             return "a spare"
         state = self._recorder.desktops.tracks[index].state
         if state == DesktopState.WAIT_ADMISSION:
-            return self._data.waits().room()
+            return self._data.status().admission()
         if state == DesktopState.WAIT_UNIT:
             return f"{self._data.unit_running(index)} attempts of its unit run"
         attempt = self._cluster.leases.get(index)
@@ -106,7 +106,7 @@ class SystemStatus(StatusSource):
         """Return what the trainer does, or what its next batch lacks."""
         state = self._recorder.trainer.tracks[0].state
         if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
-            waits = self._data.waits()
+            waits = self._data.status()
             return waits.publication() if self._data.holds_publication else waits.batch()
         if state == TrainerState.DOWN:
             return f"{self._trainer.failures} failed in a row; {self._trainer.doing} goes back"
@@ -134,7 +134,7 @@ class SystemStatus(StatusSource):
         )
 
     def _data_status(self) -> ComponentStatus:
-        waits = self._data.waits()
+        waits = self._data.status()
         short = waits.eligible < waits.min_groups
         return ComponentStatus(
             name="data manager",
@@ -142,7 +142,7 @@ class SystemStatus(StatusSource):
             since=self._data.changed - self._recorder.started,
             waits_for="attempts to end" if short else "the trainer to take a batch",
             woken_by="a slot that hands its attempt over" if short else "the trainer, when its update ends",
-            detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.room()}",
+            detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.admission()}",
         )
 
     def _store_status(self) -> ComponentStatus:

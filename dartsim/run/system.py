@@ -35,7 +35,6 @@ from dartsim.rollout import (
     Rollout,
     RolloutService,
     Service,
-    StartRule,
     SyncPlan,
     WarmProvider,
 )
@@ -95,17 +94,10 @@ class System:
         if config.rollout.lockstep:
             service = LockstepService(service)
         rollout = config.rollout
-        rule = StartRule(
-            tries=rollout.start_tries,
-            backoff_seconds=rollout.start_backoff_seconds,
-            start_seconds=rollout.limits.start_seconds,
-            close_seconds=rollout.limits.close_seconds,
-        )
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
-            spares = recorder.desktops.tracks[rollout.num_envs :]
-            self.warm = WarmProvider(provider, num_envs=rollout.num_envs, tracks=spares, rule=rule, recorder=recorder)
-        self.cluster = EnvCluster(self.warm or provider, num_envs=rollout.num_envs, rule=rule, recorder=recorder)
+            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
+        self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
         self.rollout = Rollout(self.cluster, service, self.data, limits=rollout.limits, recorder=recorder)
         self.data.withdraw = self.rollout.withdraw
         self.trainer = Trainer(
@@ -125,7 +117,7 @@ class System:
         )
         if resume_point is not None:
             resume_point.restore(self.data, recorder, tasks)
-            self.end.resume(resume_point, self.data.trainer_version)
+            self.end.resume(resume_point, self.data.ledger.trainer_version)
 
     async def run(self, seconds: float, instruments: Sequence[Instrument] = ()) -> None:
         """Run until the configured end; then account for every attempt.

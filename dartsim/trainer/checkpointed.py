@@ -24,7 +24,7 @@ from typing import Any
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Version
 from dartsim.store.checkpoints import write_checkpoint
-from dartsim.trainer.once import Once
+from dartsim.trainer.loop import IdempotentUpdate
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import Comparison, Decision, HeldOutRewards, Verdict
 
@@ -96,7 +96,7 @@ class CheckpointedLearner:
     """
 
     def __init__(self, inner: Learner, write: Callable[[int], Any], *, every_updates: int) -> None:
-        self._once = Once(inner)
+        self._idempotent = IdempotentUpdate(inner)
         self._write = write
         self._every = every_updates
 
@@ -107,8 +107,8 @@ class CheckpointedLearner:
             LearnerFault: As the learner.
             UpdateUncertain: If it trained, and the checkpoint could not be written: only that is then tried again.
         """
-        result = await self._once.update(batch)
-        with self._once.then(batch, "its checkpoint"):
+        result = await self._idempotent.update(batch)
+        with self._idempotent.then(batch, "its checkpoint"):
             if batch.update % self._every:
                 return result
             return replace(result, checkpoint=await asyncio.to_thread(self._write, batch.update))

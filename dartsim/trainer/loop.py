@@ -1,8 +1,8 @@
-"""``Trainer``: batch, update, publish; again and again.
+"""``Trainer``: takes batches, updates the weights, publishes them.
 
 next_batch --> update --> trained --> publish --> (wait until settled) --> published
     ^          ^  |
-    |          +--+ (nobody knows whether it was done; wait, then ask again with the same batch)
+    |          +--+ (the outcome is unknown; wait, then ask again with the same batch)
     +-- release <-+ (the update failed; wait, then try again)
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from dartsim.config.sections.trainer import RetryConfig
 from dartsim.core.backoff import backoff_seconds
@@ -19,7 +20,7 @@ from dartsim.core.ports import BatchSource, Learner, Publisher
 from dartsim.core.types import Batch, UpdateResult
 from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.records import MISMATCH_ALARM
-from dartsim.trainer.promoted import COUNTED
+from dartsim.trainer.promotion import COUNTED
 
 logger = logging.getLogger(__name__)
 
@@ -27,21 +28,25 @@ logger = logging.getLogger(__name__)
 class Trainer:
     """The training loop.
 
-    Invariant: a batch is trained at most once; when its update fails or is cancelled it goes back. One whose answer was
-    lost may have been trained, so it does not go back while the run goes on: it is asked for again, by the same number,
-    until it is known. It goes back only if the run ends before that: cancelled, or after ``max_failures``.
+    Invariant: a batch is trained at most once; when its update fails or is cancelled it is released. A batch whose
+    outcome is unknown may have been trained, so the update is asked for again, by the same number, until the outcome is
+    known. Such a batch is released only if the run ends first: cancelled, or after ``max_failures``.
 
     Args:
         learner: Turns batches into weights.
         source: Where batches come from.
         publisher: Where weights go.
-        recorder: Where states are counted.
-        wait_for_sync: Whether the next batch is taken (and counted as published) only when every worker has
-            the new weights: the coupled baseline. DART does not wait.
-        retry: What is done about failures.
+        recorder: Records states and counts.
+        wait_for_sync: Whether to wait after a publication until every worker has the new weights: the coupled
+            baseline. DART does not wait.
+        retry: How failures are retried.
         publish_every: Updates between two publications (verl's T, slime's update interval).
         before_publication: Awaited before weights are published, for schedulers whose rollouts must end first.
-        held: The state while it is: what it waits for, the end of what runs or its next batch.
+        held: The trainer's state while it awaits that.
+
+    Attributes:
+        doing: The present update, or the last one.
+        failures: Updates that failed in a row.
     """
 
     def __init__(
@@ -68,9 +73,7 @@ class Trainer:
         self._held = held
         self._track = recorder.trainer.tracks[0]
         self.doing = ""
-        """The update that it does, or did last."""
         self.failures = 0
-        """Updates that failed in a row."""
 
     async def run(self) -> None:
         """Train until the source has no more batches."""
@@ -84,7 +87,7 @@ class Trainer:
                 await self._train(batch)
                 self.failures = 0
             except UpdateUncertain:
-                raise  # it was counted, and asked for again, as often as it may
+                raise  # it was counted and retried as often as allowed
             except LearnerFault as fault:
                 self.failures += 1
                 await self._after_failure(fault, self.failures)
@@ -115,7 +118,7 @@ class Trainer:
         self._source.published(result.weights.version)
 
     async def _update(self, batch: Batch) -> UpdateResult:
-        """Ask for an update until it is known whether it was done."""
+        """Ask for an update until its outcome is known."""
         while True:
             try:
                 return await self._learner.update(batch)
@@ -133,3 +136,35 @@ class Trainer:
         logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
         self._track.enter(TrainerState.DOWN)
         await asyncio.sleep(wait_seconds)
+
+
+class IdempotentUpdate:
+    """Remembers what an update made until everything that follows it is done too.
+
+    update --> done --> judged, checkpointed, evaluated --> answered
+                 ^                    |
+                 +-- UpdateUncertain -+ (asked again with the same batch: only what failed is repeated)
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._done: UpdateResult | None = None
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train on a batch, unless that was done and what follows it failed."""
+        if self._done is None:
+            self._done = await self._learner.update(batch)
+        return self._done
+
+    @contextmanager
+    def then(self, batch: Batch, step: str) -> Iterator[None]:
+        """Run a step that follows an update; afterwards the update is forgotten.
+
+        Raises:
+            UpdateUncertain: If the step failed: the weights have changed, so the batch must not go back.
+        """
+        try:
+            yield
+        except Exception as exc:
+            raise UpdateUncertain(f"update {batch.update} is done, but {step} failed: {exc!r}") from exc
+        self._done = None

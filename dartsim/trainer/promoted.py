@@ -1,12 +1,11 @@
-"""``PromotedLearner``: a learner that is judged now and then, and goes back to its best weights when it got worse.
+"""``PromotedLearner``: a learner that is judged now and then, and returns to its best weights when it got worse.
 
     update --(every so many)--> candidate and incumbent play the same attempts --> promoted     the new incumbent
                                                                                    kept         training goes on
                                                                                    rolled back  see below
 
-A roll-back takes back what was learned, not what was counted: the update keeps its number and makes the version of
-that number, whose weights are the incumbent's. Versions never go back, and a candidate that is given up never reaches
-a worker.
+A roll-back discards weights, not counts: the update keeps its number and makes the version of that number, whose
+weights are the incumbent's. Versions never decrease, and a rejected candidate never reaches a worker.
 """
 
 from __future__ import annotations
@@ -17,22 +16,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
-from dartsim.trainer.once import Once
-from dartsim.trainer.promotion import Decision, HeldOutRewards, Promotions, Verdict
-
-COUNTED = {
-    Verdict.PROMOTE: "promotion/promoted",
-    Verdict.KEEP: "promotion/kept",
-    Verdict.ROLL_BACK: "promotion/rolled_back",
-}
-"""What each verdict is counted as: a metric of the update that was judged, and a count of the run."""
+from dartsim.trainer.loop import IdempotentUpdate
+from dartsim.trainer.promotion import COUNTED, Decision, HeldOutRewards, Promotions, Verdict
 
 Evaluate = Callable[[Weights, int], HeldOutRewards]
-"""Lets weights try the held-out tasks, and says how they did; equal seeds make attempts that can be compared."""
+"""Evaluates weights on the held-out tasks; equal seeds make attempts comparable."""
 
 
 class Restorable(Protocol):
-    """A learner that can go back."""
+    """A learner that can return to an earlier state."""
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Train on a batch and return the new weights."""
@@ -43,29 +35,30 @@ class Restorable(Protocol):
         ...
 
     def keep(self) -> None:
-        """Remember weights and optimizer as they are, in the place of what was remembered before."""
+        """Save the present weights and optimizer, in place of those saved before."""
         ...
 
     def go_back(self, version: Version) -> Weights:
-        """Return to what was remembered, and return its weights as those of ``version``."""
+        """Restore what was saved, and return its weights as those of ``version``."""
         ...
 
 
 class PromotedLearner:
     """A learner with promotion and roll-back.
 
-    Invariant: the result of an update has the version of the update, whatever came of it.
-
-    Attributes:
-        incumbent: The promoted weights, at first those that the learner began with.
+    Invariant: the result of an update has the version of the update, whatever the verdict.
 
     Args:
-        inner: What learns.
-        evaluate: Lets weights try the held-out tasks. Candidate and incumbent are given the same seed, another one each
-            time: an incumbent that was promoted by luck does not keep its luck. Called in a thread.
-        promotions: The rule and its record; the incumbent is put in as its promoted version.
-        every_updates: Updates between two judgements.
-        on_promoted: Called, in that thread, while the learner's state is that of weights that were just promoted.
+        inner: The learner.
+        evaluate: Evaluates weights, in a thread. Candidate and incumbent get the same seed, a new one each time: luck
+            that promoted an incumbent must not last.
+        promotions: The rule and its record; the incumbent becomes its promoted version.
+        every_updates: Updates between two judgments.
+        on_promoted: Called in that thread, while the learner's state is that of the weights just promoted.
+
+    Attributes:
+        incumbent: The promoted weights, at first the learner's initial ones.
+        promotions: The rule and its record.
     """
 
     def __init__(
@@ -80,36 +73,21 @@ class PromotedLearner:
         if every_updates < 1:
             raise ValueError(f"every_updates must be at least 1, got {every_updates}")
         self._inner = inner
-        self._once = Once(inner)
+        self._idempotent = IdempotentUpdate(inner)
         self._decision: Decision | None = None
-        """What was decided of the update in hand, and is not carried out yet."""
+        """The decision on the present update that is not carried out yet."""
         self._evaluate = evaluate
-        self._promotions = promotions
+        self.promotions = promotions
         self._every = every_updates
         self._on_promoted = on_promoted
         self.incumbent = inner.weights()
         inner.keep()
         promotions.promoted = HeldOutRewards(version=self.incumbent.version, rewards={})
 
-    @property
-    def promotions(self) -> Promotions:
-        """The rule and its record."""
-        return self._promotions
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """All judgements, oldest first."""
-        return self._promotions.decisions
-
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train, and judge what came of it if it is time.
-
-        Raises:
-            LearnerFault: As the learner.
-            UpdateUncertain: If it trained, and the judgement failed: only what is left of that is then tried again.
-        """
-        result = await self._once.update(batch)
-        with self._once.then(batch, "its judgement"):
+        """Train, and judge the new weights if it is time; a judgment that failed is repeated without training again."""
+        result = await self._idempotent.update(batch)
+        with self._idempotent.then(batch, "its judgment"):
             if batch.update % self._every:
                 return result
             return await asyncio.to_thread(self._judge, result)
@@ -119,7 +97,7 @@ class PromotedLearner:
         decision = self._decision
         if decision is None:
             before = self._evaluate(self.incumbent, version)
-            decision = self._promotions.judge(self._evaluate(result.weights, version), against=before)
+            decision = self.promotions.judge(self._evaluate(result.weights, version), against=before)
             self._decision = decision
         weights = result.weights
         if decision.verdict is Verdict.PROMOTE:
@@ -134,11 +112,10 @@ class PromotedLearner:
 
 
 def _metrics(decision: Decision) -> dict[str, float]:
-    found = {name: float(verdict is decision.verdict) for verdict, name in COUNTED.items()}
+    metrics = {name: float(verdict is decision.verdict) for verdict, name in COUNTED.items()}
     if decision.promoted is not None:
-        found["promotion/incumbent"] = float(decision.promoted)
-    if decision.comparison is not None:
-        found["promotion/gain"] = decision.comparison.gain
-        found["promotion/low"] = decision.comparison.low
-        found["promotion/high"] = decision.comparison.high
-    return found
+        metrics["promotion/incumbent"] = float(decision.promoted)
+    if (comparison := decision.comparison) is not None:
+        figures = {"gain": comparison.gain, "low": comparison.low, "high": comparison.high}
+        metrics |= {f"promotion/{name}": value for name, value in figures.items()}
+    return metrics

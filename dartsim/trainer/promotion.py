@@ -22,12 +22,12 @@ from dartsim.config.sections.trainer import PromotionConfig
 from dartsim.core.types import Trajectory, Version
 
 _BLOCK = 2_000_000
-"""Most draws held in memory at a time."""
+"""Draws held in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutRewards:
-    """What one version scored.
+    """The rewards of one version on held-out tasks.
 
     Attributes:
         version: The version.
@@ -41,7 +41,7 @@ class HeldOutRewards:
 
     @classmethod
     def of(cls, version: Version, trajectories: Iterable[Trajectory]) -> HeldOutRewards:
-        """Return the evaluation that attempts at held-out tasks amount to."""
+        """Return the rewards of attempts at held-out tasks."""
         rewards: dict[str, list[float]] = {}
         num_masked = 0
         for trajectory in trajectories:
@@ -87,6 +87,14 @@ class Verdict(StrEnum):
     PROMOTE = "promote"
     KEEP = "keep"
     ROLL_BACK = "roll_back"
+
+
+COUNTED = {
+    Verdict.PROMOTE: "promotion/promoted",
+    Verdict.KEEP: "promotion/kept",
+    Verdict.ROLL_BACK: "promotion/rolled_back",
+}
+"""How each verdict is counted: a metric of the update that was judged, and a count of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +194,7 @@ class Promotions:
     counts: Counter[Verdict] = field(default_factory=Counter)
 
     def judge(self, evaluation: HeldOutRewards, *, against: HeldOutRewards | None = None) -> Decision:
-        """Judge a version by its evaluation. The first that has enough tasks is promoted, as the one to beat.
+        """Judge a version by its evaluation. The first one with enough tasks is promoted.
 
         Args:
             evaluation: Of the version.

@@ -127,7 +127,7 @@ def make(
     }
     return DataManager(
         Rules(**rules | {name: value for name, value in options.items() if value is not None}),
-        unit=SamplingUnit(unit, num_envs=num_envs, attempts_per_task=attempts),
+        unit=SamplingUnit(unit, num_envs=num_envs, attempts_per_task=attempts) if isinstance(unit, str) else unit,
         store=store or MemoryStore(),
         recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=1),
         seed=seed,

@@ -132,7 +132,7 @@ async def test_no_more_run_than_it_allows_and_who_waits_is_told(made):
     asked = await asking(data, range(4))
     first = answered(asked)
     assert len(first) == 2
-    assert data.waits().room() == "2 attempts run, at most 2 may by what the engines' caches hold"
+    assert data.status().admission() == "2 attempts run, and the engines' caches allow at most 2"
     assert data.idle_without_reason() is None
     for attempt in first:
         data.finish(made.ended(attempt))
@@ -156,7 +156,7 @@ async def test_full_caches_give_the_youngest_groups_up(made):
     data.finish(made.ended(first[5], None))
     assert data.recorder.counts[f"dropped/{Drop.CROWDED}"] == 1
     assert data.recorder.counts[f"dropped/{Drop.MASKED}"] == 1
-    assert data.running == 3
+    assert len(data.ledger.running) == 3
     for attempt in first[1:4]:
         data.finish(made.ended(attempt))
     data.close()
@@ -173,10 +173,10 @@ async def test_it_always_goes_on(made, share):
     data.withdraw = ended.append
     asked = await asking(data, range(4))
     for _ in range(20):
-        attempt = next(a for a in answered(asked) if a.id in data._ledger.running)
+        attempt = next(a for a in answered(asked) if a.id in data.ledger.running)
         slot = next(slot for slot, one in enumerate(asked) if one.done() and one.result() is attempt)
         data.finish(made.ended(attempt, None if attempt.id in ended else 1.0))
         asked[slot] = (await asking(data, [slot]))[0]
         await asyncio.sleep(2.0)
-    assert data.admitted >= 20
+    assert data.ledger.admitted >= 20
     data.close()

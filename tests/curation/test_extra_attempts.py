@@ -49,7 +49,7 @@ async def test_at_most_so_many_are_added_and_then_the_group_is_dropped(made):
     for task in asked[:2]:
         data.finish(made.ended(await task, 0.0))
     data.finish(made.ended(await asked[2], 0.0))
-    assert data.dropped == 3
+    assert data.ledger.dropped == 3
     assert (await asked[3]).group == 1  # there is room again
 
 
@@ -61,7 +61,7 @@ async def test_nothing_is_added_where_no_slot_could_take_it(made, unit, bounds):
     )
     for attempt in await asyncio.gather(data.admit(0), data.admit(1)):
         data.finish(made.ended(attempt, 0.0))
-    assert (data.dropped, data.open_groups.groups) == (2, {})
+    assert (data.ledger.dropped, data.open_groups.groups) == (2, {})
 
 
 async def test_a_bound_in_attempts_is_kept(made):
@@ -72,7 +72,7 @@ async def test_a_bound_in_attempts_is_kept(made):
     await asyncio.sleep(0)
     for task in asked[:2]:
         data.finish(made.ended(await task, 0.0))
-    assert data.dropped == 2
+    assert data.ledger.dropped == 2
     assert (await asked[2]).group == 1
 
 

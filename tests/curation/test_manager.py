@@ -71,7 +71,7 @@ async def test_no_more_than_max_ahead_are_admitted(made):
     await admitted(data, range(3))
     waiting = start(data.admit(3))
     await soon()
-    assert (data.ahead, data.admitted, waiting.done()) == (3, 3, False)
+    assert (data.ledger.ahead, data.ledger.admitted, waiting.done()) == (3, 3, False)
 
 
 async def test_room_is_made_by_publishing_and_not_before(made):
@@ -81,9 +81,9 @@ async def test_room_is_made_by_publishing_and_not_before(made):
     waiting = [start(data.admit(slot)) for slot in (0, 1)]
     batch = await train(data)
     await soon()
-    assert (data.ahead, data.admitted) == (2, 2)
+    assert (data.ledger.ahead, data.ledger.admitted) == (2, 2)
     data.published(batch.update)
-    assert (data.ahead, data.admitted) == (2, 4)
+    assert (data.ledger.ahead, data.ledger.admitted) == (2, 4)
     assert [attempt.version for attempt in await asyncio.gather(*waiting)] == [1, 1]
 
 
@@ -91,7 +91,7 @@ async def test_room_is_made_by_dropping(made):
     data = made.make(num_envs=2, max_ahead=2, group_filter=GroupFilter())
     for attempt in await admitted(data, [0, 1]):
         data.finish(made.ended(attempt, 0.0))
-    assert (data.ahead, data.dropped) == (0, 2)
+    assert (data.ledger.ahead, data.ledger.dropped) == (0, 2)
     assert len(await admitted(data, [0, 1])) == 2
 
 
@@ -212,7 +212,7 @@ async def test_only_so_many_are_tried_again(made):
 async def test_a_group_of_masked_attempts_alone_leaves_nothing(made):
     data = made.make(attempts=1, max_replacements=0)
     data.finish(made.ended(await data.admit(0), None))
-    assert (data.dropped, data.open_groups.groups, data.ready_groups.groups) == (1, {}, [])
+    assert (data.ledger.dropped, data.open_groups.groups, data.ready_groups.groups) == (1, {}, [])
     assert (await data.admit(0)).group == 1
 
 
@@ -273,7 +273,7 @@ async def test_a_trained_batch_makes_the_next_version(made):
     assert (await train(data)).update == 1
     batch = await data.next_batch()
     assert (batch.update, batch.version) == (2, 1)
-    assert (data.trained_count, data.leased, data.version, data.trainer_version) == (2, 2, 0, 1)
+    assert (data.ledger.trained, data.ledger.leased, data.ledger.version, data.ledger.trainer_version) == (2, 2, 0, 1)
 
 
 async def test_what_is_too_old_is_dropped_before_a_batch_is_chosen(made):
@@ -297,7 +297,7 @@ async def test_the_oldest_turn_of_a_trajectory_counts_or_its_newest(made):
         await train(data)
         await fill(data, made, [[0.0, 1.0]], versions=(0, 1))
         data.published(1)
-        assert data.dropped == stale
+        assert data.ledger.dropped == stale
 
 
 async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
@@ -328,7 +328,7 @@ async def test_a_released_batch_is_first_again(made):
     await fill(data, made, [[0.0, 1.0]] * 4)
     batch = await data.next_batch()
     data.release(batch)
-    assert data.leased == 0
+    assert data.ledger.leased == 0
     again = await data.next_batch()
     assert again == batch
     assert data.recorder.counts["failed_updates"] == 1
@@ -372,7 +372,7 @@ async def test_a_rescued_group_whose_own_attempts_are_too_old_is_dropped(made):
     assert pool.counts["rescued"] == 1
     await train(data)
     data.published(1)
-    assert (data.ready_groups.groups, data.dropped, data.trained_count) == ([], 2, 2)
+    assert (data.ready_groups.groups, data.ledger.dropped, data.ledger.trained) == ([], 2, 2)
     data.check()
 
 
@@ -392,7 +392,7 @@ async def test_a_slot_that_is_cancelled_in_the_instant_of_its_grant_gives_its_at
     await asyncio.wait(waiting)
     assert waiting[0].cancelled()
     taken = waiting[1].result()
-    assert (data.admitted, data.running, data.dropped) == (4, 1, 1)
+    assert (data.ledger.admitted, len(data.ledger.running), data.ledger.dropped) == (4, 1, 1)
     data.check()
     # The unit is open again once the other one has ended, and the cancelled attempt is tried again.
     data.finish(made.ended(taken))
@@ -447,7 +447,7 @@ async def test_admission_can_end_before_the_run_does(made):
     assert len((await train(data)).trajectories) == 2
     data.published(1)
     assert await data.admit(0) is None
-    assert data.admitted == 2
+    assert data.ledger.admitted == 2
 
 
 async def test_an_attempt_that_ends_with_the_run_makes_no_room_for_another(made):
@@ -457,7 +457,7 @@ async def test_an_attempt_that_ends_with_the_run_makes_no_room_for_another(made)
     await soon()
     data.end_admission()
     data.finish(made.ended(running, None, ending=Ending.CANCELLED))
-    assert data.admitted == 1
+    assert data.ledger.admitted == 1
 
 
 async def test_closing_accounts_for_everything(made):
@@ -470,11 +470,11 @@ async def test_closing_accounts_for_everything(made):
     data.finish(made.ended(half[0]))
     data.close()
     data.check()
-    assert (data.trained_count, data.leased, data.dropped, data.running) == (2, 2, 3, 1)
+    assert (data.ledger.trained, data.ledger.leased, data.ledger.dropped, len(data.ledger.running)) == (2, 2, 3, 1)
     data.finish(made.ended(half[1], None))
     data.release(leased)
     data.check()
-    assert (data.trained_count, data.leased, data.dropped, data.running) == (2, 0, 6, 0)
+    assert (data.ledger.trained, data.ledger.leased, data.ledger.dropped, len(data.ledger.running)) == (2, 0, 6, 0)
     assert store.reasons == {Drop.UNUSED: 5, Drop.MASKED: 1}
     assert store.counts[TrajectoryState.RECORDED] == 0
     assert await data.next_batch() is None
@@ -485,7 +485,7 @@ async def test_closing_twice_is_closing_once(made):
     await fill(data, made, [[0.0, 1.0]])
     data.close()
     data.close()
-    assert data.dropped == 2
+    assert data.ledger.dropped == 2
     data.check()
 
 
@@ -494,7 +494,7 @@ async def test_closing_leaves_the_store_to_whoever_opened_it(made):
     data = made.make(store=store)
     await fill(data, made, [[0.0, 1.0]])
     data.close()
-    assert store.documents()[SCHEDULER]["dropped"] == data.dropped == 2
+    assert store.documents()[SCHEDULER]["dropped"] == data.ledger.dropped == 2
 
 
 @pytest.mark.parametrize("ending", [1.0, None])
@@ -519,14 +519,14 @@ async def test_counts_that_do_not_add_up_are_found(made, name, change):
     await fill(data, made, [[0.0, 1.0]])
     await train(data)
     data.check()
-    setattr(data._ledger, name, getattr(data._ledger, name) + change)
-    with pytest.raises(InvariantViolated, match="2 attempts were admitted, but they are found in these places"):
+    setattr(data.ledger, name, getattr(data.ledger, name) + change)
+    with pytest.raises(InvariantViolated, match="2 attempts were admitted, but they are in these places"):
         data.check()
 
 
 async def test_counts_that_add_up_by_chance_are_found_too(made):
     data = made.make()
-    data._ledger.leased, data._ledger.dropped = -1, 1
+    data.ledger.leased, data.ledger.dropped = -1, 1
     with pytest.raises(InvariantViolated, match="0 attempts were admitted"):
         data.check()
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dartsim.config.sections.curation import GroupsConfig, PoolConfig
 from dartsim.core.types import Ending, TrajectoryState, UpdateResult, Weights
-from dartsim.curation import GroupFilter, SuccessPool
-from dartsim.curation.admission_queue import SlotGroup
+from dartsim.curation import GroupFilter, SamplingUnit, SuccessPool
+from dartsim.curation.admission import SlotGroup
 from dartsim.sim import simulate
 from dartsim.store.memory import MemoryStore
 
@@ -57,6 +57,17 @@ class WatchedSlotGroup(SlotGroup):
         self.has_ended = self.running > 0
 
 
+class WatchedUnit(SamplingUnit):
+    """A sampling unit whose slot groups are watched."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._watched = defaultdict(WatchedSlotGroup)
+
+    def slot_group(self, slot):
+        return self._watched[id(super().slot_group(slot))]
+
+
 class Cluster:
     """Slots and a trainer around a data manager; whatever happens, ``look`` is called after it."""
 
@@ -72,7 +83,7 @@ class Cluster:
         self.rule = GroupFilter(GroupsConfig(min_size=1)) if config["filter"] else None
         self.data = made.make(
             num_envs=config["num_envs"],
-            unit=config["unit"],
+            unit=WatchedUnit(config["unit"], num_envs=config["num_envs"], attempts_per_task=config["attempts"]),
             attempts=config["attempts"],
             bound=config["bound"],
             staleness={"measured_by": config["measured_by"]},
@@ -83,9 +94,6 @@ class Cluster:
             max_replacements=config["max_replacements"],
             pool=SuccessPool(PoolConfig(max_per_task=2)) if config["pool"] else None,
         )
-        watched = defaultdict(WatchedSlotGroup)
-        slot_groups = [watched[id(slot_group)] for slot_group in self.data._queue._unit._group_of]
-        self.data._queue._unit._group_of = slot_groups
         self.version = 0
         self.trained = Counter()
 
@@ -155,17 +163,16 @@ class Cluster:
         data = self.data
         data.check()
         assert set(self.trained.values()) <= {1}, "a trajectory was trained twice"
-        assert self.max_ahead is None or data.ahead <= self.max_ahead
-        assert data.leased == self.store.counts[TrajectoryState.LEASED]
-        assert data.trained_count == self.store.counts[TrajectoryState.TRAINED] == len(self.trained)
-        assert data.dropped == self.store.counts[TrajectoryState.DROPPED]
-        kept = data.admitted - data.running - data.leased - data.trained_count - data.dropped
+        assert self.max_ahead is None or data.ledger.ahead <= self.max_ahead
+        assert data.ledger.leased == self.store.counts[TrajectoryState.LEASED]
+        assert data.ledger.trained == self.store.counts[TrajectoryState.TRAINED] == len(self.trained)
+        assert data.ledger.dropped == self.store.counts[TrajectoryState.DROPPED]
+        ledger = data.ledger
+        kept = ledger.admitted - len(ledger.running) - ledger.leased - ledger.trained - ledger.dropped
         waiting = self.store.counts[TrajectoryState.RECORDED] + self.store.counts[TrajectoryState.ELIGIBLE]
         assert kept == waiting
-        # Work conserving: who waits, waits for its unit or for room.
-        if not data._ending and (self.max_ahead is None or data.ahead < self.max_ahead):
-            assert not data._queue.startable()
-            assert not data._queue.forgotten()
+        # Work conserving: a slot that waits, waits for its slot group or for admission.
+        assert "slots" not in (data.idle_without_reason() or "")
 
     def look_at(self, batch):
         assert self.config["min_groups"] <= len(batch.groups) <= self.most
@@ -192,12 +199,12 @@ class Cluster:
         self.data.end_admission()
         await asyncio.gather(*slots)
         self.look()
-        assert self.data.running == 0
+        assert len(self.data.ledger.running) == 0
         self.data.close()
         await trainer
         self.look()
-        assert self.data.trained_count + self.data.dropped == self.data.admitted
-        assert sum(self.store.reasons.values()) == self.data.dropped
+        assert self.data.ledger.trained + self.data.ledger.dropped == self.data.ledger.admitted
+        assert sum(self.store.reasons.values()) == self.data.ledger.dropped
         assert self.store.counts[TrajectoryState.RECORDED] == self.store.counts[TrajectoryState.LEASED] == 0
         assert not self.store.live
 

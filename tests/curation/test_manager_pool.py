@@ -80,7 +80,7 @@ async def test_an_all_failed_group_is_trained_with_one_stored_success(made: Modu
     assert [t.attempt.id for t in group.pooled] == [0]
     update(manager, batch)
     # four attempts: three trained, and the failure whose place was taken is dropped for that reason
-    assert (manager.admitted, manager.trained_count, manager.dropped) == (4, 3, 1)
+    assert (manager.ledger.admitted, manager.ledger.trained, manager.ledger.dropped) == (4, 3, 1)
     assert store.reasons == {Drop.REPLACED: 1}
     assert pool.counts["trained"] == 1
 
@@ -114,7 +114,7 @@ async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_
     await play_group(manager, 0.0, 0.0)
     await play_group(manager, 0.0, 0.0)
     batch = await manager.next_batch()
-    assert batch.groups[0].pooled[0].oldest_version < manager.trainer_version
+    assert batch.groups[0].pooled[0].oldest_version < manager.ledger.trainer_version
     update(manager, batch)
     assert store.reasons == {Drop.REPLACED: 2, Drop.STALE: 1}
 

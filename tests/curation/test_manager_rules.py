@@ -45,7 +45,7 @@ async def test_a_bound_on_groups_lets_a_begun_group_be_completed(made):
     data = made.make(num_envs=6, attempts=2, admission=made.admission(open_batches=2.0))
     attempts, waiting = await begin(data, range(6))
     assert [a.group for a in attempts] == [0, 0, 1, 1]
-    assert data.waits().room() == "2 groups are running, at most 2 may be"
+    assert data.status().admission() == "2 groups are running, at most 2 may be"
     assert data.idle_without_reason() is None
     finish(made, data, attempts[:1])
     await soon()
@@ -98,12 +98,12 @@ async def test_new_weights_wait_for_running_groups_and_none_begins_meanwhile(mad
     finish(made, data, attempts[:2])
     (member,), (held,) = await begin(data, [0, 1])
     assert (member.group, member.index) == (1, 1)
-    assert data.waits().room() == "new weights wait for those that run"
+    assert data.status().admission() == "new weights wait for running attempts"
     finish(made, data, [attempts[2]])
     await soon()
     assert not waiting.done()
     assert data.holds_publication
-    assert data.waits().publication() == "1 attempt that new weights wait for"
+    assert data.status().publication() == "1 attempt that new weights wait for"
     finish(made, data, [member])
     await soon()
     assert waiting.done()
@@ -124,7 +124,7 @@ async def test_new_weights_wait_for_the_whole_next_batch(made):
     assert not waiting.done()
     assert data.holds_publication
     lacking = "the batch needs 1 more group of 2; group 1 lacks 1 of 1 attempts"
-    assert data.waits().publication() == f"1 attempt that new weights wait for; {lacking}"
+    assert data.status().publication() == f"1 attempt that new weights wait for; {lacking}"
     finish(made, data, attempts[1:])
     assert not data.holds_publication
     await soon()
@@ -165,7 +165,7 @@ async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, ca
         data.finish(made.ended(attempts[attempt], None, ending=Ending.CANCELLED))
     data.check()
     if cancel:
-        assert data.dropped == 3
+        assert data.ledger.dropped == 3
         assert data.recorder.counts[f"dropped/{Drop.STALE}"] == 1
         (new,), _ = await begin(data, [0])
         assert (new.group, new.version) == (2, 1)

@@ -43,7 +43,7 @@ FINE = {
     "envs/simulated.py": "import dartsim.sim.loop\nimport dartsim.envs.base\n",
     "real/machine.py": "import torch\nimport docker\nimport dartsim.trainer\nimport dartsim.envs\n",
     "experiments/speed.py": "import simpy\nimport dartsim.cli.app\nimport dartsim.real\n",
-    "dartsim/rollout/play.py": "import dartsim.core.ports\nimport dartsim.observe\n",
+    "dartsim/rollout/actors.py": "import dartsim.core.ports\nimport dartsim.observe\n",
     "dartsim/observe/__init__.py": "",
     "dartsim/core/ports.py": "import dartsim.core.types\n",
     "dartsim/core/types.py": "",

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.config.sections.rollout import LimitsConfig
+from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig
 from dartsim.core.errors import EnvBroken, EnvStartFailed
 from dartsim.core.types import Ending
-from dartsim.rollout import EnvCluster, Rollout, StartRule
+from dartsim.rollout import EnvCluster, Rollout
 from dartsim.sim import simulate
 
 
-def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, **rule):
+def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, rest_seconds=300.0, **config):
     recorder = fakes.recorder(num_envs)
-    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), recorder=recorder)
+    cluster = EnvCluster(provider, RolloutConfig(num_envs=num_envs, **config), recorder, rest_seconds=rest_seconds)
     service = service or fakes.Sessions(actions=["click", "DONE"])
     return Rollout(cluster, service, source, limits=limits or LimitsConfig(), recorder=recorder), cluster, recorder
 
@@ -48,7 +48,7 @@ async def test_an_attempt_starts_when_it_is_admitted_and_is_handed_over_before_i
 async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_rests_and_goes_on(fakes):
     source = fakes.Source(2)
     provider = fakes.Provider([(2.0, EnvStartFailed("no"))] * 2)
-    rollout, cluster, _ = make(fakes, source, provider, tries=2, backoff_seconds=5.0)
+    rollout, cluster, _ = make(fakes, source, provider, start_tries=2, start_backoff_seconds=5.0)
     await rollout.run()
     failed, done = source.finished
     assert (failed.ending, failed.reward, failed.cause) == (Ending.BROKEN, None, "EnvStartFailed")
@@ -60,7 +60,7 @@ async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_rest
 async def test_a_slot_that_starts_nothing_rests_longer_each_time_until_a_desktop_comes_up(fakes):
     source = fakes.Source(5)
     provider = fakes.Provider([(0.0, EnvStartFailed("no"))] * 4)
-    rollout, _, _ = make(fakes, source, provider, tries=1, backoff_seconds=5.0, rest_seconds=15.0)
+    rollout, _, _ = make(fakes, source, provider, start_tries=1, start_backoff_seconds=5.0, rest_seconds=15.0)
     await rollout.run()
     starts = [t.started for t in source.finished]
     assert [t.ending for t in source.finished] == [Ending.BROKEN] * 4 + [Ending.DONE]
@@ -79,7 +79,7 @@ async def test_a_broken_desktop_is_replaced(fakes):
 async def test_the_session_of_an_attempt_whose_desktop_never_starts_is_closed(fakes):
     service = fakes.Sessions()
     provider = fakes.Provider([(2.0, EnvStartFailed("no"))])
-    rollout, _, _ = make(fakes, fakes.Source(1), provider, service=service, tries=1)
+    rollout, _, _ = make(fakes, fakes.Source(1), provider, service=service, start_tries=1)
     await rollout.run()
     assert [session.closed_at for session in service.sessions] == [2.0]
 
@@ -112,7 +112,7 @@ async def test_a_bug_in_one_attempt_ends_the_rollout_and_leaves_no_desktop(fakes
 def test_whenever_it_is_cancelled_every_admitted_attempt_is_handed_over_once(fakes, moment, num_envs, starts, faults):
     async def main():
         source, provider = fakes.Source(12), fakes.Provider(starts, faults=faults)
-        rollout, cluster, _ = make(fakes, source, provider, num_envs=num_envs, tries=2)
+        rollout, cluster, _ = make(fakes, source, provider, num_envs=num_envs, start_tries=2)
         task = asyncio.get_running_loop().create_task(rollout.run())
         await asyncio.sleep(moment)
         task.cancel()

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig
 from dartsim.core.errors import EnvStartFailed, InvariantViolated
-from dartsim.rollout import EnvCluster, StartRule
+from dartsim.rollout import EnvCluster
 from dartsim.sim import simulate
 
 FAILED = EnvStartFailed("no display")
 
 
-def make(fakes, provider, *, num_envs=1, **rule):
+def make(fakes, provider, *, num_envs=1, **config):
     recorder = fakes.recorder(num_envs)
-    cluster = EnvCluster(provider, num_envs=num_envs, rule=StartRule(**rule), recorder=recorder)
+    cluster = EnvCluster(provider, RolloutConfig(num_envs=num_envs, **config), recorder)
     return cluster, recorder
 
 
@@ -59,7 +60,7 @@ async def test_every_attempt_has_a_fresh_desktop(fakes):
 
 async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
     provider = fakes.Provider([(2.0, FAILED), (3.0, FAILED), (4.0, None)])
-    cluster, recorder = make(fakes, provider, tries=3, backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, start_tries=3, start_backoff_seconds=5.0)
     async with cluster.lease(0, fakes.attempt()):
         assert fakes.now() == 2.0 + 5.0 + 3.0 + 10.0 + 4.0
         assert fakes.spent(recorder.desktops) == {"STARTING": 9.0, "WAIT_START": 15.0}
@@ -68,7 +69,7 @@ async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
 
 async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(fakes):
     provider = fakes.Provider([(2.0, FAILED)] * 3)
-    cluster, recorder = make(fakes, provider, tries=3, backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, start_tries=3, start_backoff_seconds=5.0)
     with pytest.raises(EnvStartFailed, match="slot 0: 3 starts failed, the last one: no display"):
         async with cluster.lease(0, fakes.attempt()):
             pytest.fail("there is no desktop to lend")
@@ -81,7 +82,7 @@ async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(f
 
 async def test_a_start_that_takes_too_long_is_abandoned(fakes):
     provider = fakes.Provider([(1e9, None), (2.0, None)])
-    cluster, recorder = make(fakes, provider, start_seconds=600.0, backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, limits=LimitsConfig(start_seconds=600.0), start_backoff_seconds=5.0)
     async with cluster.lease(0, fakes.attempt()):
         assert fakes.now() == 600.0 + 5.0 + 2.0
         assert provider.live == 1
@@ -89,7 +90,7 @@ async def test_a_start_that_takes_too_long_is_abandoned(fakes):
 
 
 async def test_the_last_start_that_takes_too_long_says_so(fakes):
-    cluster, _ = make(fakes, fakes.Provider([(1e9, None)]), tries=1, start_seconds=600.0)
+    cluster, _ = make(fakes, fakes.Provider([(1e9, None)]), start_tries=1, limits=LimitsConfig(start_seconds=600.0))
     with pytest.raises(EnvStartFailed, match="1 starts failed, the last one: not ready after 600 s"):
         async with cluster.lease(0, fakes.attempt()):
             pytest.fail("there is no desktop to lend")
@@ -101,7 +102,7 @@ async def test_failed_starts_are_counted_by_cause(fakes):
         cause = "refused"
 
     provider = fakes.Provider([(2.0, FAILED), (1.0, Refused("no")), (1e9, None), (1.0, Refused("no"))])
-    cluster, recorder = make(fakes, provider, tries=5, start_seconds=600.0)
+    cluster, recorder = make(fakes, provider, start_tries=5, limits=LimitsConfig(start_seconds=600.0))
     async with cluster.lease(0, fakes.attempt()):
         pass
     causes = {name: number for name, number in recorder.counts.items() if name.startswith("start_cause/")}
@@ -110,7 +111,7 @@ async def test_failed_starts_are_counted_by_cause(fakes):
 
 
 async def test_a_tear_down_that_takes_too_long_is_counted_and_left(fakes):
-    cluster, recorder = make(fakes, fakes.Provider(close=1e9), close_seconds=120.0)
+    cluster, recorder = make(fakes, fakes.Provider(close=1e9), limits=LimitsConfig(close_seconds=120.0))
     async with cluster.lease(0, fakes.attempt()):
         pass
     assert fakes.now() == 2.0 + 120.0
@@ -134,7 +135,7 @@ async def test_a_desktop_is_closed_when_its_attempt_raises(fakes):
 def test_whenever_a_lease_is_cancelled_no_desktop_is_left_and_the_slot_is_free(fakes, moment, late):
     async def main():
         provider = fakes.Provider([(2.0, FAILED)])
-        cluster, _ = make(fakes, provider, backoff_seconds=5.0)
+        cluster, _ = make(fakes, provider, start_backoff_seconds=5.0)
 
         async def serve():
             async with cluster.lease(0, fakes.attempt()):

@@ -5,17 +5,18 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.errors import EnvStartFailed
-from dartsim.rollout import StartRule, WarmProvider
+from dartsim.rollout import WarmProvider
 from dartsim.sim import simulate
 
 FAILED = EnvStartFailed("no display")
 
 
-def make(fakes, provider, *, num_envs=1, num_spares=1, **rule):
+def make(fakes, provider, *, num_envs=1, num_spares=1, **config):
     recorder = fakes.recorder(num_envs + num_spares)
     tracks = recorder.desktops.tracks[num_envs:]
-    return WarmProvider(provider, num_envs=num_envs, tracks=tracks, rule=StartRule(**rule), recorder=recorder), recorder
+    return WarmProvider(provider, RolloutConfig(num_envs=num_envs, **config), tracks, recorder), recorder
 
 
 async def stop(task):
@@ -84,7 +85,7 @@ async def test_a_slot_that_is_cancelled_gives_back_what_it_was_handed(fakes):
 
 async def test_a_spare_that_does_not_start_is_tried_again_and_counted(fakes):
     provider = fakes.Provider([(2.0, FAILED), (2.0, FAILED)])
-    warm, recorder = make(fakes, provider, backoff_seconds=4.0)
+    warm, recorder = make(fakes, provider, start_backoff_seconds=4.0)
     running = asyncio.create_task(warm.run())
     await asyncio.sleep(60.0)
     assert recorder.counts["fault/start"] == 2

@@ -106,8 +106,13 @@ def check(system, store):
     data, counts = system.data, system.recorder.counts
     assert set(store.rewards) <= {1.0, None}, "a fault became a reward"
     assert set(store.seen.values()) | set(store.trained_ids.values()) <= {1}
-    assert data.trained_count + data.dropped == data.admitted == sum(store.seen.values()) == counts["attempts"]
-    assert (data.running, data.leased) == (0, 0)
+    assert (
+        data.ledger.trained + data.ledger.dropped
+        == data.ledger.admitted
+        == sum(store.seen.values())
+        == counts["attempts"]
+    )
+    assert (len(data.ledger.running), data.ledger.leased) == (0, 0)
     assert sum(n for name, n in counts.items() if name.startswith("cause/")) == store.rewards.count(None)
     assert system.cluster.leases == {}
     for worker in system.pool.workers:
@@ -197,7 +202,7 @@ def test_a_load_that_hangs_is_given_up():
     schedule = [{"kind": "load_hung", "at_seconds": 0.0}]
     system, _, _ = live(small(cluster={"faults": {"schedule": schedule}}))
     assert system.recorder.counts["load_cause/load_timeout"] == 1
-    assert {worker.version for worker in system.pool.workers} >= {system.data.version}
+    assert {worker.version for worker in system.pool.workers} >= {system.data.ledger.version}
 
 
 @pytest.mark.parametrize("name", ["dart", "coupled"])

@@ -148,14 +148,14 @@ def test_without_a_gate_what_gets_stale_is_dropped(name):
     assert max(lags(store)) <= 1
     stale = sum(reason == "stale" for _, reason in store.dropped)
     assert stale > len(store.batches)
-    assert system.data.admitted > 3 * system.data.trained_count / 2
+    assert system.data.ledger.admitted > 3 * system.data.ledger.trained / 2
 
 
 def test_discarded_tasks_come_again_and_their_attempts_are_lost():
     paced, _ = run("tinker-pace")
     discarding, store = run("tinker-discard")
     assert any(reason == "stale" for _, reason in store.dropped)
-    assert discarding.data.admitted > 1.5 * paced.data.admitted
+    assert discarding.data.ledger.admitted > 1.5 * paced.data.ledger.admitted
 
 
 def test_slime_waits_for_the_whole_next_batch_so_the_lag_is_exactly_one():
@@ -172,7 +172,7 @@ def test_slime_s_fully_asynchronous_rollout_has_no_version_rule():
 def test_verl_publishes_every_t_updates_only():
     system, store = run("verl-stream")
     assert {t.newest_version % 4 for batch in store.batches for t in batch.trajectories} == {0}
-    assert system.data.version % 4 == 0
+    assert system.data.ledger.version % 4 == 0
     assert max(lags(store)) == 3
 
 
@@ -252,7 +252,7 @@ def test_ours_makes_little_that_is_not_trained_and_never_stops_the_pool():
     assert lags(store)[:4] == [0, 1, 2, 3]  # two batches may wait, and one is trained on
     assert max(lags(store)) == 3
     assert not any(reason == "stale" for _, reason in store.dropped)
-    assert system.data.admitted < 1.2 * system.data.trained_count
+    assert system.data.ledger.admitted < 1.2 * system.data.ledger.trained
     assert system.recorder.snapshots[-1].desktops[3] == 0.0  # SYNC_WAIT
 
 

@@ -125,13 +125,18 @@ def check_accounts(system, store):
     """Every attempt has ended exactly once, and every count says so."""
     data, counts = system.data, system.recorder.counts
     data.check()
-    assert (data.running, data.leased) == (0, 0)
-    assert data.trained_count + data.dropped == data.admitted == sum(store.seen.values()) == counts["attempts"]
+    assert (len(data.ledger.running), data.ledger.leased) == (0, 0)
+    assert (
+        data.ledger.trained + data.ledger.dropped
+        == data.ledger.admitted
+        == sum(store.seen.values())
+        == counts["attempts"]
+    )
     assert set(store.seen.values()) | set(store.trained_ids.values()) <= {1}
-    assert store.counts[TrajectoryState.TRAINED] == data.trained_count == counts["trained_trajectories"]
-    assert store.counts[TrajectoryState.DROPPED] == data.dropped == sum(store.reasons.values())
+    assert store.counts[TrajectoryState.TRAINED] == data.ledger.trained == counts["trained_trajectories"]
+    assert store.counts[TrajectoryState.DROPPED] == data.ledger.dropped == sum(store.reasons.values())
     assert store.counts[TrajectoryState.RECORDED] == store.counts[TrajectoryState.LEASED] == 0
-    assert sum(n for name, n in counts.items() if name.startswith("ending/")) == data.admitted
+    assert sum(n for name, n in counts.items() if name.startswith("ending/")) == data.ledger.admitted
     masked = sum(reward is None for reward in store.rewards)
     assert sum(n for name, n in counts.items() if name.startswith("cause/")) == masked
     assert {name.partition("/")[2]: n for name, n in counts.items() if name.startswith("dropped/")} == {
@@ -162,7 +167,7 @@ def check_weights(system, store):
     if rule.max_staleness is not None and rule.measured_by == "oldest":
         assert system.recorder.staleness_max <= rule.max_staleness
     assert sum(system.recorder.staleness.values()) == system.recorder.counts["trained_turns"]
-    assert system.data.version == max(store.published) or store.config.trainer.wait_for_sync
+    assert system.data.ledger.version == max(store.published) or store.config.trainer.wait_for_sync
 
 
 def check_all(config, **options):
@@ -334,7 +339,7 @@ def test_loads_that_always_fail_stop_a_rolling_change_at_its_first_slice():
 def test_updates_that_always_fail_train_nothing_and_lose_nothing():
     system, store, _ = check_all(small(cluster={"faults": always("update_failed")}))
     assert system.recorder.counts["fault/update"] == system.recorder.counts["failed_updates"] >= 2
-    assert (system.data.trained_count, store.published) == (0, {0})
+    assert (system.data.ledger.trained, store.published) == (0, {0})
     assert system.recorder.counts["admitted_turns"] == 0
 
 

@@ -141,11 +141,11 @@ async def test_a_judgement_that_cannot_be_carried_out_is_neither_made_nor_traine
             raise OSError("no space is left")
 
     learner._on_promoted = full
-    with pytest.raises(UpdateUncertain, match="update 1 is done, but its judgement failed"):
+    with pytest.raises(UpdateUncertain, match="update 1 is done, but its judgment failed"):
         await learner.update(Batch(1, 0, ()))
     results = await train(learner, 2)
     assert [round(result.weights.source[0], 3) for result in results] == [0.4, 0.4]
-    assert [decision.verdict for decision in learner.decisions] == [Verdict.PROMOTE, Verdict.ROLL_BACK]
+    assert [decision.verdict for decision in learner.promotions.decisions] == [Verdict.PROMOTE, Verdict.ROLL_BACK]
     assert examiner.asked == [(0, 1), (1, 1), (1, 2), (2, 2)]
     assert seen == [1, 1]
 
@@ -156,7 +156,7 @@ async def test_a_failed_update_is_not_judged():
     with pytest.raises(LearnerFault):
         await train(learner, 1)
     assert examiner.asked == []
-    assert learner.decisions == []
+    assert learner.promotions.decisions == []
 
 
 async def test_without_a_largest_loss_nothing_goes_back():
@@ -234,4 +234,4 @@ async def test_the_loop_counts_and_never_publishes_what_collapsed():
     assert min(weights.source[0] for weights in side.published_weights) >= 0.2
     counts = {name: n for name, n in recorder.counts.items() if name.startswith("promotion/")}
     assert counts == {"promotion/promoted": 2, "promotion/kept": 2, "promotion/rolled_back": 1}
-    assert [decision.verdict for decision in learner.decisions].count(Verdict.ROLL_BACK) == 1
+    assert [decision.verdict for decision in learner.promotions.decisions].count(Verdict.ROLL_BACK) == 1

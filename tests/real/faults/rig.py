@@ -202,7 +202,7 @@ class Rig:
         """What holds whatever happened: each attempt once, each score the one that it is worth."""
         self.system.data.check()
         ids = [t.attempt.id for t in self.trajectories]
-        assert len(ids) == len(set(ids)) == self.system.data.admitted
+        assert len(ids) == len(set(ids)) == self.system.data.ledger.admitted
         assert [t.attempt.id for t in self.trajectories if not t.masked and t.reward != worth(t.attempt)] == []
         counts = self.system.recorder.counts
         causes = {name for name in counts if name.startswith("cause/")}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.curation import SamplingUnit
-from dartsim.curation.admission_queue import SlotGroup
+from dartsim.curation.admission import SlotGroup
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,232 @@
+"""Admission: the slots that wait for an attempt, and whether another attempt may start.
+
+Slots form slot groups. A slot group is open until one of its attempts ends, and opens again when none of them runs
+any more. Groups of one slot are rollout-wise sampling (DART), groups of ``group_size`` slots are task-wise, one group
+of all slots is batch-wise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Literal
+
+from dartsim.core.types import Attempt
+from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.open_groups import OpenGroups
+from dartsim.curation.ready_groups import ReadyGroups
+from dartsim.curation.rules import Rules
+from dartsim.curation.rules.admission import GroupCounts
+from dartsim.observe import DesktopState, Recorder
+
+
+class SlotGroup:
+    """Slots that start together.
+
+    Invariant: no attempt of the slot group starts between the first end of an attempt and the last one.
+    """
+
+    __slots__ = ("open", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.open = True
+        self.running = 0
+        self.waiting: deque[int] = deque()
+        """Slots that wait for the slot group to open, longest first."""
+
+    def start(self) -> None:
+        """Count an attempt that starts."""
+        self.running += 1
+
+    def end(self) -> None:
+        """Count an attempt that has ended."""
+        self.running -= 1
+        self.open = self.running == 0
+
+
+class SamplingUnit:
+    """The slot groups of a cluster.
+
+    Args:
+        unit: What is sampled together.
+        num_envs: Slots.
+        attempts_per_task: Size of a task-wise slot group.
+    """
+
+    def __init__(self, unit: Literal["rollout", "task", "batch"], *, num_envs: int, attempts_per_task: int) -> None:
+        size = {"rollout": 1, "task": attempts_per_task, "batch": num_envs}[unit]
+        groups = [SlotGroup() for _ in range(0, num_envs, size)]
+        self._group_of = [groups[slot // size] for slot in range(num_envs)]
+
+    def slot_group(self, slot: int) -> SlotGroup:
+        """Return the slot group of a slot."""
+        return self._group_of[slot]
+
+
+class AdmissionQueue:
+    """The slots that wait for an attempt, longest first.
+
+        join --its group is closed--> waits for the group --opens--+
+          |                                                        v
+          +---------------its group is open-----------> waits for admission --start--> busy --end--> free
+
+    Args:
+        unit: The slot groups.
+        recorder: Records what each slot waits for.
+    """
+
+    def __init__(self, unit: SamplingUnit, recorder: Recorder) -> None:
+        self._unit = unit
+        self._recorder = recorder
+        self._ready: deque[int] = deque()
+        """Slots of open slot groups that wait for admission, longest first."""
+        self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
+        self._busy: set[int] = set()
+
+    def __len__(self) -> int:
+        """Return how many slots wait for admission."""
+        return len(self._ready)
+
+    def end(self, slot: int) -> None:
+        """Count the end of a slot's attempt, if it had one."""
+        if slot in self._busy:
+            self._busy.remove(slot)
+            self._unit.slot_group(slot).end()
+
+    def join(self, slot: int) -> asyncio.Future[Attempt | None]:
+        """Let a slot wait; return the future of its attempt, or of None when the run ends."""
+        waiter: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
+        self._waiters[slot] = waiter
+        group = self._unit.slot_group(slot)
+        group.waiting.append(slot)
+        if group.open:
+            self._line_up(group)
+        else:
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+        return waiter
+
+    def leave(self, slot: int, waiter: asyncio.Future[Attempt | None]) -> Attempt | None:
+        """Remove a slot that was cancelled; return its attempt if one was assigned concurrently."""
+        group = self._unit.slot_group(slot)
+        granted = waiter.result() if waiter.done() and not waiter.cancelled() else None
+        if granted is None:
+            self._waiters.pop(slot, None)
+            for line in (self._ready, group.waiting):
+                if slot in line:
+                    line.remove(slot)
+        else:
+            self.end(slot)
+            if group.open:
+                self._line_up(group)
+        return granted
+
+    def next(self) -> int | None:
+        """Remove the first slot; return None if its group has closed or it no longer waits."""
+        slot = self._ready.popleft()
+        group = self._unit.slot_group(slot)
+        if not group.open:
+            group.waiting.append(slot)
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+            return None
+        waiter = self._waiters.get(slot)
+        return None if waiter is None or waiter.done() else slot
+
+    def start(self, slot: int, attempt: Attempt) -> None:
+        """Give an attempt to a slot that ``next`` returned."""
+        self._unit.slot_group(slot).start()
+        self._busy.add(slot)
+        self._waiters.pop(slot).set_result(attempt)
+
+    def close(self) -> None:
+        """Tell all waiting slots that the run ends."""
+        for waiter in self._waiters.values():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def startable(self) -> list[int]:
+        """Return the slots that wait for admission and whose slot group is open."""
+        return [slot for slot in self._ready if self._unit.slot_group(slot).open]
+
+    def overlooked(self) -> list[int]:
+        """Return every slot that waits although its slot group is open."""
+        waiting = [slot for slot, waiter in self._waiters.items() if not waiter.done()]
+        return [slot for slot in waiting if self._unit.slot_group(slot).open]
+
+    def _line_up(self, group: SlotGroup) -> None:
+        """Let the free slots of an open slot group wait for admission."""
+        for slot in group.waiting:
+            self._ready.append(slot)
+            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_ADMISSION)
+        group.waiting.clear()
+
+
+class AdmissionControl:
+    """Decides whether another attempt may start. It reads where attempts and groups are, and changes nothing there.
+
+    Args:
+        rules: The bounds on attempts, groups and the engines' caches.
+        ledger: Where attempts are.
+        open_groups: Groups that are being collected.
+        ready: Groups that may be trained on, and those of updates.
+
+    Attributes:
+        holding: Whether no group may begin, because new weights wait for running attempts.
+    """
+
+    def __init__(self, rules: Rules, ledger: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups) -> None:
+        self._rules = rules
+        self._ledger = ledger
+        self._open = open_groups
+        self._ready = ready
+        self.holding = False
+
+    def allows(self) -> bool:
+        """Return whether another attempt may start: one that its group lacks, or the first of a new group."""
+        max_ahead, rule = self._rules.max_ahead, self._rules.admission
+        if self._at_max_running() or (max_ahead is not None and self._ledger.ahead >= max_ahead):
+            return False
+        if rule.unbounded and not self.holding:
+            return True
+        if self._open.lacking:
+            return True
+        return not self.holding and rule.blocked_by(self._counts()) is None
+
+    def blocked_by(self) -> str | None:
+        """Return why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it."""
+        if self.holding:
+            return "new weights wait for running attempts"
+        if self._at_max_running():
+            return (
+                f"{len(self._ledger.running)} attempts run, and the engines' caches allow at most "
+                f"{self._rules.admission.max_running}"
+            )
+        return self._rules.admission.blocked_by(self._counts())
+
+    def spare(self, slots: int) -> int:
+        """Return how many of these slots could start an attempt at once, though no group may begin for them."""
+        if self.holding or self._at_max_running() or self.allows():
+            return 0
+        max_ahead = self._rules.max_ahead
+        return slots if max_ahead is None else min(slots, max_ahead - self._ledger.ahead)
+
+    def attempt_ended(self) -> None:
+        """Tell the rule that an attempt has ended."""
+        self._rules.admission.attempt_ended()
+
+    def adjust(self) -> bool:
+        """Let the rule adjust its bound on attempts; return whether to withdraw the youngest groups."""
+        return self._rules.admission.adjust(asyncio.get_running_loop().time(), len(self._ledger.running))
+
+    def too_many(self) -> bool:
+        """Return whether more attempts run than may, apart from those being withdrawn."""
+        limit = self._rules.admission.max_running
+        return limit is not None and len(self._ledger.running) - len(self._ledger.withdrawn) > limit
+
+    def _at_max_running(self) -> bool:
+        limit = self._rules.admission.max_running
+        return limit is not None and len(self._ledger.running) >= limit
+
+    def _counts(self) -> GroupCounts:
+        ready = self._ready
+        return GroupCounts(len(self._open.groups), len(ready.groups), len(ready.leased), ready.unpublished)
