@@ -11,7 +11,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from dartsim.run.realtime import RunLoop
+from dartsim.real.loop import RunLoop
 from experiments.study import refusals_told
 
 

@@ -17,10 +17,10 @@ from dartsim.envs.actions.grammars import read
 from dartsim.observe.figures import after_warmup, figures
 from dartsim.real.containers import DockerHost
 from dartsim.real.desktop.tasks.panel import panel_tasks
+from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.pyautogui_code import command, placing, snippets
-from dartsim.run.realtime import RunLoop
 from experiments.desktop_cluster import DesktopStudyCluster, Shape, engine, gaps, percentiles
 from experiments.desktop_kills import random_kills
 from experiments.study import Figures, Options

@@ -20,7 +20,6 @@ class Answers(Protocol):
 
     def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
         """Answer requests with the weights of a version."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

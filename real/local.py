@@ -30,15 +30,12 @@ class SamplingPolicy(Protocol):
 
     def add(self, weights: Weights) -> None:
         """Take the weights of a version."""
-        ...
 
     def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
         """Answer requests with the weights of a version, in one batch."""
-        ...
 
     def prompt_tokens(self, request: Request) -> int:
         """Return the length of a request's prompt."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,8 @@
-"""What machine, software and commit a recorded figure comes from.
-
-Anything not to be found out is None, because a missing fact must not stop an experiment.
-"""
+"""Facts about this machine, its software and this commit, for recorded figures; None where a fact cannot be found."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import platform
 import subprocess
@@ -18,11 +16,11 @@ _GIB = 2**30
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the facts that belong beside every recorded figure, ready for JSON.
+    """Return the facts that are recorded beside every figure, JSON-serializable.
 
     Keys: ``cpu_model``, ``logical_cores`` (those this process may use), ``memory_gib`` (one decimal), ``os``,
-    ``python``, ``commit`` (in full), ``dirty`` (whether tracked files differ from the commit, or new ones lie
-    beside them), ``packages`` (version by distribution name).
+    ``python``, ``commit`` (in full), ``dirty`` (whether tracked files differ from the commit or there are
+    new ones), ``packages`` (version by distribution name).
     """
     commit, dirty = checkout_state(Path(__file__).resolve().parent.parent)
     return {
@@ -38,7 +36,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Return the processor's name as its maker writes it, or None if the system does not tell."""
+    """Return the name of the processor model, or None if the system does not say."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -50,8 +48,8 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
 def checkout_state(root: Path) -> tuple[str | None, bool | None]:
     """Return the commit of the git checkout at ``root`` and whether files differ from it.
 
-    Both are None where ``root`` is not the top of a checkout (an installed wheel, even one inside another
-    project's checkout), has no commit yet, or git is not installed.
+    Both are None if ``root`` is not the top of a checkout (an installed wheel, even inside another project's
+    checkout), there is no commit yet, or git is not installed.
     """
     top = _git(root, "rev-parse", "--show-toplevel")
     commit = _git(root, "rev-parse", "--verify", "HEAD")
@@ -63,13 +61,12 @@ def checkout_state(root: Path) -> tuple[str | None, bool | None]:
 
 def installed_packages() -> dict[str, str]:
     """Return the version of every installed distribution, sorted by its lower-case name."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        # The first one on the path is the one that is imported; broken installs have no name.
         name = distribution.metadata["Name"]
-        if name:
-            found.setdefault(name.lower(), distribution.version)
-    return dict(sorted(found.items()))
+        if name:  # broken installs have none; the first one on the path is the one that is imported
+            versions.setdefault(name.lower(), distribution.version)
+    return dict(sorted(versions.items()))
 
 
 def usable_cores() -> int:
@@ -77,6 +74,16 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine can reach what listens at an address."""
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -1,12 +1,14 @@
-"""Pools of processes that end with the process that made them, and the executor that runs sweeps on them."""
+"""Processes of this machine: which one is which, pools that end with their parent, and sweeps that run in them."""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,15 +17,90 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Report = Callable[[float], None]
-"""Called by a run with how far it is, as often as it likes."""
+"""Called by a run with its progress in [0, 1], as often as it likes."""
 
 PROGRESS_SECONDS = 0.2
 SLOTS = 4096
 """Places for the progress of runs; more runs than that share them, which only blurs a bar."""
 
+PROC = Path("/proc")
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: a forked child may do very little
+
+
+# ---- which process is which
+
+
+def process_scope(proc: Path = PROC) -> str:
+    """Return this boot and pid namespace, within which a pid names one process; empty if the system has none."""
+    boot, namespace = boot_id(proc), pid_namespace(proc)
+    return f"{boot}:{namespace}" if boot and namespace else ""
+
+
+def boot_id(proc: Path = PROC) -> str:
+    """Return the identity of the machine's present boot; empty if the system has none."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace(proc: Path = PROC) -> str:
+    """Return the number of this process's pid namespace; empty if the system has none."""
+    try:
+        return (proc / "self/ns/pid").readlink().name.partition("[")[2].rstrip("]")
+    except OSError:
+        return ""
+
+
+def process_start(pid: int, proc: Path = PROC) -> int | None:
+    """Return when a process started, in clock ticks after boot; None if the system does not say."""
+    stat = _stat(pid, proc)
+    return None if stat is None else stat[1]
+
+
+def process_lives(pid: int, start: int, proc: Path = PROC) -> bool:
+    """Return whether the process with this pid and start time runs; a zombie does not."""
+    stat = _stat(pid, proc)
+    if stat is not None:
+        state, started = stat
+        return started == start and state not in "ZX"
+    # Where processes of other users are hidden, a signal still tells whether there is one.
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
+    try:
+        text = (proc / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may contain anything, even parentheses; fields 3 and 22 are state and start (proc(5)).
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])
+
+
+def end_with(parent: int, signal_number: int) -> None:
+    """In a forked child: have the kernel send it a signal when the parent's thread that forked it ends.
+
+    If the parent (a pid) has ended already, the child ends at once.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number)
+    if os.getppid() != parent:
+        os._exit(128 + signal_number)  # not by the signal itself, which the parent may handle
+
+
+# ---- pools
+
 
 class SpawnPool(ProcessPoolExecutor):
-    """A pool that, left by an error or by Ctrl-C, waits for nothing: what still runs is ended."""
+    """A pool that, left by an error or by Ctrl-C, ends its running calls at once."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -33,7 +110,7 @@ class SpawnPool(ProcessPoolExecutor):
         self.shutdown(cancel_futures=True)
 
     def end(self) -> None:
-        """End what runs, and begin nothing more."""
+        """End the running calls and start no more."""
         for process in list((self._processes or {}).values()):
             process.terminate()
 
@@ -43,13 +120,8 @@ def process_pool(
 ) -> SpawnPool:
     """Return a pool of spawned processes, which share nothing with this one but what they are given.
 
-    They leave Ctrl-C to this process. If it is killed they end too: a pool's own processes would wait for work for
-    ever, since each holds the other end of the pipe that it reads.
-
-    Args:
-        processes: How many at a time.
-        initializer: Called first in each; it can be imported.
-        initargs: For it.
+    They ignore Ctrl-C and end when this process does. (Those of a plain pool would then wait forever: each holds the
+    other end of the pipe it reads.)
     """
     context = multiprocessing.get_context("spawn")
     return SpawnPool(processes, mp_context=context, initializer=_begin, initargs=(initializer, initargs))
@@ -70,11 +142,7 @@ def _end_with_parent() -> None:
 
 
 class LocalProcesses:
-    """Runs functions in processes of this machine; a context manager that ends them.
-
-    Args:
-        processes: How many at a time.
-    """
+    """Runs the calls of a sweep in processes of this machine; a context manager that ends them."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
@@ -94,9 +162,9 @@ class LocalProcesses:
         """Yield the number and the result of each item, in the order in which they end.
 
         Args:
-            function: Of a module; called with an item and with what it reports its progress to.
+            function: A module-level function, called with an item and a ``Report``.
             items: One for each call.
-            on_progress: Called with the number of an item and how far it is.
+            on_progress: Called with the number of an item and its progress.
         """
         assert self._pool is not None, "used as a context manager"
         self._progress[:] = [0.0] * SLOTS
@@ -128,7 +196,7 @@ def _share_progress(progress: Any) -> None:
 
 
 def _call(function: Callable[[T, Report], R], item: T, number: int) -> R:
-    def report(at: float) -> None:
-        _progress[number % SLOTS] = at
+    def report(progress: float) -> None:
+        _progress[number % SLOTS] = progress
 
     return function(item, report)

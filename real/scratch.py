@@ -1,8 +1,8 @@
-"""Folders for what a process writes while it runs: gone when it is done, or by a later one's hand if it was killed.
+"""Temporary directories that are removed when their process is done, or by a later process if it was killed.
 
-A folder is named ``dartsim-KIND-MACHINE-PID-START-NUMBER``. The machine's boot and pid namespace, as a few digits, and
-the process's number and start time name a process that existed once, so that whoever comes later can tell whether it is
-gone. Folders of another machine, or of an earlier boot, are left alone: nobody here can tell.
+A directory is named ``dartsim-KIND-MACHINE-PID-START-NUMBER``. MACHINE is a hash of boot and pid namespace; with pid
+and start time it names one process, so that a later process can tell whether it has ended. Directories of another
+machine or an earlier boot are left alone, because nobody here can tell.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from itertools import count
 from pathlib import Path
 from shutil import rmtree
 
-from dartsim.real.containers.owner import machine, process_lives, process_start
+from dartsim.real.processes import process_lives, process_scope, process_start
 
 _NAME = re.compile(r"dartsim-[a-z]+-(?P<machine>[0-9a-f]{6})-(?P<pid>[0-9a-f]+)-(?P<start>[0-9a-f]+)-\d+")
 
 _swept: set[tuple[str, Path]] = set()
-"""Kinds and places that this process has looked at already."""
+"""Kinds and places that this process has swept already."""
 
 
 def scratch(kind: str, base: str | Path | None = None) -> Path:
-    """Make an empty folder, which only its owner may read, and remove those of this kind whose process is gone.
+    """Make an empty directory that only its owner may read, and remove those of this kind whose process has ended.
 
     Args:
-        kind: What it is for: one word of small letters.
-        base: Where; by default where temporary files are kept.
+        kind: Its purpose: one word of lowercase letters.
+        base: Its parent; the default is the system's directory for temporary files.
     """
     place = Path(base or tempfile.gettempdir())
     if (kind, place) not in _swept:
         _swept.add((kind, place))
         sweep(kind, place)
-    here, start = _here(), process_start(os.getpid())
-    if not here or start is None:  # nobody will be able to tell whose it is, so it stays
+    machine, start = _machine(), process_start(os.getpid())
+    if not machine or start is None:  # nobody will be able to tell whose it is, so it stays
         return Path(tempfile.mkdtemp(prefix=f"dartsim-{kind}-", dir=place))
-    for number in count():  # short: sockets are made in some of them, whose paths have 107 characters at most
-        folder = place / f"dartsim-{kind}-{here}-{os.getpid():x}-{start:x}-{number}"
+    for number in count():  # short names: some contain sockets, whose paths have at most 107 characters
+        folder = place / f"dartsim-{kind}-{machine}-{os.getpid():x}-{start:x}-{number}"
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             return folder
@@ -49,7 +49,7 @@ def scratch(kind: str, base: str | Path | None = None) -> Path:
 
 @contextmanager
 def scratch_folder(kind: str, base: str | Path | None = None) -> Iterator[Path]:
-    """Provide such a folder for the length of a block."""
+    """Provide such a directory for the length of a block."""
     folder = scratch(kind, base)
     try:
         yield folder
@@ -58,22 +58,18 @@ def scratch_folder(kind: str, base: str | Path | None = None) -> Iterator[Path]:
 
 
 def sweep(kind: str, base: Path) -> int:
-    """Remove the folders of a kind whose process is gone, and return how many there were."""
-    here, gone = _here(), 0
+    """Remove the directories of a kind whose process has ended, and return their number."""
+    machine, removed = _machine(), 0
     for path in base.glob(f"dartsim-{kind}-*"):
-        found = _NAME.fullmatch(path.name)
-        if found is None or found["machine"] != here or _lives(found):
+        name = _NAME.fullmatch(path.name)
+        if name is None or name["machine"] != machine or process_lives(int(name["pid"], 16), int(name["start"], 16)):
             continue
-        rmtree(path, ignore_errors=True)  # what is another user's stays
-        gone += not path.exists()
-    return gone
+        rmtree(path, ignore_errors=True)  # another user's stays
+        removed += not path.exists()
+    return removed
 
 
-def _lives(found: re.Match[str]) -> bool:
-    return process_lives(int(found["pid"], 16), int(found["start"], 16))
-
-
-def _here() -> str:
-    """Return a few digits for this machine's boot and pid namespace; empty where the system does not tell."""
-    found = machine()
-    return sha256(found.encode()).hexdigest()[:6] if found else ""
+def _machine() -> str:
+    """Return six digits for this boot and pid namespace; empty if the system does not say."""
+    scope = process_scope()
+    return sha256(scope.encode()).hexdigest()[:6] if scope else ""

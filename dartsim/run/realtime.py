@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from contextvars import Context
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING
 
 from dartsim.config import Config
 from dartsim.config.sections.backend import DESKTOPS
@@ -22,8 +21,8 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.recorder import report_preparing, shortest_period
 from dartsim.observe.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
-from dartsim.real.idle import IdleSelector
 from dartsim.real.keeping import KeepingDesktops
+from dartsim.real.loop import RunLoop
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, ray_workers, session
 from dartsim.rollout import Service
 from dartsim.run import sim_cluster
@@ -39,36 +38,6 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.2
 """Longest time between two calls of instruments' ``time_advanced``, for progress displays."""
-
-Ts = TypeVarTuple("Ts")
-
-
-class RunLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time begins at 0, as that of a simulated one does, and that knows how idle it was.
-
-    Args:
-        start: Where its time begins instead, seconds.
-    """
-
-    def __init__(self, start: float = 0.0) -> None:
-        self._watched = IdleSelector()
-        super().__init__(self._watched)
-        self._began = super().time() - start
-
-    def time(self) -> float:
-        """Return the seconds since the loop was made, and ``start``."""
-        return super().time() - getattr(self, "_began", 0.0)
-
-    def call_soon_threadsafe(
-        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        """Let a callback run, from another thread."""
-        self._watched.wake()
-        return super().call_soon_threadsafe(callback, *args, context=context)
-
-    def idle_seconds(self) -> float:
-        """Return the seconds in which it had nothing to do so far."""
-        return self._watched.idle_seconds
 
 
 def run_realtime(

@@ -21,7 +21,7 @@ from dartsim.real.engines import plugin
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineStartFailed
 from dartsim.real.engines.options import EngineOptions
-from dartsim.real.parent import end_with
+from dartsim.real.processes import end_with
 
 logger = logging.getLogger(__name__)
 
@@ -42,22 +42,18 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """For people."""
-        ...
 
     @property
     def url(self) -> str:
         """Where it listens; may change when it is started again."""
-        ...
 
     @property
     def can_restart(self) -> bool:
         """Whether ``start`` and ``stop`` do something."""
-        ...
 
     @property
     def running(self) -> bool:
         """Whether its process lives, as far as is known from here."""
-        ...
 
     async def start(self, model: Path | None = None) -> None:
         """Return when it is healthy; ``model`` is another folder to start with than configured.
@@ -65,15 +61,12 @@ class Engine(Protocol):
         Raises:
             EngineStartFailed: If it did not become healthy.
         """
-        ...
 
     async def stop(self) -> None:
         """End it. Never raises."""
-        ...
 
     async def ended(self) -> int:
         """Wait until its process has ended by itself, and return the exit status; never returns if unknown."""
-        ...
 
 
 class AttachedEngine:

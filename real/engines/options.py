@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.loopback import is_loopback
+from dartsim.real.machine import is_loopback
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution goes by another name, and the command cannot find itself."""

@@ -106,7 +106,6 @@ class ModelLanguage(Protocol):
     @property
     def decoding(self) -> Decoding:
         """What is sampled."""
-        ...
 
 
 class RequestCodec:

@@ -26,7 +26,6 @@ class Transfer(Protocol):
 
     async def prepare(self, client: EngineClient) -> None:
         """Get a freshly started engine ready for transfers."""
-        ...
 
     async def look(self, folder: Path) -> None:
         """Find out what has to be known of a folder, so that no engine is paused meanwhile.
@@ -34,7 +33,6 @@ class Transfer(Protocol):
         Raises:
             WeightsRefused: If it cannot be read.
         """
-        ...
 
     async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
         """Put the weights of a folder into the engine, and name them by the version.
@@ -43,7 +41,6 @@ class Transfer(Protocol):
             WeightsRefused: If the engine could not load them.
             WorkerFault: If the engine did not answer.
         """
-        ...
 
 
 class FolderReload:

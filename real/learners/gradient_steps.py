@@ -41,28 +41,22 @@ class Peers(Protocol):
     @property
     def rank(self) -> int:
         """Number of this one."""
-        ...
 
     @property
     def size(self) -> int:
         """How many there are."""
-        ...
 
     def add(self, values: Tensor) -> Tensor:
         """Return the sum over all processes of each value."""
-        ...
 
     def norm(self, local: Tensor) -> Tensor:
         """Return the norm of what all processes hold parts of, from the norm of the part here."""
-        ...
 
     def health(self, health: Health) -> Health:
         """Return the health of all parts of a batch together."""
-        ...
 
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
         """Return the mismatch of all parts of a batch together."""
-        ...
 
 
 class Alone:

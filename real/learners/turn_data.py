@@ -30,17 +30,14 @@ class Speaker(Protocol):
     @property
     def config(self) -> VlmConfig:
         """As it was asked for."""
-        ...
 
     @property
     def prompts(self) -> PromptBuilder:
         """Requests to prompts."""
-        ...
 
     @property
     def grammar(self) -> TokenGrammar:
         """What may be said."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ try:
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.containers.errors import ImageMissing
     from dartsim.real.containers.spec import with_token
-    from dartsim.real.loopback import is_loopback
+    from dartsim.real.machine import is_loopback
     from dartsim.real.osworld.coverage import check_task
     from dartsim.real.osworld.evaluator import EvaluatorProcess
     from dartsim.real.osworld.evaluator_venv import default_home

@@ -37,35 +37,27 @@ class Checkpointed(Protocol):
     @property
     def updates(self) -> int:
         """Finished updates."""
-        ...
 
     def train(self, batch: Batch) -> UpdateResult:
         """Train on a batch and return the new weights."""
-        ...
 
     def weights(self) -> Weights:
         """Return the present weights."""
-        ...
 
     def keep(self) -> None:
         """Remember the present state."""
-        ...
 
     def go_back(self, version: Version) -> Weights:
         """Return to what was remembered."""
-        ...
 
     def save_model(self, folder: Path) -> None:
         """Write the model."""
-        ...
 
     def save(self, folder: Path) -> None:
         """Write the whole state."""
-        ...
 
     def load(self, folder: Path) -> None:
         """Take a state up."""
-        ...
 
 
 class LearnerHost:

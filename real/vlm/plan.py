@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dartsim.config import Config
-from dartsim.real.torch_missing import torch_missing
+from dartsim.core.install import torch_missing
 
 try:
     from dartsim.real.vlm import VlmConfig

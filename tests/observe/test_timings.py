@@ -14,7 +14,7 @@ from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
 from dartsim.observe.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.real.local import LocalWorker
-from dartsim.run.realtime import RunLoop
+from dartsim.real.loop import RunLoop
 
 
 class Desktop:

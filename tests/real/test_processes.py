@@ -1,4 +1,4 @@
-"""Pools of processes: nothing goes on when whoever asked for it was killed."""
+"""Pools and children: they end with the process that started them."""
 
 import os
 import select
@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import wait
+from functools import partial
 
 import pytest
 
-from dartsim.real.processes import process_pool
+from dartsim.real.processes import end_with, process_pool
 
 PARENT = """
 import os, sys, time
@@ -63,3 +64,19 @@ def test_an_error_waits_for_nothing_that_runs():
     with pytest.raises(ZeroDivisionError):
         use()
     assert all(future.done() for future in futures)
+
+
+def status_of_a_child_of(parent):
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, preexec_fn=partial(end_with, parent, signal.SIGTERM)
+    )
+    child.communicate(b"\n")
+    return child.returncode
+
+
+def test_a_child_stays_while_its_parent_lives():
+    assert status_of_a_child_of(os.getpid()) == 0
+
+
+def test_a_child_whose_parent_had_ended_before_it_asked_the_kernel_ends():
+    assert status_of_a_child_of(os.getpid() + 1) == 128 + signal.SIGTERM

@@ -68,7 +68,7 @@ def test_a_folder_is_gone_with_its_block(tmp_path):
 
 
 def test_where_no_process_can_be_looked_at_folders_are_made_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(dartsim.real.scratch, "machine", lambda: "")
+    monkeypatch.setattr(dartsim.real.scratch, "process_scope", lambda: "")
     folder = scratch("ray", tmp_path)
     assert folder.is_dir()
     assert sweep("ray", tmp_path) == 0

@@ -10,8 +10,9 @@ from dartsim.config.sections.backend import BackendConfig
 from dartsim.core.errors import ConfigError
 from dartsim.observe import ticker
 from dartsim.real.keeping import KeepingDesktops
+from dartsim.real.loop import RunLoop
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import RealParts, RunLoop, run_realtime
+from dartsim.run.realtime import RealParts, run_realtime
 from dartsim.store.sql import open_store
 
 

@@ -26,14 +26,14 @@ def real_desktops(**tables):
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_is_known(address):
-    from dartsim.real.loopback import is_loopback
+    from dartsim.real.machine import is_loopback
 
     assert is_loopback(address)
 
 
 @pytest.mark.parametrize("address", [*BEYOND, "", "127.0.0.1.example.org", "0177.0.0.1"])
 def test_what_is_not_loopback_is_known(address):
-    from dartsim.real.loopback import is_loopback
+    from dartsim.real.machine import is_loopback
 
     assert not is_loopback(address)
 

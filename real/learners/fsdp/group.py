@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import dartsim
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import LearnerFault
-from dartsim.real.parent import end_with
+from dartsim.real.processes import end_with
 from dartsim.real.scratch import scratch
 
 _ROOT = Path(dartsim.__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dartsim.real.parent import end_with
+from dartsim.real.processes import end_with
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     end_with(os.getppid(), signal.SIGKILL)

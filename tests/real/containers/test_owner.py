@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.real.containers.owner import Life, Owner, life, new_owner, process_start, retire
+from dartsim.real.containers.owner import Life, Owner, life, new_owner, retire
+from dartsim.real.processes import process_start
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
 

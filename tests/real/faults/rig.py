@@ -19,13 +19,13 @@ from dartsim.observe import Listener, Recorder
 from dartsim.real.containers import DesktopFleet, DockerHost, HostSettings
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
+from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider, Usage
 from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
-from dartsim.run.realtime import RunLoop
 from dartsim.run.system import System
 from dartsim.store.memory import MemoryStore
 
