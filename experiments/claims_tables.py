@@ -4,76 +4,68 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from experiments.charts import Panel, Series, draw
 from experiments.claims_verdicts import gain, mean
-from experiments.study import Figures, Rows, mean_cell, recorded
+from experiments.study import Figures, Rows, cell, recorded, rows_of, short_commit
 
-COLUMNS: Mapping[str, tuple[str, float, str]] = {
-    "trained/min": ("trained_turns_per_minute", 1.0, ".1f"),
-    "generated/min": ("generated_turns_per_minute", 1.0, ".1f"),
-    "desktops, %": ("env_utilization", 100.0, ".1f"),
-    "GPUs, %": ("gpu_utilization", 100.0, ".1f"),
-    "GPUs, attempts run, %": ("gpu_utilization_rollout_phase", 100.0, ".1f"),
-    "GPUs, of peak, %": ("gpu_peak_share", 100.0, ".2f"),
-    "all GPUs, %": ("all_gpus_utilization", 100.0, ".1f"),
-    "hybrid GPUs, %": ("hybrid_gpus_utilization", 100.0, ".1f"),
-    "stopped, %": ("stopped_share", 100.0, ".1f"),
-    "mean": ("staleness_mean", 1.0, ".2f"),
-    "too old, %": ("stale_share", 100.0, ".1f"),
-    "not trained, %": ("wasted_share", 100.0, ".0f"),
-    "minutes a version": ("minutes_per_version", 1.0, ".1f"),
-    "killed/h": ("killed_per_hour", 1.0, ".0f"),
+COLUMNS: Mapping[str, str] = {
+    "trained/min": "{figures[trained_turns_per_minute]:.1f}",
+    "generated/min": "{figures[generated_turns_per_minute]:.1f}",
+    "desktops, %": "{figures[env_utilization]:.1p}",
+    "GPUs, %": "{figures[gpu_utilization]:.1p}",
+    "GPUs, attempts run, %": "{figures[gpu_utilization_rollout_phase]:.1p}",
+    "GPUs, of peak, %": "{figures[gpu_peak_share]:.2p}",
+    "all GPUs, %": "{figures[all_gpus_utilization]:.1p}",
+    "hybrid GPUs, %": "{figures[hybrid_gpus_utilization]:.1p}",
+    "stopped, %": "{figures[stopped_share]:.1p}",
+    "mean": "{figures[staleness_mean]:.2f}",
+    "too old, %": "{figures[stale_share]:.1p}",
+    "not trained, %": "{figures[wasted_share]:.0p}",
+    "minutes a version": "{figures[minutes_per_version]:.1f}",
+    "killed/h": "{figures[killed_per_hour]:.0f}",
 }
-"""Columns, by their heads: figure, scale, form."""
+"""Columns of an arm, by their heads."""
 
 
-def cell(arm: Figures, column: str) -> str:
-    """Return a mean with half its 95 % confidence interval, if there is one."""
-    name, scale, form = COLUMNS[column]
-    return mean_cell(arm["figures"][name], scale, form)
+def _columns(*names: str) -> dict[str, str]:
+    return {name: COLUMNS[name] for name in names}
 
 
 def verdict_rows(recorded: Figures) -> Rows:
     """Every claim: published, its source, ours, whether they agree."""
     words = {True: "yes", False: "**no**", None: "–"}
-    rows = [
-        [one["statement"], one["published"], one["source"], one["ours"], words[one["agrees"]]]
-        for one in recorded["verdicts"]
-    ]
-    return ["statement", "published", "source", "here", "agrees"], rows
+    columns = {
+        "statement": "{statement}",
+        "published": "{published}",
+        "source": "{source}",
+        "here": "{ours}",
+        "agrees": "{agrees}",
+    }
+    return rows_of(columns, ({**row, "agrees": words[row["agrees"]]} for row in recorded["verdicts"]))
 
 
 def table_rows(recorded: Figures) -> Rows:
     """DART's table: the ladder, and DART with one part left out."""
-    columns = (
-        "trained/min",
-        "generated/min",
-        "desktops, %",
-        "GPUs, %",
-        "GPUs, attempts run, %",
-        "GPUs, of peak, %",
-        "all GPUs, %",
-        "hybrid GPUs, %",
-        "minutes a version",
+    names = ("trained/min", "generated/min", "desktops, %", "GPUs, %", "GPUs, attempts run, %", "GPUs, of peak, %")
+    columns = {"": "{name}", **_columns(*names, "all GPUs, %", "hybrid GPUs, %", "minutes a version")}
+    # One set of GPUs can do both only where training and rollout never overlap.
+    no_hybrid = {"hybrid_gpus_utilization": None}
+    arms = recorded["claims"]["table"]
+    return rows_of(
+        columns,
+        ({**arm, "figures": {**arm["figures"], **(no_hybrid if arm["staleness_max"] else {})}} for arm in arms),
     )
-    rows = []
-    for arm in recorded["claims"]["table"]:
-        # One set of GPUs can do both only where training and rollout never overlap.
-        shown = [column for column in columns if column != "hybrid GPUs, %" or arm["staleness_max"] == 0]
-        rows.append([arm["name"], *(cell(arm, column) if column in shown else "–" for column in columns)])
-    return ["", *columns], rows
 
 
 def definition_rows(recorded: Figures) -> Rows:
     """The ratio of GPU utilization, under each definition."""
-    rows = [
-        [one["definition"], f"{one['coupled']:.1%}", f"{one['dart']:.1%}", f"{one['ratio']:.2f}x"]
-        for one in recorded["gpu_definitions"]
-    ]
-    return ["definition", "coupled", "DART", "ratio"], [["as published", "29.6%", "46.7%", "1.58x"], *rows]
+    columns = {"definition": "{definition}", "coupled": "{coupled:.1%}", "DART": "{dart:.1%}", "ratio": "{ratio:.2f}x"}
+    published = {"definition": "as published", "coupled": 0.296, "dart": 0.467, "ratio": 1.58}
+    return rows_of(columns, [published, *recorded["gpu_definitions"]])
 
 
 def interrupt_rows(recorded: Figures) -> Rows:
@@ -86,10 +78,10 @@ def interrupt_rows(recorded: Figures) -> Rows:
         rows.append(
             [
                 f"{series}, {seconds:g} s",
-                *(cell(arm, "GPUs, of peak, %") for arm in own.values()),
+                *(cell(COLUMNS["GPUs, of peak, %"], arm) for arm in own.values()),
                 *(f"{gain(arms, series, seconds, name):+.0%}" for name in own if name != "waited for"),
                 *(f"{60.0 / mean(arm, 'minutes_per_version'):.1f}" for arm in own.values()),
-                cell(waited, "stopped, %"),
+                cell(COLUMNS["stopped, %"], waited),
             ]
         )
     modes = list(dict.fromkeys(arm["name"] for arm in arms))
@@ -105,18 +97,15 @@ def interrupt_rows(recorded: Figures) -> Rows:
 
 def staleness_rows(recorded: Figures) -> Rows:
     """Throughput, staleness and dropped work by bound."""
-    rows = [
-        [
-            f"{arm['series']}, bound {arm['name']}",
-            *(cell(arm, column) for column in ("trained/min", "generated/min", "mean")),
-            str(arm["staleness_max"]),
-            distribution(arm["staleness_histogram"]),
-            *(cell(arm, column) for column in ("too old, %", "not trained, %")),
-        ]
-        for arm in recorded["claims"]["staleness"]
-    ]
-    head = ["", "trained/min", "generated/min", "mean", "most", "share of turns by staleness, %"]
-    return [*head, "too old, %", "not trained, %"], rows
+    columns = {
+        "": "{series}, bound {name}",
+        **_columns("trained/min", "generated/min", "mean"),
+        "most": "{staleness_max}",
+        "share of turns by staleness, %": "{distribution}",
+        **_columns("too old, %", "not trained, %"),
+    }
+    arms = recorded["claims"]["staleness"]
+    return rows_of(columns, ({**arm, "distribution": distribution(arm["staleness_histogram"])} for arm in arms))
 
 
 def distribution(histogram: Mapping[str, int]) -> str:
@@ -128,44 +117,35 @@ def distribution(histogram: Mapping[str, int]) -> str:
 
 def sync_rows(recorded: Figures) -> Rows:
     """Rolling against global sync, by reload time."""
-    columns = (
-        "trained/min",
-        "generated/min",
-        "desktops, %",
-        "GPUs, %",
-        "stopped, %",
-        "mean",
-        "too old, %",
-        "killed/h",
-    )
-    arms = recorded["claims"]["sync"]
-    rows = [[f"{arm['series']}, {arm['name']}", *(cell(arm, column) for column in columns)] for arm in arms]
-    heads = {"mean": "staleness"}
-    return ["", *(heads.get(column, column) for column in columns)], rows
+    columns = {
+        "": "{series}, {name}",
+        **_columns("trained/min", "generated/min", "desktops, %", "GPUs, %", "stopped, %"),
+        "staleness": COLUMNS["mean"],
+        **_columns("too old, %", "killed/h"),
+    }
+    return rows_of(columns, recorded["claims"]["sync"])
 
 
 def desktop_rows(recorded: Figures) -> Rows:
     """Turns and utilizations by desktops per rollout GPU, with the closed-form bounds."""
-    columns = ("trained/min", "generated/min", "desktops, %", "GPUs, %", "GPUs, of peak, %", "too old, %")
-    rows = []
-    for arm in recorded["claims"]["desktops"]:
-        bounds = [arm["figures"][name]["mean"] for name in ("bound_desktops", "bound_engines")]
-        shown = ["–" if bound is None else f"{bound:.0f}" for bound in bounds]
-        rows.append([f"{arm['series']}, {arm['name']} a GPU", *(cell(arm, column) for column in columns), *shown])
-    return ["", *columns, "desktops alone/min", "engines alone/min"], rows
+    columns = {
+        "": "{series}, {name} a GPU",
+        **_columns("trained/min", "generated/min", "desktops, %", "GPUs, %", "GPUs, of peak, %", "too old, %"),
+        "desktops alone/min": "{figures[bound_desktops][mean]:.0f}",
+        "engines alone/min": "{figures[bound_engines][mean]:.0f}",
+    }
+    return rows_of(columns, recorded["claims"]["desktops"])
 
 
 def knee_rows(recorded: Figures) -> Rows:
     """The closed-form knee."""
-    knee = recorded["claims"]["knee"]
-    head = ["turns a minute of a desktop", "engine seconds of a turn alone", "knee, no prefix cached", "all cached"]
-    row = [
-        f"{knee['turns_per_minute_of_a_desktop']:.2f}",
-        f"{knee['busy_seconds_of_a_turn_alone']:.2f}",
-        f"{knee['no_prefix_cached']} desktops a GPU",
-        f"{knee['all_prefixes_cached']} desktops a GPU",
-    ]
-    return head, [row]
+    columns = {
+        "turns a minute of a desktop": "{turns_per_minute_of_a_desktop:.2f}",
+        "engine seconds of a turn alone": "{busy_seconds_of_a_turn_alone:.2f}",
+        "knee, no prefix cached": "{no_prefix_cached} desktops a GPU",
+        "all cached": "{all_prefixes_cached} desktops a GPU",
+    }
+    return rows_of(columns, [recorded["claims"]["knee"]])
 
 
 def provenance(recorded: Figures) -> str:
@@ -177,7 +157,7 @@ def provenance(recorded: Figures) -> str:
             hours[claim] = {arm["run"]["hours"] for arm in arms}
     shown = ", ".join(f"{claim} {'/'.join(f'{one:g}' for one in sorted(many))}" for claim, many in hours.items())
     return (
-        f"Recorded with seeds {seeds} at commit `{recorded['commit']['id'][:12]}`; simulated hours of a run: {shown}. "
+        f"Recorded with seeds {seeds} at commit {short_commit(recorded)}; simulated hours of a run: {shown}. "
         "± is half the 95 % confidence interval over seeds.\n"
     )
 
@@ -215,10 +195,7 @@ def line(arms: Sequence[Figures], figure: str, colour: int, *, scale: float = 1.
 
 def grouped(arms: Sequence[Figures], key: str = "series") -> dict[str, list[Figures]]:
     """Return the arms by series (or another key), in their order."""
-    found: dict[str, list[Figures]] = {}
-    for arm in arms:
-        found.setdefault(str(arm[key]), []).append(arm)
-    return found
+    return {name: [arm for arm in arms if arm[key] == name] for name in dict.fromkeys(arm[key] for arm in arms)}
 
 
 def ticks(arms: Sequence[Figures]) -> list[tuple[float, str]]:
@@ -340,13 +317,13 @@ def drawn_of(figures: Figures) -> str:
     return f"claims.json {sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]}"
 
 
-def _link(name: str) -> Callable[[Figures], str]:
-    """Return what links to a picture, once there is one."""
-    return lambda _: f"![{ALTS[name]}](figures/{name}.svg)\n"
+def _link(_: Figures, name: str) -> str:
+    return f"![{ALTS[name]}](figures/{name}.svg)\n"
 
 
-LINKS: Mapping[str, Callable[[Figures], str]] = {f"{name}-picture": _link(name) for name in PICTURES}
-"""The links, by their names on the page."""
-
-PAGE_TABLES: Mapping[str, Callable[[Figures], Rows | str]] = {**ROWS, "claims-provenance": provenance, **LINKS}
+PAGE_TABLES: Mapping[str, Callable[[Figures], Rows | str]] = {
+    **ROWS,
+    "claims-provenance": provenance,
+    **{f"{name}-picture": partial(_link, name=name) for name in PICTURES},
+}
 """Everything of docs/claims.md, by the names of its marks."""

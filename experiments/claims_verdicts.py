@@ -57,15 +57,9 @@ def verdicts(found: Mapping[str, Any]) -> list[Figures]:
     ]
 
 
-def _verdict(claim: str, statement: str, published: str, source: str, ours: str, agrees: bool | None) -> Figures:
-    return {
-        "claim": claim,
-        "statement": statement,
-        "published": published,
-        "source": source,
-        "ours": ours,
-        "agrees": agrees,
-    }
+def _verdict(claim: str, statement: str, published: str, source: str, ours: str, agrees: bool | None = None) -> Figures:
+    names = ("claim", "statement", "published", "source", "ours", "agrees")
+    return dict(zip(names, (claim, statement, published, source, ours, agrees), strict=True))
 
 
 def _published(preset: str, figure: str) -> float:
@@ -106,14 +100,13 @@ def gpu_definitions(arms: Sequence[Figures]) -> list[Figures]:
     by_fit = f"coupled on hybrid GPUs, {fitted:.0%} of an update busy (fitted); DART's rollout GPUs"
     pairs = (
         ("rollout GPUs, all the time", mean(coupled, rollout), mean(dart, rollout)),
-        *(
-            (words, mean(coupled, name), mean(dart, name))
-            for words, name in (
-                ("rollout GPUs, while attempts run", "gpu_utilization_rollout_phase"),
-                ("rollout GPUs, share of the peak token rate", "gpu_peak_share"),
-                ("rollout and trainer GPUs apart, all of them", both),
-            )
+        (
+            "rollout GPUs, while attempts run",
+            mean(coupled, f"{rollout}_rollout_phase"),
+            mean(dart, f"{rollout}_rollout_phase"),
         ),
+        ("rollout GPUs, share of the peak token rate", mean(coupled, "gpu_peak_share"), mean(dart, "gpu_peak_share")),
+        ("rollout and trainer GPUs apart, all of them", mean(coupled, both), mean(dart, both)),
         ("coupled on hybrid GPUs, an update busy throughout; DART's rollout GPUs", hybrid, mean(dart, rollout)),
         ("coupled on hybrid GPUs, an update busy throughout; all of DART's GPUs", hybrid, mean(dart, both)),
         (by_fit, meets, mean(dart, rollout)),
@@ -131,24 +124,13 @@ def _interrupt(arms: Sequence[Figures]) -> list[Figures]:
     ours = gain(arms, AREAL_REPLIES, AREAL_SECONDS)
     kept = gain(arms, AREAL_REPLIES, AREAL_SECONDS, "paused, cache kept")
     desktop = [gain(arms, arm["series"], arm["value"]) for arm in arms if "desktop" in arm["series"]]
+    waiting = "interrupted generation over waiting for the longest reply: tokens generated (7B)"
+    here = f"{ours:+.0%} (8,000 tokens, {AREAL_SECONDS:g} s)"
+    by_interval = f"{min(desktop):+.0%} to {max(desktop):+.0%} by time between syncs"
     return [
-        _verdict(
-            "interrupt",
-            "interrupted generation over waiting for the longest reply: tokens generated (7B)",
-            "+17%",
-            BLOG,
-            f"{ours:+.0%} (8,000 tokens, {AREAL_SECONDS:g} s)",
-            abs(ours - 0.17) <= GAIN_POINTS,
-        ),
-        _verdict("interrupt", "the same with the cache kept", "no figure", "prime-rl, TRL", f"{kept:+.0%}", None),
-        _verdict(
-            "interrupt",
-            "the same for desktops",
-            "no figure",
-            "–",
-            f"{min(desktop):+.0%} to {max(desktop):+.0%} by time between syncs",
-            None,
-        ),
+        _verdict("interrupt", waiting, "+17%", BLOG, here, abs(ours - 0.17) <= GAIN_POINTS),
+        _verdict("interrupt", "the same with the cache kept", "no figure", "prime-rl, TRL", f"{kept:+.0%}"),
+        _verdict("interrupt", "the same for desktops", "no figure", "–", by_interval),
     ]
 
 
@@ -167,16 +149,8 @@ def _staleness(arms: Sequence[Figures]) -> list[Figures]:
         made.append(_verdict("staleness", statement, "rises with eta", BLOG, shown, rising))
         over = max(above(arm["staleness_histogram"], arm["value"]) for arm in own)
         statement = f"`{workload}`: admission alone holds the bound"
-        made.append(
-            _verdict(
-                "staleness",
-                statement,
-                "but for stragglers",
-                "AReaL, its code",
-                f"{over:.1%} of turns above",
-                over <= FEW,
-            )
-        )
+        share = f"{over:.1%} of turns above"
+        made.append(_verdict("staleness", statement, "but for stragglers", "AReaL, its code", share, over <= FEW))
     return made
 
 
@@ -215,29 +189,14 @@ def _desktops(arms: Sequence[Figures], knee: Mapping[str, Any]) -> list[Figures]
         for per_gpu in (10, 20)
     }
     shares = ", ".join(f"{per_gpu}: {share:.0%}" for per_gpu, share in reached.items())
+    busy = "ten desktops a GPU: rollout GPUs busy (the model was fitted to 38 on 4)"
+    most = f"{best['name']} of {', '.join(arm['name'] for arm in values)}"
+    bound = "closed-form knee, and what desktops reach of their own bound at 10 and 20 a GPU"
+    knees = f"{knee['no_prefix_cached']} to {knee['all_prefixes_cached']}; {shares}"
     return [
+        _verdict("desktops", busy, f"{known:.1%}", PAGE, f"{ten:.1%}", _near(ten, known)),
         _verdict(
-            "desktops",
-            "ten desktops a GPU: rollout GPUs busy (the model was fitted to 38 on 4)",
-            f"{known:.1%}",
-            PAGE,
-            f"{ten:.1%}",
-            _near(ten, known),
+            "desktops", "desktops a GPU at which DART trains most", "about 10 in every run", "DART, run names", most
         ),
-        _verdict(
-            "desktops",
-            "desktops a GPU at which DART trains most",
-            "about 10 in every run",
-            "DART, run names",
-            f"{best['name']} of {', '.join(arm['name'] for arm in values)}",
-            None,
-        ),
-        _verdict(
-            "desktops",
-            "closed-form knee, and what desktops reach of their own bound at 10 and 20 a GPU",
-            "no figure",
-            "–",
-            f"{knee['no_prefix_cached']} to {knee['all_prefixes_cached']}; {shares}",
-            None,
-        ),
+        _verdict("desktops", bound, "no figure", "–", knees),
     ]

@@ -16,17 +16,19 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
-from sqlalchemy import create_engine, select
+from sqlalchemy import Connection, create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
 from dartsim.core.ports import Store
+from dartsim.lab.sweep import ArmRun
 from dartsim.observe import Recorder, ticker
 from dartsim.observe.rundir import CONFIG, SUMMARY
 from dartsim.run.execute import execute, stored
@@ -35,7 +37,7 @@ from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, rows_of, table
 
 SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
@@ -76,6 +78,15 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 """What is run: presets on a small cluster, with and without faults of the cluster itself."""
 
 
+@contextmanager
+def reading(database: Path) -> Iterator[Connection]:
+    """Connect to a SQLite database, and close it."""
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
 class Crashed(BaseException):
     """The simulated end of a process."""
 
@@ -97,15 +108,13 @@ class Ledger:
 
     def look(self, database: Path) -> None:
         """Read the database and compare."""
-        engine = create_engine(f"sqlite:///{database}")
         columns, batches = TRAJECTORIES.c, BATCHES.c
-        with engine.connect() as connection:
+        with reading(database) as connection:
             rows = {row.attempt: row for row in connection.execute(select(TRAJECTORIES).where(columns.attempt >= 0))}
             updates = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
             joined = BATCH_MEMBERS.join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
             query = select(BATCH_MEMBERS.c.attempt, batches.version).select_from(joined)
             members = list(connection.execute(query.where(batches.state == "trained")))
-        engine.dispose()
         times = Counter(attempt for attempt, _ in members)
         trained = frozenset(attempt for attempt, row in rows.items() if row.state == "trained")
         behind = [version - rows[attempt].oldest_version for attempt, version in members if attempt >= 0]
@@ -119,14 +128,12 @@ class Ledger:
     def end(self, database: Path, attempts: int) -> None:
         """Look at the database of a run that has ended, which admitted so many attempts."""
         self.look(database)
-        engine = create_engine(f"sqlite:///{database}")
-        with engine.connect() as connection:
+        with reading(database) as connection:
             states = Counter(connection.scalars(select(TRAJECTORIES.c.state).where(TRAJECTORIES.c.attempt >= 0)))
             unexplained = select(TRAJECTORIES.c.attempt).where(
                 TRAJECTORIES.c.state == "dropped", TRAJECTORIES.c.reason.is_(None)
             )
             self.bad["dropped without a reason"] += len(connection.execute(unexplained).all())
-        engine.dispose()
         self.bad["accounts differ"] += states["trained"] + states["dropped"] != attempts
         self.bad["left behind"] += sum(states[state] for state in ("recorded", "eligible", "leased"))
 
@@ -187,11 +194,9 @@ def simulated(way: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, 
 def trained_set(database: Path) -> set[tuple[Any, ...]]:
     """Return what was trained, by task, group, place in it, seed, outcome and length: not by number of attempt."""
     columns = TRAJECTORIES.c
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.connect() as connection:
+    with reading(database) as connection:
         wanted = (columns.task, columns.group, columns.index, columns.seed, columns.reward, columns.num_turns)
         found = {tuple(row) for row in connection.execute(select(*wanted).where(columns.state == "trained"))}
-    engine.dispose()
     return found
 
 
@@ -259,10 +264,8 @@ def killed(way: str, seed: int, kills: int, folder: Path, *, mean_seconds: float
 
 def look_if_made(ledger: Ledger, database: Path) -> None:
     """Look at a database, unless its process was killed before it had tables."""
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.connect() as connection:
+    with reading(database) as connection:
         made = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'updates'").scalar()
-    engine.dispose()
     if made:
         ledger.look(database)
 
@@ -271,22 +274,25 @@ def look_if_made(ledger: Ledger, database: Path) -> None:
 
 
 def measure(options: Options) -> Figures:
-    """Crash runs of every way."""
+    """Crash simulated runs of every kind, then kill processes."""
     runs, each, kills = (2, 5, 8) if options.quick else (22, 12, 100)
-    rows = []
-    for way in WAYS:
-        options.console.print(f"{way}: {runs} runs of {each} crashes …")
-        rows.append(_measured(way, runs, each))
+    jobs = [ArmRun(way, seed, (way, seed, each)) for way in WAYS for seed in range(runs)]
+    crashed = options.sweep(crashed_run, jobs, "simulated crashes")
+    rows = [
+        {"way": way, "runs": runs, "crashes": runs * each, **_sum(crashed[n * runs : (n + 1) * runs])}
+        for n, way in enumerate(WAYS)
+    ]
     options.console.print(f"{kills} kills …")
     begun = time.perf_counter()
     with TemporaryDirectory() as folder:
         ended, ledger = killed("dart", 0, kills, Path(folder))
+    violations = sum((Counter(row["violations"]) for row in rows), Counter(ledger.violations))
     return {
         "simulated_crashes": sum(row["crashes"] for row in rows),
         "real_kills": kills,
-        "lost": sum(row["violations"].get("lost", 0) for row in rows) + ledger.bad["lost"],
-        "doubled": sum(row["violations"].get("doubled", 0) for row in rows) + ledger.bad["doubled"],
-        "violations": sum(sum(row["violations"].values()) for row in rows) + sum(ledger.violations.values()),
+        "lost": violations["lost"],
+        "doubled": violations["doubled"],
+        "violations": violations.total(),
         "simulated": rows,
         "real": {
             "kills": kills,
@@ -298,40 +304,40 @@ def measure(options: Options) -> Figures:
     }
 
 
-def _measured(way: str, runs: int, each: int) -> Figures:
+def crashed_run(job: tuple[str, int, int]) -> Figures:
+    """Crash one simulated run and return what it did and what was wrong."""
     begun = time.process_time()
-    bad: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for seed in range(runs):
-        with TemporaryDirectory() as folder:
-            ledger, recorder = simulated(way, seed, each, Path(folder) / "run")
-        bad.update(ledger.violations)
-        counts.update({name: int(recorder.counts[name]) for name in ("attempts", "updates", "trained_trajectories")})
-        counts["interrupted"] += int(recorder.counts["cause/interrupted"])
+    with TemporaryDirectory() as folder:
+        ledger, recorder = simulated(*job, Path(folder) / "run")
     return {
-        "way": way,
-        "runs": runs,
-        "crashes": runs * each,
-        **counts,
-        "violations": dict(bad),
-        "cpu_seconds": round(time.process_time() - begun, 1),
+        **{name: int(recorder.counts[name]) for name in ("attempts", "updates", "trained_trajectories")},
+        "interrupted": int(recorder.counts["cause/interrupted"]),
+        "violations": ledger.violations,
+        "cpu_seconds": time.process_time() - begun,
+    }
+
+
+def _sum(runs: Sequence[Figures]) -> Figures:
+    names = ("attempts", "updates", "trained_trajectories", "interrupted")
+    return {
+        **{name: sum(run[name] for run in runs) for name in names},
+        "violations": dict(sum((Counter(run["violations"]) for run in runs), Counter[str]())),
+        "cpu_seconds": round(sum(run["cpu_seconds"] for run in runs), 1),
     }
 
 
 def crashes(figures: Figures) -> str:
-    """Crashes by way: how many, what was under way, what was wrong."""
-    rows = [
-        [row["way"], *(f"{row[name]:,}" for name in ("crashes", "attempts", "interrupted", "updates")), _wrong(row)]
-        for row in figures["simulated"]
-    ]
-    real = figures["real"]
-    rows.append(["`kill -9` of a process (dart)", f"{real['kills']:,}", "", "", "", _wrong(real)])
-    head = ["runs", "crashes", "attempts", "interrupted", "updates", "violations"]
-    return table(head, rows) + f"\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
-
-
-def _wrong(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name}: {number}" for name, number in row["violations"].items()) or "none"
+    """Crashes by kind of run: how many, what was under way, what was wrong."""
+    names = {name: f"{{{name}:,}}" for name in ("crashes", "attempts", "interrupted", "updates")}
+    real = {"way": "`kill -9` of a process (dart)", "crashes": figures["real"]["kills"]}
+    rows = rows_of(
+        {"runs": "{way}", **names, "violations": "{wrong}"},
+        (
+            {**row, "wrong": ", ".join(f"{name}: {n}" for name, n in row["violations"].items()) or "none"}
+            for row in (*figures["simulated"], {**real, "violations": figures["real"]["violations"]})
+        ),
+    )
+    return f"{table(*rows)}\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
 
 
 STUDY = Experiment(name="crashes", about=str(__doc__), measure=measure, seeds=1, tables={"crashes": crashes})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from dartsim.core.errors import ConfigError
-from experiments.study import Experiment, Figures, Options, short_commit, table
+from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
 
 SKIPPED = 77
 """Exit status where nothing can be measured; test harnesses take it for `skipped`."""
@@ -43,32 +43,30 @@ DESKTOP_TIMES = {
 
 def desktop_times(figures: Figures) -> str:
     """What one real desktop takes."""
-    rows = [
-        [label, *(f"{figures[name][point]:.3f}" for point in ("p50", "p95")), str(figures[name]["number"])]
-        for name, label in DESKTOP_TIMES.items()
-    ]
-    overhead = f"A step takes {figures['step_overhead_ratio']:+.1%} over its bare calls.\n"
-    return table(["seconds", "median", "95th percentile", "of"], rows) + "\n" + overhead
+    columns = {"seconds": "{label}", "median": "{p50:.3f}", "95th percentile": "{p95:.3f}", "of": "{number}"}
+    rows = rows_of(columns, ({"label": label, **figures[name]} for name, label in DESKTOP_TIMES.items()))
+    return f"{table(*rows)}\nA step takes {figures['step_overhead_ratio']:+.1%} over its bare calls.\n"
 
 
 def desktop_density(figures: Figures) -> str:
     """Real desktops on one machine, by their number."""
-    rows = [
-        [
-            str(entry["num_desktops"]),
-            f"{entry['steps_per_minute']:.0f}",
-            f"{entry['utilization']:.0%}",
-            str(sum(number for name, number in entry["faults"].items() if name != "cause/run ended")),
-        ]
-        for entry in figures["density"]
-    ]
+    columns = {
+        "desktops": "{num_desktops}",
+        "steps/min": "{steps_per_minute:.0f}",
+        "utilization": "{utilization:.0%}",
+        "faults": "{num_faults}",
+    }
+    entries = []
+    for entry in figures["density"]:
+        faults = sum(number for name, number in entry["faults"].items() if name != "cause/run ended")
+        entries.append({**entry, "num_faults": faults})
     config, machine, load = figures["config"], figures["machine"], figures["load_average"]
-    about = (
+    return (
+        f"{table(*rows_of(columns, entries))}\n"
         f"Attempts of {config['density_turns']} turns, {config['think_seconds']:g} s to think; "
         f"{machine['logical_cores']} cores ({machine['cpu_model']}), {machine['memory_gib']:g} GiB, load average "
         f"{load['before'][0]:g} when it began (commit {short_commit(figures)}).\n"
     )
-    return table(["desktops", "steps/min", "utilization", "faults"], rows) + "\n" + about
 
 
 def desktop_kills(figures: Figures) -> str:

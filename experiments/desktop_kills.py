@@ -1,7 +1,8 @@
-"""Random kills: of desktops' containers, X servers and servers, and of the whole control plane's process.
+"""Random kills of containers, X servers and desktop servers, and of the process of the whole control plane.
 
-One process lives at a time and kills its own desktops while it plays on them; every other one is then killed itself.
-After each, the next start's reaping is done, and what is left on the engine and in the database is counted.
+``random_kills`` runs one process at a time. It plays on desktops, kills them, and prints what it killed and which
+attempts ended as lines of JSON (``main``). Every other process is then killed itself. After each, the next start
+reaps, and what is left in Docker and in the database is counted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dartsim.observe import Listener
 from dartsim.real.containers import Container, DesktopFleet, DockerHost, HostSettings
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
+from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.transport import Timeouts
 from dartsim.store.database import open_sqlite
 from dartsim.store.sql import open_store
@@ -67,6 +69,13 @@ WAYS: dict[str, Callable[[Container], Awaitable[bool]]] = {
 
 
 # ---- one life, in a process of its own
+
+
+def main() -> None:
+    """Run one process, with the image, the folder, the seed and the number of kills as arguments."""
+    image, folder, seed, kills = sys.argv[1:]
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        runner.run(live(image, Path(folder), seed=int(seed), kills=int(kills)))
 
 
 async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
@@ -146,8 +155,8 @@ def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_lif
 
 def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Told]:
     """Run one life and yield what it tells; kill it after some of its kills, or let it end."""
-    arguments = [image, str(folder), "--seed", str(seed), "--kills", str(kills)]
-    command = [sys.executable, "-m", "experiments.desktop_life", *arguments]
+    main = "from experiments.desktop_kills import main; main()"
+    command = [sys.executable, "-c", main, image, str(folder), str(seed), str(kills)]
     killed = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

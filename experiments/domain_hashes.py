@@ -7,23 +7,21 @@ python -m experiments.domain_hashes --record    keep the hashes, after a change 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from dartsim.config import load
 from dartsim.lab.sweep import ArmRun, sweep
-from dartsim.observe.rundir import json_text
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
+from experiments.clusters import Cluster
 from experiments.faults import simulated_presets
+from experiments.study import RECORDED, recorded, write_json
 
-RECORDED = Path(__file__).parent / "recorded" / "domain_hashes.json"
+FILE = RECORDED / "domain_hashes.json"
 HOURS = 4.0
 SEED = 7
 FAULTED = ("coupled", "dart", "dartsim", "prime-rl")
@@ -39,28 +37,13 @@ def runs() -> list[str]:
 def run_hashes(run: str) -> dict[str, Any]:
     """Simulate one run and return its hashes and turn rate."""
     preset, _, profile = run.partition("+")
-    config = load(
-        preset_name=preset,
-        overrides=[
-            f"run.hours={HOURS}",
-            f"run.seed={SEED}",
-            "recorder.max_segments=0",
-            'curation.store="memory"',
-            *([f"cluster.faults.profile={profile}"] if profile else []),
-        ],
-    )
-    result = run_simulation(prepare(config))
+    changes = (f"cluster.faults.profile={profile}",) if profile else ()
+    result = run_simulation(prepare(Cluster(preset, HOURS, SEED, changes).config))
     return {
         "domain_hash": result.domain_hash,
         "event_hash": result.event_hash,
         "generated_turns_per_minute": round(result.figures["generated_turns_per_minute"], 3),
     }
-
-
-def recorded() -> dict[str, Any]:
-    """Return the recorded file."""
-    found: dict[str, Any] = json.loads(RECORDED.read_text())
-    return found
 
 
 def same_versions(before: dict[str, Any]) -> bool:
@@ -80,16 +63,16 @@ def main() -> None:
     record = parser.parse_args().record
     names = runs()
     hashes = sweep(run_hashes, [ArmRun(name, SEED, name) for name in names], console=Console(stderr=True))
-    found = dict(zip(names, hashes, strict=True))
+    after = dict(zip(names, hashes, strict=True))
     if record:
-        RECORDED.write_text(json_text({"versions": versions(), "hours": HOURS, "seed": SEED, "runs": found}))
+        write_json(FILE, {"versions": versions(), "hours": HOURS, "seed": SEED, "runs": after})
         return
-    before = recorded()["runs"]
-    for name in names:
-        what = "equal" if before.get(name, {}).get("domain_hash") == found[name]["domain_hash"] else "DIFFERS"
-        events = "" if before.get(name, {}).get("event_hash") == found[name]["event_hash"] else ", other events"
-        print(f"{name}: {what}{events}")
-    sys.exit(any(before.get(name, {}).get("domain_hash") != found[name]["domain_hash"] for name in names))
+    differ = 0
+    for name, before in ((name, recorded("domain_hashes")["runs"].get(name, {})) for name in names):
+        equal, same_events = (before.get(kind) == after[name][kind] for kind in ("domain_hash", "event_hash"))
+        differ += not equal
+        print(f"{name}: {'equal' if equal else 'DIFFERS'}{'' if same_events else ', other events'}")
+    sys.exit(differ > 0)
 
 
 if __name__ == "__main__":

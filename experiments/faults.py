@@ -6,17 +6,17 @@ python -m experiments.faults --quick    the same keys for two presets, in half a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import Any
 
-from dartsim.config import Config, load, presets
+from dartsim.config import load, presets
 from dartsim.core.errors import ConfigError
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import KINDS, PROFILES, FaultKind, as_data
-from experiments.study import Experiment, Figures, Options, Rows
+from experiments.clusters import Cluster
+from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 ALL = ("none", *PROFILES)
 HEALED = "healed"
@@ -26,24 +26,12 @@ NOT_FAULTS = ("run ended", "withdrawn")
 """Causes of masked attempts that nothing went wrong with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run: a preset under a profile of faults."""
-
-    preset: str
-    faults: str
-    hours: float
-    seed: int
-
-    @property
-    def config(self) -> Config:
-        """The resolved configuration, without timelines and without a database."""
-        own = [f"run.hours={self.hours}", f"run.seed={self.seed}", "recorder.max_segments=0", 'curation.store="memory"']
-        if self.faults == HEALED:
-            own += ["cluster.faults.profile=hostile", f"cluster.faults.heal_after_hours={self.hours / 2}"]
-        else:
-            own.append(f"cluster.faults.profile={self.faults}")
-        return load(preset_name=self.preset, overrides=own)
+def faulty(preset: str, faults: str, hours: float, seed: int = 0) -> Cluster:
+    """Return a preset's cluster under a profile of faults."""
+    changes = [f"cluster.faults.profile={'hostile' if faults == HEALED else faults}"]
+    if faults == HEALED:
+        changes.append(f"cluster.faults.heal_after_hours={hours / 2}")
+    return Cluster(preset, hours, seed, tuple(changes))
 
 
 def simulated_presets() -> list[str]:
@@ -59,7 +47,7 @@ def simulated_presets() -> list[str]:
     return found
 
 
-def run_one(run: Run) -> Figures:
+def run_one(run: Cluster) -> Figures:
     """Make one run, and return what is kept of it."""
     result = run_simulation(prepare(run.config))
     figures, updates = result.figures, [record.time for record in result.recorder.updates]
@@ -82,24 +70,16 @@ def measure(options: Options) -> Figures:
     """Run every preset under every profile."""
     names = ["dart", "coupled"] if options.quick else simulated_presets()
     hours = 3.0 if options.quick else 8.0
-    runs = [
-        Run(preset, faults, hours, seed)
-        for preset in names
-        for faults in (*ALL, HEALED)
-        for seed in range(options.seeds)
-    ]
-    done = options.sweep(run_one, [ArmRun(f"{run.preset}, {run.faults}", run.seed, run) for run in runs])
-    made = dict(zip(runs, done, strict=True))
-
-    def of(preset: str, faults: str) -> list[Figures]:
-        return [made[Run(preset, faults, hours, seed)] for seed in range(options.seeds)]
-
+    arms = [(preset, faults) for preset in names for faults in (*ALL, HEALED)]
+    runs = [ArmRun(", ".join(arm), seed, faulty(*arm, hours, seed)) for arm in arms for seed in range(options.seeds)]
+    done = options.sweep(run_one, runs)
+    by_arm = {arm: done[n * options.seeds : (n + 1) * options.seeds] for n, arm in enumerate(arms)}
     return {
         "hours": hours,
-        "presets": {preset: summary({faults: of(preset, faults) for faults in (*ALL, HEALED)}) for preset in names},
-        "injections": injections(made),
+        "presets": {name: summary({faults: by_arm[name, faults] for faults in (*ALL, HEALED)}) for name in names},
+        "injections": injections(by_arm),
         "kinds": as_data(),
-        "config": Run(names[0], "hostile", hours, 0).config.model_dump(mode="json"),
+        "config": faulty(names[0], "hostile", hours).config.model_dump(mode="json"),
     }
 
 
@@ -130,17 +110,17 @@ def summary(runs: dict[str, list[Figures]]) -> Figures:
     }
 
 
-def injections(made: dict[Run, Figures]) -> Figures:
-    """Return how often each kind was injected in all runs of a profile together."""
-    return {
-        profile: {
-            kind["name"]: sum(
-                found["injections"].get(kind["name"], 0) for run, found in made.items() if run.faults == profile
-            )
-            for kind in as_data()
-        }
+def injections(runs: Mapping[tuple[str, str], Sequence[Figures]]) -> Figures:
+    """Return how often each kind was injected in all runs of a profile together.
+
+    Args:
+        runs: By preset and profile.
+    """
+    found = {
+        profile: [run["injections"] for (_, faults), own in runs.items() if faults == profile for run in own]
         for profile in PROFILES
     }
+    return {profile: {kind: sum(run.get(kind, 0) for run in own) for kind in KINDS} for profile, own in found.items()}
 
 
 def kinds_rows(*, osworld: bool) -> Rows:
@@ -160,32 +140,19 @@ def _row(kind: FaultKind, *, osworld: bool) -> list[str]:
     return [str(kind.number), *cells] if osworld else cells
 
 
-def cost_rows(recorded: dict[str, Any]) -> Rows:
+def cost_rows(recorded: Figures) -> Rows:
     """Return what faults cost each preset."""
-    head = ["preset", "trained turns/min"]
-    head += [f"kept, {profile}" for profile in PROFILES]
-    head += [f"masked, {profile}" for profile in PROFILES]
-    head += ["recovery, min"]
-    rows = []
-    for preset, found in recorded["presets"].items():
-        recovery = found[HEALED]["recovery_minutes_max"]
-        rows.append(
-            [
-                f"`{preset}`",
-                f"{found['none']['trained_turns_per_minute']:.1f}",
-                *(_share(found[profile]["throughput_kept"], 0) for profile in PROFILES),
-                *(_share(found[profile]["masked_share"], 1) for profile in PROFILES),
-                "–" if recovery is None else f"{recovery:.0f}",
-            ]
-        )
-    return head, rows
+    columns = {
+        "preset": "`{preset}`",
+        "trained turns/min": "{none[trained_turns_per_minute]:.1f}",
+        **{f"kept, {profile}": f"{{{profile}[throughput_kept]:.0%}}" for profile in PROFILES},
+        **{f"masked, {profile}": f"{{{profile}[masked_share]:.1%}}" for profile in PROFILES},
+        "recovery, min": f"{{{HEALED}[recovery_minutes_max]:.0f}}",
+    }
+    return rows_of(columns, ({"preset": name, **row} for name, row in recorded["presets"].items()))
 
 
-def _share(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}%}"
-
-
-def provenance(recorded: dict[str, Any]) -> str:
+def provenance(recorded: Figures) -> str:
     """Return a sentence that says what was run."""
     total = {profile: sum(counts.values()) for profile, counts in recorded["injections"].items()}
     injected = {profile: sum(n > 0 for n in counts.values()) for profile, counts in recorded["injections"].items()}

@@ -1,45 +1,43 @@
-"""What the search for failing schedules is worth: planted bugs, the time to find them, and hours without a violation.
+"""How good the search for failing schedules is: planted bugs, the time to find them, and hours without a violation.
 
-python -m experiments.fuzz_power            planted bugs under 3 seeds; every preset, drawn cases and 10,000 hours
+python -m experiments.fuzz_power            planted bugs with 3 seeds; every preset, drawn cases and 10,000 hours
 python -m experiments.fuzz_power --quick    the same keys in a minute
 
-The whole takes some 15 CPU minutes.
+A full run takes about 15 CPU minutes.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from math import ceil
 from statistics import median
 from typing import Any
 
-from rich.progress import track
-
-from dartsim.fuzz import Chunk, ChunkResult, Tally, run_case, search, shrink
+from dartsim.fuzz import Chunk, Tally, run_case, search, shrink
+from dartsim.fuzz.runner import CaseResult
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
+from dartsim.lab.sweep import ArmRun
 from dartsim.real.machine import usable_cores
-from dartsim.real.processes import SpawnPool, process_pool
 from experiments.planted_bugs import MUTATIONS
-from experiments.study import Experiment, Options, Rows, short_commit
+from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit
 
 FIND_SECONDS = 10.0
-"""CPU time that finding one bug may take."""
+"""CPU time allowed to find one bug."""
 
 SHRINK_RUNS = 60
-"""Runs that making one failure simple may take."""
+"""Runs allowed to shrink one failure."""
 
 HOSTILE_HOURS, CASE_HOURS = 10_000, 24
 """Hours of hostile operation of all presets together, and of one run."""
 
 
-def measure(options: Options) -> dict[str, Any]:
-    """Look for every planted bug, then search every preset."""
-    with process_pool(usable_cores()) as pool:
-        bugs = _bugs(pool, options)
-        speed, presets = _presets(pool, options)
-        operation = _operation(pool, options)
+def measure(options: Options) -> Figures:
+    """Look for every planted bug, then search every preset, then run every preset for hours."""
+    bugs = planted_bugs(options)
+    speed, presets = drawn_cases(options)
+    operation = hostile_operation(options)
+    hours = sum(row["hours"] for row in operation)
     return {
         "bugs": bugs,
         "planted_total": len(bugs),
@@ -47,97 +45,115 @@ def measure(options: Options) -> dict[str, Any]:
         "speed": speed,
         "presets": presets,
         "operation": operation,
-        "seeds_searched": sum(preset["runs"] for preset in (*presets, *operation)),
-        "simulated_hours": sum(preset["hours"] for preset in (*presets, *operation)),
-        "cpu_seconds_per_cluster_hour": sum(one["cpu_seconds"] for one in operation)
-        / sum(one["hours"] for one in operation),
-        "violations": sum(preset["violations"] for preset in (*presets, *operation)),
+        "seeds_searched": sum(row["runs"] for row in (*presets, *operation)),
+        "simulated_hours": sum(row["hours"] for row in presets) + hours,
+        "cpu_seconds_per_cluster_hour": sum(row["cpu_seconds"] for row in operation) / hours,
+        "violations": sum(row["violations"] for row in (*presets, *operation)),
         "config": {"faults": "hostile", "find_cpu_seconds": FIND_SECONDS, "presets": [p["preset"] for p in presets]},
     }
 
 
-def _bugs(pool: SpawnPool, options: Options) -> list[dict[str, Any]]:
-    """Return runs and CPU seconds until each planted bug was found, under each seed, and what it was shrunk to."""
-    jobs = {
-        name: [pool.submit(_find, name, seed, options.quick) for seed in range(options.seeds)] for name in MUTATIONS
-    }
+def planted_bugs(options: Options) -> list[Figures]:
+    """Return runs and CPU seconds until each bug was found with each seed, and what was left after shrinking."""
+    runs = [ArmRun(bug, seed, (bug, seed, options.quick)) for bug in MUTATIONS for seed in range(options.seeds)]
+    searched = options.sweep(find_bug, runs, "planted bugs")
     bugs = []
-    for name, waiting in track(jobs.items(), "planted bugs", console=options.console):
-        found = [job.result() for job in waiting]
+    for number, (name, bug) in enumerate(MUTATIONS.items()):
+        by_seed = searched[number * options.seeds : (number + 1) * options.seeds]
+        rules = [result["rule"] for result in by_seed if result["rule"] is not None]
+        columns = ("runs", "cpu_seconds", "faults_left", "choices_left")
         bugs.append(
             {
                 "bug": name,
-                "text": MUTATIONS[name].text,
-                "found": sum(one["rule"] is not None for one in found),
-                "rules": sorted({one["rule"] for one in found if one["rule"] is not None}),
-                "runs": [one["runs"] for one in found],
-                "cpu_seconds": [round(one["cpu_seconds"], 2) for one in found],
-                "faults_left": [one["faults_left"] for one in found],
-                "choices_left": [one["choices_left"] for one in found],
+                "text": bug.text,
+                "found": len(rules),
+                "rules": sorted(set(rules)),
+                **{column: [result[column] for result in by_seed] for column in columns},
             }
         )
     return bugs
 
 
-def _find(name: str, seed: int, quick: bool) -> dict[str, Any]:
-    """Look for one bug under one seed, and make what was found simple."""
+def find_bug(job: tuple[str, int, bool]) -> Figures:
+    """Look for one bug with one seed, and shrink the failure."""
+    name, seed, quick = job
     logging.disable(logging.CRITICAL)
-    clock = time.process_time
-    found = search(
-        Chunk(seed, 0, mutation=MUTATIONS[name].apply, runs=100_000), clock=clock, until=clock() + FIND_SECONDS
-    )
-    facts: dict[str, Any] = {"rule": None, "faults_left": None, "choices_left": None}
-    if found.failure is not None:
-        simple = shrink(found.failure, mutation=MUTATIONS[name].apply, max_runs=20 if quick else SHRINK_RUNS)
+    mutation, clock = MUTATIONS[name].apply, time.process_time
+    result = search(Chunk(seed, 0, mutation=mutation, runs=100_000), clock=clock, until=clock() + FIND_SECONDS)
+    facts: Figures = {"rule": None, "faults_left": None, "choices_left": None}
+    if result.failure is not None:
+        simple = shrink(result.failure, mutation=mutation, max_runs=20 if quick else SHRINK_RUNS)
         left = len(simple.case.faults) + (simple.case.profile != "none")
         facts = {"rule": simple.rule, "faults_left": left, "choices_left": len(simple.case.choices)}
-    return {**facts, "runs": found.tally.runs, "cpu_seconds": found.tally.cpu_seconds}
+    return {**facts, "runs": result.tally.runs, "cpu_seconds": round(result.tally.cpu_seconds, 2)}
 
 
-def _presets(pool: SpawnPool, options: Options) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Search every preset on all cores; return the speed and what was searched."""
-    names = [DRAWN, *known_presets()]
+def drawn_cases(options: Options) -> tuple[dict[str, float], list[Figures]]:
+    """Search every preset; return the speed and what was searched."""
     rounds, runs = (1, 5) if options.quick else (2, 40)
+    names = [DRAWN, *known_presets()]
     began = time.monotonic()
-    jobs = {
-        name: [pool.submit(_search, Chunk(1, number, preset=name, runs=runs)) for number in range(rounds)]
-        for name in names
-    }
-    presets, total = [], Tally()
-    for name, waiting in track(jobs.items(), "presets", console=options.console):
-        tally, failures = _sum([job.result() for job in waiting])
-        total.add(tally)
-        presets.append({"preset": name, "runs": tally.runs, "hours": round(tally.hours, 2), **failures})
+    chunks = [ArmRun(name, n, Chunk(1, n, preset=name, runs=runs)) for name in names for n in range(rounds)]
+    searched = options.sweep(search_chunk, chunks, "presets")
     minutes = (time.monotonic() - began) / 60.0
+    presets = []
+    for number, name in enumerate(names):
+        own = searched[number * rounds : (number + 1) * rounds]
+        failures = [failure for chunk in own for failure in chunk["failures"]]
+        presets.append(
+            {
+                "preset": name,
+                "runs": sum(chunk["runs"] for chunk in own),
+                "hours": round(sum(chunk["hours"] for chunk in own), 2),
+                "violations": len(failures),
+                "failures": failures,
+            }
+        )
+    total = {name: sum(chunk[name] for chunk in searched) for name in ("runs", "hours", "cpu_seconds")}
     speed = {
         "processes": usable_cores(),
         "wall_minutes": minutes,
-        "runs_per_minute": total.runs / minutes,
-        "simulated_hours_per_minute": total.hours / minutes,
-        "runs_per_cpu_second": total.runs / total.cpu_seconds,
-        "desktop_hours": total.env_seconds / 3600.0,
-        "faults_injected": float(sum(total.injected.values())),
+        "runs_per_minute": total["runs"] / minutes,
+        "simulated_hours_per_minute": total["hours"] / minutes,
+        "runs_per_cpu_second": total["runs"] / total["cpu_seconds"],
+        "desktop_hours": sum(chunk["desktop_hours"] for chunk in searched),
+        "faults_injected": float(sum(chunk["injected"] for chunk in searched)),
     }
     return speed, presets
 
 
-def _operation(pool: SpawnPool, options: Options) -> list[dict[str, Any]]:
-    """Let a small cluster of every preset work for hours under hostile faults."""
+def search_chunk(chunk: Chunk) -> Figures:
+    """Search one chunk."""
+    logging.disable(logging.CRITICAL)
+    result = search(chunk, clock=time.process_time)
+    return {
+        "runs": result.tally.runs,
+        "hours": result.tally.hours,
+        "cpu_seconds": result.tally.cpu_seconds,
+        "desktop_hours": result.tally.env_seconds / 3600.0,
+        "injected": sum(result.tally.injected.values()),
+        "failures": [] if result.failure is None else [_told(result.failure)],
+    }
+
+
+def hostile_operation(options: Options) -> list[Figures]:
+    """Run a small cluster of every preset for hours under hostile faults."""
     names = known_presets()[:3] if options.quick else known_presets()
     hours = 6 if options.quick else CASE_HOURS
     cases = 1 if options.quick else ceil(HOSTILE_HOURS / hours / len(names))
-    jobs = {name: pool.submit(_work, name, cases, hours) for name in names}
-    return [job.result() for job in track(jobs.values(), "hours of operation", console=options.console)]
+    return options.sweep(operate, [ArmRun(name, 0, (name, cases, hours)) for name in names], "hours of operation")
 
 
-def _work(name: str, cases: int, hours: int) -> dict[str, Any]:
+def operate(job: tuple[str, int, int]) -> Figures:
+    """Run the long cases of one preset."""
+    name, cases, hours = job
     logging.disable(logging.CRITICAL)
     began, tally, failures = time.process_time(), Tally(), []
     for seed in range(cases):
         result = run_case(long_case(name, seed, hours=hours))
         tally.count(result)
         if result.failed:
-            failures.append({"text": result.text, "token": result.case.token()})
+            failures.append(_told(result))
     return {
         "preset": name,
         "runs": tally.runs,
@@ -148,57 +164,55 @@ def _work(name: str, cases: int, hours: int) -> dict[str, Any]:
     }
 
 
-def _search(chunk: Chunk) -> ChunkResult:
-    logging.disable(logging.CRITICAL)
-    return search(chunk, clock=time.process_time)
+def _told(failure: CaseResult) -> dict[str, str]:
+    return {"text": failure.text, "token": failure.case.token()}
 
 
-def _sum(chunks: Sequence[ChunkResult]) -> tuple[Tally, dict[str, Any]]:
-    tally, failures = Tally(), []
-    for chunk in chunks:
-        tally.add(chunk.tally)
-        if chunk.failure is not None:
-            failures.append({"text": chunk.failure.text, "token": chunk.failure.case.token()})
-    return tally, {"violations": len(failures), "failures": failures}
-
-
-def bug_rows(figures: dict[str, Any]) -> Rows:
-    """Return the planted bugs: under how many seeds each was found, by what, and what it took."""
-    rows = [
-        [
-            bug["bug"],
-            bug["text"],
-            f"{bug['found']} of {len(bug['runs'])}",
-            ", ".join(bug["rules"]),
-            f"{median(bug['runs']):g}",
-            f"{median(bug['cpu_seconds']):.2f}",
-        ]
-        for bug in figures["bugs"]
-    ]
-    return ["planted bug", "what is wrong", "found", "by", "runs", "CPU s"], rows
-
-
-def preset_rows(figures: dict[str, Any]) -> Rows:
-    """Return what was searched of every preset: drawn cases, and hours of hostile operation."""
-    long = {one["preset"]: one for one in figures["operation"]}
+def bug_rows(figures: Figures) -> Rows:
+    """Planted bugs: with how many seeds each was found, by which rule, and at what cost."""
+    columns = {
+        "planted bug": "{bug}",
+        "what is wrong": "{text}",
+        "found": "{found} of {of}",
+        "by": "{by}",
+        "runs": "{runs:g}",
+        "CPU s": "{cpu_seconds:.2f}",
+    }
     rows = []
-    for one in figures["presets"]:
-        hours = long.get(one["preset"])
-        wrong = one["violations"] + (hours["violations"] if hours else 0)
-        worked = ["–", "–"] if hours is None else [f"{hours['hours']:,.0f}", f"{hours['cpu_seconds']:.1f}"]
-        rows.append([f"`{one['preset']}`", str(one["runs"]), f"{one['hours']:.1f}", *worked, str(wrong)])
-    return ["preset", "drawn runs", "their hours", "hostile hours", "CPU s of them", "violations"], rows
+    for bug in figures["bugs"]:
+        middle = {name: median(bug[name]) for name in ("runs", "cpu_seconds")}
+        rows.append({**bug, "of": len(bug["runs"]), "by": ", ".join(bug["rules"]), **middle})
+    return rows_of(columns, rows)
 
 
-def provenance(figures: dict[str, Any]) -> str:
-    """Return what was searched in all, how fast, and where."""
+def preset_rows(figures: Figures) -> Rows:
+    """What was searched of every preset: drawn cases, and hours of hostile operation."""
+    columns = {
+        "preset": "`{preset}`",
+        "drawn runs": "{runs}",
+        "their hours": "{hours:.1f}",
+        "hostile hours": "{long_hours:,.0f}",
+        "CPU s of them": "{cpu_seconds:.1f}",
+        "violations": "{wrong}",
+    }
+    long: dict[str, dict[str, Any]] = {row["preset"]: row for row in figures["operation"]}
+    rows = []
+    for row in figures["presets"]:
+        own = long.get(row["preset"], {})
+        wrong = row["violations"] + own.get("violations", 0)
+        rows.append({**row, "long_hours": own.get("hours"), "cpu_seconds": own.get("cpu_seconds"), "wrong": wrong})
+    return rows_of(columns, rows)
+
+
+def provenance(figures: Figures) -> str:
+    """What was searched in all, how fast, and where."""
     speed = figures["speed"]
     return (
-        f"{figures['planted_found']} of {figures['planted_total']} planted bugs were found under every seed. "
+        f"{figures['planted_found']} of {figures['planted_total']} planted bugs were found with every seed. "
         f"{figures['seeds_searched']:,} runs, {figures['simulated_hours']:,.0f} cluster-hours, "
         f"{figures['violations']} violations; an hour of hostile operation takes "
         f"{figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds. Drawn cases: {speed['runs_per_cpu_second']:.0f} "
-        f"a CPU second, {speed['runs_per_minute']:.0f} a minute on {speed['processes']:.0f} cores, "
+        f"per CPU second, {speed['runs_per_minute']:.0f} per minute on {speed['processes']:.0f} cores, "
         f"{speed['faults_injected']:,.0f} faults injected. `python -m experiments.fuzz_power`, commit "
         f"{short_commit(figures)}.\n"
     )

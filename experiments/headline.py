@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.clusters import Cluster, mean_figures, run_clusters
 from experiments.other_runs import PRESET, other_runs
-from experiments.study import Experiment, Figures, Options, short_commit, table
+from experiments.study import Experiment, Figures, Options, Rows, cell, rows_of, short_commit
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -107,77 +107,73 @@ def gpu_definitions(coupled: list[dict[str, Any]]) -> dict[str, float]:
 
 
 LABELS = {
-    "trained_turns_per_minute": ("trained turns/min", 1.0, ".1f"),
-    "generated_turns_per_minute": ("generated turns/min", 1.0, ".1f"),
-    "env_utilization": ("environment utilization, %", 100.0, ".1f"),
-    "gpu_utilization": ("GPU utilization (rollout), %", 100.0, ".1f"),
-    "trajectories_per_minute": ("trajectories/min", 1.0, ".2f"),
-    "minutes_per_version": ("minutes per version", 1.0, ".1f"),
+    "trained_turns_per_minute": ("trained turns/min", ".1f"),
+    "generated_turns_per_minute": ("generated turns/min", ".1f"),
+    "env_utilization": ("environment utilization, %", ".1p"),
+    "gpu_utilization": ("GPU utilization (rollout), %", ".1p"),
+    "trajectories_per_minute": ("trajectories/min", ".2f"),
+    "minutes_per_version": ("minutes per version", ".1f"),
 }
 
 
-def efficiency(figures: Figures) -> str:
+def efficiency(figures: Figures) -> Rows:
     """The paper's three figures, coupled against DART, published and simulated."""
     rows = []
     for name in ("trained_turns_per_minute", "env_utilization", "gpu_utilization"):
-        label, scale, form = LABELS[name]
+        label, form = LABELS[name]
         row = [label]
         for source in (figures["published"], figures):
             coupled, dart = source["coupled"][name], source["dart"][name]
-            row += [f"{coupled * scale:{form}}", f"{dart * scale:{form}}", f"{dart / coupled:.2f}x"]
+            pattern = f"{{coupled:{form}}}|{{dart:{form}}}|{{ratio:.2f}}x"
+            row += cell(pattern, {"coupled": coupled, "dart": dart, "ratio": dart / coupled}).split("|")
         rows.append(row)
     head = ["", "coupled, published", "DART, published", "ratio", "coupled, here", "DART, here", "ratio"]
-    return table(head, rows)
+    return head, rows
 
 
-def headline_table(figures: Figures) -> str:
+def headline_table(figures: Figures) -> Rows:
     """Every published figure beside ours."""
     rows = []
-    for name, (label, scale, form) in LABELS.items():
+    for name, (label, form) in LABELS.items():
         row = [label]
         for preset in ("dart", "coupled"):
             known, ours = figures["published"][preset].get(name), figures[preset][name]
-            if known is None:
-                row += ["–", f"{ours * scale:{form}}", "–"]
-            else:
-                row += [f"{known * scale:{form}}", f"{ours * scale:{form}}", f"{ours / known - 1:+.1%}"]
+            values = {"known": known, "ours": ours, "error": known and ours / known - 1}
+            row += [cell(pattern, values) for pattern in (f"{{known:{form}}}", f"{{ours:{form}}}", "{error:+.1%}")]
         rows.append(row)
-    return table(["", "DART, published", "here", "error", "coupled, published", "here", "error"], rows)
+    return ["", "DART, published", "here", "error", "coupled, published", "here", "error"], rows
 
 
-def gpu_definitions_table(figures: Figures) -> str:
+def gpu_definitions_table(figures: Figures) -> Rows:
     """The baseline's GPU utilization under each possible definition."""
-    words = {
-        "all_time": "dedicated rollout GPUs, all the time",
-        "rollout_phase": "dedicated rollout GPUs, while attempts run",
-        "share_of_peak_token_rate": "dedicated rollout GPUs, share of the peak token rate",
-        "hybrid_training_counts_full": "hybrid GPUs, an update counted as busy throughout",
-        "training_share_that_meets_published": "share of an update that would have to count for 29.6 %, on hybrid GPUs",
+    definitions = {
+        "dedicated rollout GPUs, all the time": "all_time",
+        "dedicated rollout GPUs, while attempts run": "rollout_phase",
+        "dedicated rollout GPUs, share of the peak token rate": "share_of_peak_token_rate",
+        "hybrid GPUs, an update counted as busy throughout": "hybrid_training_counts_full",
+        "share of an update that would have to count for 29.6 %, on hybrid GPUs": "training_share_that_meets_published",
     }
-    definitions = figures["gpu_definitions"]
-    return table(["definition", "value"], [[text, f"{definitions[name]:.1%}"] for name, text in words.items()])
+    values = figures["gpu_definitions"]
+    return ["definition", "value"], [[text, f"{values[name]:.1%}"] for text, name in definitions.items()]
 
 
-def other_runs_table(figures: Figures, kind: str) -> str:
+def other_runs_table(figures: Figures, kind: str) -> Rows:
     """Figures of other runs, predicted by the same parameters.
 
     Args:
         figures: Those of the headline.
-        kind: ``measured``; ``fitted``, which the parameters were chosen by; ``prototype``, of an independent earlier
+        kind: ``measured``; ``fitted``, to which the parameters were fitted; ``prototype``, of an independent earlier
             model.
     """
-    rows = [
-        [
-            entry["name"],
-            entry["figure"].replace("_", " "),
-            f"{entry['measured']:.3g}",
-            f"{entry['predicted']:.3g}",
-            f"{entry['error']:+.0%}",
-        ]
-        for entry in figures["other_runs"]
-        if entry["kind"] == kind
-    ]
-    return table(["run", "figure", kind, "predicted", "error"], rows)
+    columns = {
+        "run": "{name}",
+        "figure": "{figure}",
+        kind: "{measured:.3g}",
+        "predicted": "{predicted:.3g}",
+        "error": "{error:+.0%}",
+    }
+    own = (entry for entry in figures["other_runs"] if entry["kind"] == kind)
+    return rows_of(columns, ({**entry, "figure": entry["figure"].replace("_", " ")} for entry in own))
 
 
 def provenance(figures: Figures) -> str:

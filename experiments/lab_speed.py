@@ -19,7 +19,7 @@ from dartsim.lab.study_spec import StudySpec, objective
 from dartsim.lab.sweep import executor_for
 from dartsim.lab.virtual import as_virtual
 from experiments.speed import PRESET, configuration, isolated, peak_rss_mb
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, rows_of, table
 
 FULL_HOURS = {40: 12.0, 200: 2.0, 1_000: 0.5, 5_000: 0.25, 10_000: 0.25}
 """Simulated hours by number of desktops."""
@@ -92,22 +92,19 @@ def measure(options: Options) -> Figures:
 
 
 def sizes_table(figures: Figures) -> str:
-    """Speed of the laboratory by size, and of a study."""
-    rows = [
-        [
-            f"{row['num_envs']:,}",
-            f"{row['simulated_hours_per_second']:.3g}",
-            f"{row['cpu_us_per_turn']:.1f}",
-            f"{row['peak_rss_mb']:.0f}",
-        ]
-        for row in figures["sizes"]
-    ]
+    """Speed of the lab by size of the cluster, and of a study."""
+    columns = {
+        "desktops": "{num_envs:,}",
+        "simulated hours a CPU second": "{simulated_hours_per_second:.3g}",
+        "CPU µs a turn": "{cpu_us_per_turn:.1f}",
+        "peak MB": "{peak_rss_mb:.0f}",
+    }
     study = figures["study"]
     about = (
         f"A study: {study['trials_per_minute']:g} trials a minute on {study['cores']} cores, of "
         f"{study['simulated_hours']:g} simulated hours each at most.\n"
     )
-    return table(["desktops", "simulated hours a CPU second", "CPU µs a turn", "peak MB"], rows) + "\n" + about
+    return f"{table(*rows_of(columns, figures['sizes']))}\n{about}"
 
 
 STUDY = Experiment(name="lab_speed", about=str(__doc__), measure=measure, tables={"lab-speed": sizes_table})

@@ -9,7 +9,7 @@ to the peak of a process of its own.
 
 from __future__ import annotations
 
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 
 def measure(options: Options) -> Figures:
@@ -20,13 +20,16 @@ def measure(options: Options) -> Figures:
     return measured(options)
 
 
-def peers_table(figures: Figures) -> str:
-    """The learner and the worker beside their rivals."""
-    rows = [
-        [row["what"], row["peer_name"], f"{row['ours']:,.1f}", f"{row['peer']:,.1f}", f"{row['ratio']:.2f}x"]
-        for row in figures["rows"]
-    ]
-    return table(["", "beside", "ours", "theirs", "better by"], rows)
+def peers_table(figures: Figures) -> Rows:
+    """The learner and the worker beside their peers."""
+    columns = {
+        "": "{what}",
+        "beside": "{peer_name}",
+        "ours": "{ours:,.1f}",
+        "theirs": "{peer:,.1f}",
+        "better by": "{ratio:.2f}x",
+    }
+    return rows_of(columns, figures["rows"])
 
 
 STUDY = Experiment(

@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config import Config, load
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.execute import execute
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, rows_of, table
 
 WANTED = 0.9
 """Success on held-out tasks that counts as learned."""
@@ -62,20 +62,17 @@ def measure(options: Options) -> dict[str, Any]:
 
 def seeds_table(figures: Figures) -> str:
     """The main job by seed."""
-    rows = [
-        [
-            str(run["seed"]),
-            f"{run['success_rate_initial']:.1%}",
-            f"{run['success_rate_final']:.1%}",
-            str(run["total_updates"]),
-            f"{run['simulated_hours']:.1f}",
-            f"{run['cpu_seconds']:.0f}",
-        ]
-        for run in figures["runs"]
-    ]
-    head = ["seed", "success at first", "at last", "updates", "simulated hours", "CPU seconds"]
-    reached = f"{figures['learned']} of {len(rows)} seeds end at {figures['wanted_success_rate']:.0%} or more"
-    return table(head, rows) + f"\n{reached}, on held-out tasks; the run ends itself at 92 %.\n"
+    columns = {
+        "seed": "{seed}",
+        "success at first": "{success_rate_initial:.1%}",
+        "at last": "{success_rate_final:.1%}",
+        "updates": "{total_updates}",
+        "simulated hours": "{simulated_hours:.1f}",
+        "CPU seconds": "{cpu_seconds:.0f}",
+    }
+    runs = figures["runs"]
+    reached = f"{figures['learned']} of {len(runs)} seeds end at {figures['wanted_success_rate']:.0%} or more"
+    return f"{table(*rows_of(columns, runs))}\n{reached}, on held-out tasks; the run ends itself at 92 %.\n"
 
 
 STUDY = Experiment(name="main_job", about=str(__doc__), measure=measure, seeds=10, tables={"main-job": seeds_table})

@@ -22,7 +22,7 @@ import dartsim.envs.mock  # noqa: F401 - registers the environment
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import play_oracle
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, rows_of, table
 
 Player = Callable[[int], int]
 """Takes at least so many steps and returns how many."""
@@ -151,16 +151,16 @@ def measure(options: Options) -> Figures:
 
 
 def sizes_table(figures: Figures) -> str:
-    """Steps a CPU second of the mock desktop by size of the picture, and of MiniGrid."""
-    rows = []
-    for row in figures["sizes"]:
-        speeds = row["steps_per_second"]
-        theirs = "–" if speeds["minigrid"] is None else f"{speeds['minigrid']:,.0f}"
-        cells = [f"{speeds[name]:,.0f}" for name in ("mock_desktop", "mock_desktop_click")]
-        rows.append([f"{row['width']} × {row['height']}", *cells, theirs])
+    """Steps per CPU second of the mock desktop by size of the picture, and of MiniGrid."""
+    columns = {
+        "pixels": "{width} × {height}",
+        "mixed tasks": "{steps_per_second[mock_desktop]:,.0f}",
+        "clicks": "{steps_per_second[mock_desktop_click]:,.0f}",
+        "MiniGrid": "{steps_per_second[minigrid]:,.0f}",
+    }
     memory = figures["memory"]
     about = f"{memory['num_desktops']:,} desktops in one process take {memory['kb_per_desktop']:.0f} kB each.\n"
-    return table(["pixels", "mixed tasks", "clicks", "MiniGrid"], rows) + "\n" + about
+    return f"{table(*rows_of(columns, figures['sizes']))}\n{about}"
 
 
 STUDY = Experiment(name="mock_speed", about=str(__doc__), measure=measure, tables={"mock-speed": sizes_table})

@@ -1,4 +1,4 @@
-"""Writes the tables and pictures of the pages from the recorded figures: what docs quote is what was recorded.
+"""Writes the tables and pictures of the docs from the recorded figures, so that docs quote what was recorded.
 
     python -m experiments.pages
 
@@ -52,7 +52,6 @@ STUDIES = (
     "router",
     "sync_cost",
     "ray_overhead",
-    "real_profile",
     "real_loop",
     "crashes",
     "faults",
@@ -69,10 +68,11 @@ def tables() -> dict[str, Experiment]:
     """
     found: dict[str, Experiment] = {}
     for name in STUDIES:
-        study: Experiment = importlib.import_module(f"experiments.{name}").STUDY
-        if both := found.keys() & study.tables.keys():
-            raise ValueError(f"more than one study has a table of the name {', '.join(sorted(both))}")
-        found |= dict.fromkeys(study.tables, study)
+        module = importlib.import_module(f"experiments.{name}")
+        for study in (value for value in vars(module).values() if isinstance(value, Experiment)):
+            if both := found.keys() & study.tables.keys():
+                raise ValueError(f"more than one study has a table named {', '.join(sorted(both))}")
+            found |= dict.fromkeys(study.tables, study)
     return found
 
 

@@ -1,6 +1,6 @@
 """Planted bugs: each breaks one rule of the production code while its ``with`` block runs. The search must find them.
 
-They are the classics of systems of this kind: what goes wrong rarely, far from its cause, and without a word.
+They are the classic bugs of such systems: they fail rarely, far from their cause, and silently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dartsim.store.transactions import Writer
 from dartsim.trainer import Trainer
 
 Make = Callable[[Any], Any]
-"""Returns what stands in for the attribute that it is given."""
+"""Returns the replacement of an attribute."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.clusters import Cluster, mean_figures, run_clusters
 from experiments.headline import LABELS
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, Rows, cell
 
 PRESETS = ("dart-measured", "dart", "dart-released")
 
@@ -39,16 +39,15 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def presets_table(figures: Figures) -> str:
+def presets_table(figures: Figures) -> Rows:
     """The three presets of DART, with a surrogate policy."""
     by_preset = figures["presets"]
-    more = {"turns_per_trajectory": ("turns of a trajectory", 1.0, ".1f")}
     rows = [
-        [label, *(f"{found[name] * scale:{form}}" for found in by_preset.values())]
-        for name, (label, scale, form) in (LABELS | more).items()
-        if name in next(iter(by_preset.values()))
+        [label, *(cell(f"{{{name}:{form}}}", own) for own in by_preset.values())]
+        for name, (label, form) in (LABELS | {"turns_per_trajectory": ("turns of a trajectory", ".1f")}).items()
+        if name in FIGURES
     ]
-    return table(["", *(f"`{preset}`" for preset in by_preset)], rows)
+    return ["", *(f"`{preset}`" for preset in by_preset)], rows
 
 
 STUDY = Experiment(name="presets", about=str(__doc__), measure=measure, tables={"presets": presets_table})

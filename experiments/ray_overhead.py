@@ -29,7 +29,7 @@ from dartsim.real.ray_cluster.parts import Part
 from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
-from experiments.study import Experiment, Figures, Options, table
+from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 AT_ONCE = (1, 16, 64)
 SCREENS = (112, 448)
@@ -161,14 +161,18 @@ RAY_CALLS = {
 }
 
 
-def calls_table(figures: Figures) -> str:
-    """Milliseconds a call in one process and through Ray."""
-    rows = []
-    for call, name in RAY_CALLS.items():
-        for at_once, row in figures[call].items():
-            cells = (row["inline_ms"], row["ray_ms"], row["added_ms"])
-            rows.append([name, at_once, *(f"{cell:.2f}" for cell in cells), f"{row['ratio']:.1f}"])
-    return table(["", "at once", "in process, ms", "on Ray, ms", "added, ms", "ratio"], rows)
+def calls_table(figures: Figures) -> Rows:
+    """Milliseconds per call in one process and through Ray."""
+    columns = {
+        "": "{name}",
+        "at once": "{at_once}",
+        "in process, ms": "{inline_ms:.2f}",
+        "on Ray, ms": "{ray_ms:.2f}",
+        "added, ms": "{added_ms:.2f}",
+        "ratio": "{ratio:.1f}",
+    }
+    calls = ((name, at_once, row) for call, name in RAY_CALLS.items() for at_once, row in figures[call].items())
+    return rows_of(columns, ({"name": name, "at_once": at_once, **row} for name, at_once, row in calls))
 
 
 STUDY = Experiment(

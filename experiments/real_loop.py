@@ -1,23 +1,22 @@
-"""The whole loop for real: vLLM engines, the mock desktop by the clock, a learner beside them; then its virtual twin.
+"""The whole loop for real, then the same configuration in virtual time: what it learned, and how well it is predicted.
 
-python -m experiments.real_loop                two engines on CPU, 5 minutes; needs DARTSIM_VLLM_PYTHON
-python -m experiments.real_loop --engines 1    one engine
-python -m experiments.real_loop --out FOLDER   keep the folders of the run and of its twin
-python -m experiments.real_loop --quick        one engine, a few updates: the same keys in a minute
+python -m experiments.real_loop                      two vLLM engines on CPU, 5 minutes; needs DARTSIM_VLLM_PYTHON
+python -m experiments.real_loop --engines 1          one engine
+python -m experiments.real_loop --backend mock       the mock desktop by the machine's clock, a local worker, 6 minutes
+python -m experiments.real_loop --backend desktop    8 real containers, a local worker, 15 minutes; needs Docker
+python -m experiments.real_loop --quick              the same keys in a minute
 
-Weights are pushed to one engine at a time while it serves (mode ``keep``), the learner works in a thread of its own,
-and every trajectory is kept in SQLite. The twin is the same configuration in virtual time, on the profile that the
-timings of that very run give.
+With engines, weights are pushed to one engine at a time while it serves (mode ``keep``), the learner works in a thread
+of its own, and every trajectory is kept in SQLite. The twin is the same configuration in virtual time, on the profile
+that the timings of that very run give.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -27,40 +26,67 @@ from dartsim.config import Config, load
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import measure as measured_by
-from dartsim.lab.virtual import as_json, compare, twin
+from dartsim.lab.virtual import COMPARED, TwinCheck, as_json, compare, twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
-from experiments.real_profile import mean_checks, twin_table
-from experiments.study import Experiment, Figures, Options, short_commit
+from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit, table
 
-MINUTES = 5.0
-QUICK_MINUTES = 0.2
-ENGINES = 2
-AVERAGED = ("success_rate_first", "success_rate_last", "sync_seconds_p50")
-SUMMED = ("failed_requests", "lost_requests")
-
-
-def config(engines: int, minutes: float, seed: int, quick: bool) -> Config:
-    """Return the real run's configuration; it ends by time alone, so that the twin can last as long."""
-    changes = [
+MINUTES = {"vllm": 5.0, "mock": 6.0, "desktop": 15.0}
+QUICK_MINUTES = {"vllm": 0.2, "mock": 0.2, "desktop": 0.6}
+ENGINES, QUICK_ENGINES = 2, 1
+DESKTOPS = 8
+"""Real containers, unless ``--num-envs`` says otherwise."""
+BACKENDS: Mapping[str, tuple[str, ...]] = {
+    "vllm": (
         "backend.desktops=mock",
         "backend.workers=vllm",
-        "backend.learner=local",
-        f"rollout.num_workers={engines}",
         "rollout.sync.mode=keep",
         "rollout.sync.workers_at_a_time=1",
         "curation.store=sqlite",
         "vllm.max_model_len=512",
-        f"run.hours={minutes / 60.0}",
+    ),
+    "mock": ("backend.desktops=mock", "backend.workers=local"),
+    "desktop": ("backend.desktops=desktop", "backend.workers=local"),
+}
+QUICK: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("curation.batch.min_groups=4", "curation.batch.max_groups=4", "tasks.held_out=16"),
+    "mock": ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "tasks.held_out=16"),
+    "desktop": (
+        "curation.batch.min_groups=1",
+        "curation.batch.max_groups=1",
+        "curation.groups.drop_all_failed=false",
+    ),
+}
+"""Batches that fill in time, and short evaluations before and after the run."""
+
+
+def config(backend: str, seed: int, *, quick: bool, minutes: float | None = None, size: int | None = None) -> Config:
+    """Return the real run's configuration; it ends by time alone, so that the twin can last as long.
+
+    Args:
+        backend: Of ``BACKENDS``.
+        seed: Of the run.
+        quick: Whether to finish within a minute.
+        minutes: Length of the run.
+        size: Number of engines, or of desktops for other backends.
+    """
+    if backend == "vllm":
+        sizes = [f"rollout.num_workers={size or (QUICK_ENGINES if quick else ENGINES)}"]
+    else:
+        size = DESKTOPS if size is None and backend == "desktop" else size
+        sizes = [] if size is None else [f"rollout.num_envs={size}"]
+    changes = [
+        *BACKENDS[backend],
+        *sizes,
+        "backend.learner=local",
+        f"run.hours={(minutes or (QUICK_MINUTES if quick else MINUTES)[backend]) / 60.0}",
         f"run.seed={seed}",
         "run.updates=none",
         "run.target_success=none",
         "recorder.max_segments=0",
+        *(QUICK[backend] if quick else ()),
     ]
-    if quick:  # batches that fill in time, and short evaluations before and after
-        batch = "curation.batch"
-        changes += [f"{batch}.min_groups=4", f"{batch}.max_groups=4", "tasks.held_out=16"]
-    return load(preset_name="tiny", overrides=changes)
+    return load(preset_name="desktop" if backend == "desktop" else "tiny", overrides=changes)
 
 
 def run_seed(real: Config, out: Path | None = None) -> Figures:
@@ -68,7 +94,7 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
 
     Args:
         real: The configuration.
-        out: Where the folders of both runs stay; None: nowhere.
+        out: Where the run directories of both stay; None: nowhere.
     """
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
@@ -79,14 +105,13 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
         entries = read_timings(path)
         measured = measured_by(real, entries)
         predicted, _ = execute(twin(real, measured, done.summary, path / TIMINGS), folder / "twin")
-        loads = [row for row in measured.rows if row.what == "worker/load"]
         return {
             "seed": real.run.seed,
             **as_json(compare(done.summary, predicted.summary)),
             "success_rate_first": done.summary["success_rate_initial"],
             "success_rate_last": done.summary["success_rate_final"],
             **requests(done.summary),
-            "sync_seconds_p50": loads[0].median,
+            "sync_seconds_p50": next(row.median for row in measured.rows if row.what == "worker/load"),
             "num_updates": done.summary["total_updates"],
             "generated_turns": sum(entry["what"] == "worker/generate" for entry in entries),
             "faults": done.summary["faults"],
@@ -97,7 +122,7 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
 
 
 def requests(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many requests an engine failed, asked again elsewhere, and how many were never answered."""
+    """Return how many requests an engine failed, which were retried elsewhere, and how many were never answered."""
     faults = summary["faults"]
     return {
         "failed_requests": faults.get("request_worker", 0) + faults.get("request_restarted", 0),
@@ -105,72 +130,112 @@ def requests(summary: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def measure(options: Options, *, engines: int, minutes: float, out: Path | None) -> Figures:
+def measure(options: Options) -> Figures:
     """Run all seeds, one after the other: a real run needs the machine for itself."""
+    own = options.own
+    if own.backend == "vllm":
+        _require_vllm()
+    size = own.engines if own.backend == "vllm" else own.num_envs
+    configs = [
+        config(own.backend, seed, quick=options.quick, minutes=own.minutes, size=size) for seed in range(options.seeds)
+    ]
+    load_average = os.getloadavg()[0]
     runs: list[Figures] = []
-    for seed in range(options.seeds):
-        kept = None if out is None else out / f"seed-{seed}"
-        runs.append(run_seed(config(engines, minutes, seed, options.quick), kept))
+    for seed, real in enumerate(configs):
+        runs.append(run_seed(real, None if own.out is None else own.out / f"seed-{seed}"))
         options.console.print(f"seed {seed}: {runs[-1]['num_updates']} updates")
     return {
+        "backend": own.backend,
         **{name: mean(run[name] for run in runs) for name in AVERAGED},
         **{name: sum(run[name] for run in runs) for name in SUMMED},
         **as_json(mean_checks(runs)),
-        "engines": engines,
+        "engines": configs[0].rollout.num_workers,
         "runs": runs,
-        "load_average": os.getloadavg()[0],
-        "config": config(engines, minutes, 0, options.quick).model_dump(mode="json"),
+        "load_average": round(load_average, 2),
+        "config": configs[0].model_dump(mode="json"),
     }
 
 
-def refuse_without_vllm() -> None:
-    """End with status 2 and a message if there is no environment with vLLM."""
-    try:
-        import dartsim.real.engines.backend  # noqa: F401 - says which extra is missing
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+AVERAGED = ("success_rate_first", "success_rate_last", "sync_seconds_p50")
+SUMMED = ("failed_requests", "lost_requests")
+
+
+def _require_vllm() -> None:
+    import dartsim.real.engines.backend  # noqa: F401 - raises which extra is missing
+
     if not os.environ.get(VARIABLE):
-        text = f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} (see docs/inference.md)"
-        print(f"error: {text}", file=sys.stderr)
-        raise SystemExit(2)
+        raise ConfigError(
+            f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} (see docs/inference.md)"
+        )
+
+
+def mean_checks(runs: Sequence[Figures]) -> list[TwinCheck]:
+    """Return measured beside predicted, each the mean of the runs that have it."""
+
+    def average(which: str, name: str) -> float | None:
+        values = [run[which][name] for run in runs if run[which][name] is not None]
+        return mean(values) if values else None
+
+    return [TwinCheck(name, average("measured", name), average("predicted", name)) for name in COMPARED]
+
+
+def twin_rows(figures: Figures) -> Rows:
+    """A real run, measured and predicted."""
+    columns = {
+        "figure": "{name}",
+        "measured": "{measured:.4g}",
+        "predicted": "{predicted:.4g}",
+        "error": "{relative_error:+.1%}",
+    }
+    kinds = ("measured", "predicted", "relative_error")
+    return rows_of(
+        columns,
+        (
+            {"name": name.replace("_", " "), **{kind: figures[kind][name] for kind in kinds}}
+            for name in figures["measured"]
+        ),
+    )
 
 
 def loop_table(figures: Figures) -> str:
     """The whole loop for real, measured and predicted, and what it learned and lost."""
-    about = (
-        f"Engines: {figures['engines']}; {60.0 * figures['config']['run']['hours']:.3g} minutes, seeds "
-        f"{', '.join(map(str, figures['seeds']))}: success on held-out tasks {figures['success_rate_first']:.1%} → "
-        f"{figures['success_rate_last']:.1%}; {figures['failed_requests']} requests failed and were asked again, "
-        f"{figures['lost_requests']} were lost; a change of weights took {figures['sync_seconds_p50']:.2f} s (median). "
-        f"Recorded at commit {short_commit(figures)}, load {figures['load_average']:.1f}.\n"
-    )
-    return twin_table(figures) + about
+    minutes, recorded = 60.0 * figures["config"]["run"]["hours"], f"Recorded at commit {short_commit(figures)}, load"
+    if figures.get("backend", "vllm") == "vllm":
+        about = (
+            f"Engines: {figures['engines']}; {minutes:.3g} minutes, seeds {', '.join(map(str, figures['seeds']))}: "
+            f"success on held-out tasks {figures['success_rate_first']:.1%} → {figures['success_rate_last']:.1%}; "
+            f"{figures['failed_requests']} requests failed and were retried, {figures['lost_requests']} were lost; a "
+            f"weight sync took {figures['sync_seconds_p50']:.2f} s (median). {recorded} "
+            f"{figures['load_average']:.1f}.\n"
+        )
+    else:
+        about = (
+            f"{figures['config']['rollout']['num_envs']} desktops, {minutes:.3g} minutes, "
+            f"{figures['runs'][0]['num_updates']} updates. {recorded} {figures['load_average']:.1f} at its start.\n"
+        )
+    return f"{table(*twin_rows(figures))}\n{about}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the study's own options."""
+    parser.add_argument("--backend", choices=sorted(BACKENDS), default="vllm", help="default: vllm")
+    parser.add_argument("--engines", type=int, choices=range(1, 9), metavar="N", help="vLLM engines")
+    parser.add_argument("--num-envs", type=int, metavar="N", help="desktops, with --backend mock or desktop")
+    parser.add_argument("--minutes", type=float, help="length of the real run")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the run directories of both runs")
 
 
 STUDY = Experiment(
     name="real_loop",
     about=str(__doc__),
-    measure=partial(measure, engines=ENGINES, minutes=MINUTES, out=None),
+    measure=measure,
     seeds=1,
     tables={"real-loop": loop_table},
+    add_arguments=add_arguments,
+    record_as=lambda own: "real_loop" if own.backend == "vllm" else f"real_loop_{own.backend}",
 )
-
-
-def main(argv: Sequence[str] | None = None) -> Figures:
-    """Run it from the command line."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--engines", type=int, choices=range(1, 9), metavar="N")
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--out", type=Path, metavar="FOLDER")
-    own, rest = parser.parse_known_args(argv)
-    quick = "--quick" in rest
-    if not {"-h", "--help"} & set(rest):
-        refuse_without_vllm()
-    engines = own.engines or (1 if quick else ENGINES)
-    minutes = own.minutes or (QUICK_MINUTES if quick else MINUTES)
-    return replace(STUDY, measure=partial(measure, engines=engines, minutes=minutes, out=own.out)).run(rest)
-
+DESKTOP_STUDY = replace(STUDY, tables={"desktop-twin": loop_table}, recorded_as="real_loop_desktop")
+"""The recorded run on real containers."""
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()

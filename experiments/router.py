@@ -44,7 +44,7 @@ from dartsim.observe import Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
-from experiments.study import Experiment, Figures, Options, short_commit, table
+from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
 
 if TYPE_CHECKING:
     from dartsim.real.engines.request_codec import EncodedRequest, RequestCodec
@@ -329,26 +329,20 @@ def clients_table(figures: Figures) -> str:
     """The way of a turn by client and turns at once, and where it misses what is aimed at."""
     names = {"ours": "ours", "httpx": "`httpx`", "pooled": "64 `httpx`", "openai": "openai"}
     there = [name for name in names if f"{name}_cpu_ms" in figures["rows"][0]]
-    seconds = figures["reply_seconds"]
-    rows = [
-        [
-            f"{row['live']:,}",
-            *("–" if row[f"{name}_cpu_ms"] is None else f"{row[f'{name}_cpu_ms']:.2f}" for name in there),
-            f"{row['overhead_ms']:+.2f}",
-            f"{row['kept_at_once']:.2f}x",
-            f"{row['kept']:.2f}x",
-            f"{row['ours_throughput_share']:.0%}",
-        ]
-        for row in figures["rows"]
-    ]
-    clients = [f"{names[name]}, CPU ms" for name in there]
-    head = ["turns", *clients, "over a bare loop, ms", "kept at once", f"kept, {seconds:g} s", "share"]
+    columns = {
+        "turns": "{live:,}",
+        **{f"{names[name]}, CPU ms": f"{{{name}_cpu_ms:.2f}}" for name in there},
+        "over a bare loop, ms": "{overhead_ms:+.2f}",
+        "kept at once": "{kept_at_once:.2f}x",
+        f"kept, {figures['reply_seconds']:g} s": "{kept:.2f}x",
+        "share": "{ours_throughput_share:.0%}",
+    }
     missed = [f"{one['figure']} = {one['value']:g} at {one['live']:,} turns" for one in figures["not_met"]]
     about = (
         f"Not met: {', '.join(missed) or 'nowhere'}. Recorded at commit {short_commit(figures)}, "
         f"{len(figures['seeds'])} rounds, load {figures['load_average']:.1f}.\n"
     )
-    return table(head, rows) + "\n" + about
+    return f"{table(*rows_of(columns, figures['rows']))}\n{about}"
 
 
 STUDY = Experiment(name="router", about=str(__doc__), measure=measure, tables={"router": clients_table})

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from dartsim.config import Config, load
 from dartsim.real.processes import process_pool
-from experiments.study import Experiment, Figures, Options, optional, table
+from experiments.study import Experiment, Figures, Options, Rows, rows_of
 from experiments.timers import WAYS, timers_per_second
 
 P = ParamSpec("P")
@@ -193,32 +193,26 @@ def _spread(values: list[float]) -> list[float]:
     return [round(min(values), 1), round(max(values), 1)]
 
 
-def timers_table(figures: Figures) -> str:
+def timers_table(figures: Figures) -> Rows:
     """Timers per second of each loop."""
     rates = figures["timers_per_second"]
-    base = rates["simpy"]
-    return table(
-        ["loop", "timers a CPU second", "of raw SimPy"],
-        [[name, optional(rate, ",.0f"), optional(rate and rate / base, ".2f")] for name, rate in rates.items()],
-    )
+    columns = {"loop": "{name}", "timers a CPU second": "{rate:,.0f}", "of raw SimPy": "{ratio:.2f}"}
+    ratios = {name: rate and rate / rates["simpy"] for name, rate in rates.items()}
+    return rows_of(columns, ({"name": name, "rate": rates[name], "ratio": ratios[name]} for name in rates))
 
 
-def turns_table(figures: Figures) -> str:
+def turns_table(figures: Figures) -> Rows:
     """CPU time per simulated turn by cluster size."""
-    rows = []
-    for entry in figures["turns"]:
-        ours, bare = entry["cpu_us_per_turn"], entry["bare_simpy_cpu_us_per_turn"]
-        rows.append(
-            [
-                f"{entry['num_envs']:,}",
-                f"{ours:.1f}",
-                f"{bare:.1f}",
-                f"{ours / bare:.2f}",
-                f"{entry['speedup']:,.0f}",
-                f"{entry['peak_rss_mb']:.0f}",
-            ]
-        )
-    return table(["desktops", "dartsim, µs a turn", "bare SimPy, µs a turn", "ratio", "x real time", "peak MB"], rows)
+    columns = {
+        "desktops": "{num_envs:,}",
+        "dartsim, µs a turn": "{cpu_us_per_turn:.1f}",
+        "bare SimPy, µs a turn": "{bare_simpy_cpu_us_per_turn:.1f}",
+        "ratio": "{ratio:.2f}",
+        "x real time": "{speedup:,.0f}",
+        "peak MB": "{peak_rss_mb:.0f}",
+    }
+    ratios = (row["cpu_us_per_turn"] / row["bare_simpy_cpu_us_per_turn"] for row in figures["turns"])
+    return rows_of(columns, ({**row, "ratio": ratio} for row, ratio in zip(figures["turns"], ratios, strict=True)))
 
 
 STUDY = Experiment(

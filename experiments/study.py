@@ -1,7 +1,8 @@
-"""A study is data: what it measures, and the tables that show its figures; one command line and one renderer for all.
+"""A study is data: what it measures and the tables of its figures. All share one command line and one renderer.
 
-A table is a function of a study's figures that returns its rows, or a whole text as Markdown. It is printed after a run
-and written between the marks ``<!-- figures: NAME -->`` of a page, under the name that it has in ``Experiment.tables``.
+A table is a function of a study's figures that returns rows or Markdown. It is printed after a run and written between
+the marks ``<!-- figures: NAME -->`` of a page, under its name in ``Experiment.tables``. ``rows_of`` makes rows from one
+format string per column.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Formatter
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -42,12 +44,12 @@ EXTRAS = {
     "transformers": "train",
     "trl": "peers",
 }
-"""Packages that experiments import, and the extra that brings each."""
+"""The extra that installs each optional package."""
 
 Figures = dict[str, Any]
 
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Head and rows of a table."""
+"""The head and the rows of a table."""
 
 R = TypeVar("R")
 
@@ -57,11 +59,13 @@ class Options:
     """What the command line asked for.
 
     Attributes:
-        quick: Be done in a minute; the same keys, coarser figures.
-        seeds: Number of seeds (or of repeats, where nothing is drawn), counted from 0.
+        quick: Finish within a minute: the same keys, coarser figures.
+        seeds: Number of seeds (or of repeats, where nothing is random), counted from 0.
         console: Where tables and progress go.
-        results: File with the results of finished runs, so that an interrupted sweep resumes; None: none is kept.
+        results: File of finished runs, from which an interrupted sweep resumes; None: none is kept.
         ray: Address of a Ray cluster for sweeps; None: all cores of this machine.
+        record: Whether the figures will be recorded.
+        own: Options that the study itself adds.
     """
 
     quick: bool
@@ -69,6 +73,8 @@ class Options:
     console: Console
     results: Path | None = None
     ray: str | None = None
+    record: bool = False
+    own: argparse.Namespace = field(default_factory=argparse.Namespace)
 
     def sweep(self, function: Callable[[Any], R], runs: Sequence[ArmRun], name: str = "runs") -> list[R]:
         """Make runs and return their results in order."""
@@ -80,13 +86,15 @@ class Experiment:
     """A study.
 
     Attributes:
-        name: Of its module.
+        name: Name of its module.
         about: First line of ``--help``.
-        measure: Does the work. What it returns should say under ``config`` what was run.
-        tables: What shows its figures, by the names of the marks on pages.
+        measure: Returns the figures, with what was run under ``config``.
+        tables: Tables of the figures, by the names of the marks on pages.
         seeds: Seeds of a full run.
-        quick_seeds: Seeds of a ``--quick`` one.
-        recorded_as: Name of the recorded file; that of the study by default.
+        quick_seeds: Seeds of a ``--quick`` run.
+        recorded_as: Name of the recorded file; the study's name by default.
+        add_arguments: Adds options of the study's own, which are then ``Options.own``.
+        record_as: Returns another name for the recorded file if the study's own options ask for one.
     """
 
     name: str
@@ -96,20 +104,23 @@ class Experiment:
     seeds: int = 3
     quick_seeds: int = 1
     recorded_as: str = ""
+    add_arguments: Callable[[argparse.ArgumentParser], Any] | None = None
+    record_as: Callable[[argparse.Namespace], str] | None = None
 
     def run(self, argv: Sequence[str] | None = None) -> Figures:
-        """Run the study from the command line, that of the process by default, and return what is written."""
-        recorded_as = self.recorded_as or self.name
-        arguments = _parser(self.name, self.about.splitlines()[0]).parse_args(argv)
+        """Run the study from a command line, the process's by default, and return what is written."""
+        arguments = self.parser().parse_args(argv)
         if arguments.record and arguments.quick:
             raise SystemExit("--record keeps a full run; leave --quick out")
         options = Options(
             quick=arguments.quick,
             seeds=arguments.seeds or (self.quick_seeds if arguments.quick else self.seeds),
-            # Standard output belongs to the JSON where that was asked for.
+            # Standard output belongs to the JSON if that was asked for.
             console=Console(stderr=arguments.json == "-"),
             results=arguments.results,
             ray=arguments.ray,
+            record=arguments.record,
+            own=arguments,
         )
         with refusals_told():
             figures = self.measure(options)
@@ -118,8 +129,24 @@ class Experiment:
         if arguments.json is not None:
             write_json(arguments.json, written)
         if arguments.record:
-            write_json(RECORDED / f"{recorded_as}.json", written)
+            name = self.recorded_as or self.name if self.record_as is None else self.record_as(arguments)
+            write_json(RECORDED / f"{name}.json", written)
         return written
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the study's command line."""
+        about = self.about.splitlines()[0]
+        parser = argparse.ArgumentParser(prog=f"python -m experiments.{self.name}", description=about)
+        add = parser.add_argument
+        add("--quick", action="store_true", help="finish within a minute; coarser figures")
+        add("--seeds", type=_positive, metavar="N", help="number of seeds (or repeats)")
+        add("--json", metavar="FILE", help="write the figures to FILE; - is standard output")
+        add("--results", type=Path, metavar="FILE", help="keep finished runs in FILE and resume from it")
+        add("--ray", metavar="ADDRESS", help="run on this Ray cluster")
+        add("--record", action="store_true", help="keep the figures in experiments/recorded")
+        if self.add_arguments is not None:
+            self.add_arguments(parser)
+        return parser
 
     def show(self, figures: Figures, console: Console) -> None:
         """Print all tables."""
@@ -136,7 +163,7 @@ class Experiment:
 
 
 def markdown(content: Rows | str) -> str:
-    """Return rows as a table in Markdown; a text is Markdown already."""
+    """Return rows as a table in Markdown; text is Markdown already."""
     return content if isinstance(content, str) else table(*content)
 
 
@@ -146,27 +173,51 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def mean_cell(found: Mapping[str, Any] | None, scale: float, form: str) -> str:
-    """Return a mean with half its 95 % confidence interval, if there is one; a dash where there is no mean."""
-    if found is None or found["mean"] is None:
+class _Missing(Exception):
+    """A figure is missing or None."""
+
+
+class _Cells(Formatter):
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (KeyError, TypeError):  # TypeError: an item of None
+            raise _Missing from None
+
+    def format_field(self, value: Any, form: str) -> str:
+        if isinstance(value, Mapping):
+            text, width = self.format_field(value["mean"], form), value["half_width"]
+            return text if width is None else f"{text} ±{self.format_field(width, form)}"
+        if value is None:
+            raise _Missing
+        return f"{100.0 * value:{form[:-1]}f}" if form.endswith("p") else format(value, form)
+
+
+def cell(pattern: str, figures: Mapping[str, Any]) -> str:
+    """Return ``pattern.format(**figures)``, or a dash if one of its figures is missing or None.
+
+    ``{name:.1p}`` shows a share in percent without the sign. A figure that is ``{"mean", "half_width"}`` shows the
+    mean with half its 95 % confidence interval, if there is one.
+    """
+    try:
+        return _Cells().vformat(pattern, (), figures)
+    except _Missing:
         return "–"
-    text, width = format(scale * found["mean"], form), found["half_width"]
-    return text if width is None else f"{text} ±{format(scale * width, form)}"
 
 
-def optional(value: float | None, form: str) -> str:
-    """Return a number as text; a dash where there is none."""
-    return "–" if value is None else format(value, form)
+def rows_of(columns: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> Rows:
+    """Return a table with one row per entry, from the pattern of each column (see ``cell``)."""
+    return list(columns), [[cell(pattern, entry) for pattern in columns.values()] for entry in entries]
 
 
 def short_commit(figures: Mapping[str, Any]) -> str:
-    """Return the commit that figures were recorded at, as Markdown; ``none`` where none is known."""
+    """Return the commit at which figures were recorded, as Markdown; ``none`` if unknown."""
     return f"`{(figures['commit']['id'] or 'none')[:12]}`"
 
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """Say what is wrong with a request, and end with status 2: above all, what to install if it is not there."""
+    """Print why a request is refused, such as a missing package and how to install it, and exit with status 2."""
     try:
         yield
     except ConfigError as refused:
@@ -175,7 +226,7 @@ def refusals_told() -> Iterator[None]:
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRAS:
-            raise  # a mistake of ours
+            raise  # a bug of ours
         sys.stderr.write(f"error: {package} is not installed, and this needs it: {install_command(EXTRAS[package])}\n")
         raise SystemExit(2) from None
 
@@ -208,17 +259,6 @@ def recorded(name: str) -> Figures:
     """
     figures: Figures = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
     return figures
-
-
-def _parser(name: str, about: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m experiments.{name}", description=about)
-    parser.add_argument("--quick", action="store_true", help="be done in a minute; coarser figures")
-    parser.add_argument("--seeds", type=_positive, metavar="N", help="number of seeds (or repeats)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE; - is standard output")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="keep finished runs in FILE, and resume from it")
-    parser.add_argument("--ray", metavar="ADDRESS", help="make the runs on this Ray cluster")
-    parser.add_argument("--record", action="store_true", help=f"keep them as experiments/recorded/{name}.json")
-    return parser
 
 
 def _positive(text: str) -> int:

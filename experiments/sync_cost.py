@@ -35,7 +35,7 @@ from dartsim.observe import DesktopState, EngineState, Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import SyncPlan
-from experiments.study import Experiment, Figures, Options, short_commit, table
+from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
 
 if TYPE_CHECKING:
     from dartsim.real.engines.options import EngineOptions
@@ -212,28 +212,28 @@ def modes_table(figures: Figures) -> str:
         "global_pause": "all at once, `keep`",
         "restart": "`restart`, as DART released it",
     }
-    seconds = ("away_seconds_per_change", "stopped_seconds_per_publication", "turn_seconds_longest")
-    rows = [
-        [
-            f"{engines[engine]}, {modes[mode]}",
-            *(f"{row[name]:.2f}" for name in seconds),
-            str(row["killed_requests"]),
-            str(row["failed_requests"]),
-            str(row["lost_requests"]),
-            f"{row['turns']:,}",
-        ]
-        for engine, found in figures["engines"].items()
-        for mode, row in found.items()
+    columns = {
+        "": "{engine}, {mode}",
+        "an engine is away, s a change": "{away_seconds_per_change:.2f}",
+        "no engine serves, s a publication": "{stopped_seconds_per_publication:.2f}",
+        "longest turn, s": "{turn_seconds_longest:.2f}",
+        "killed": "{killed_requests}",
+        "failed": "{failed_requests}",
+        "lost": "{lost_requests}",
+        "turns": "{turns:,}",
+    }
+    entries = [
+        {"engine": engines[engine], "mode": modes[mode], **row}
+        for engine, own in figures["engines"].items()
+        for mode, row in own.items()
     ]
     config = figures["config"]
-    head = ["", "an engine is away, s a change", "no engine serves, s a publication", "longest turn, s"]
-    head += ["killed", "failed", "lost", "turns"]
-    about = (
+    return (
+        f"{table(*rows_of(columns, entries))}\n"
         f"{config['num_engines']} engines, {config['num_desktops']} desktops; the stand-in starts in "
         f"{config['standin_start_seconds']:g} s. {'vLLM was not measured. ' if figures['missing'] else ''}"
         f"Recorded at commit {short_commit(figures)}, load {figures['load_average']:.1f}.\n"
     )
-    return table(head, rows) + "\n" + about
 
 
 STUDY = Experiment(name="sync_cost", about=str(__doc__), measure=measure, seeds=1, tables={"sync-cost": modes_table})

@@ -6,22 +6,22 @@ python -m experiments.verl_table --train-gpus 32 --rollout-gpus 32 --theta 0.5 -
 Fitted are three numbers: how long the longest reply takes alone, how much every other reply on its GPU adds, and the
 rest of a step. A 16th of the cluster is simulated, with the same load a GPU. What two rows cannot say is assumed:
 the spread of lengths, and that half of an update's time shrinks with the trainer's GPUs. Replies grew longer during
-the published runs, so its step times are means over a run of 400 steps and 100 steps took less than a quarter of them.
+the published runs: step times are means over 400 steps, and the first 100 steps took less than a quarter of the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dartsim.config import from_tree, preset
 from dartsim.config.load import merge
+from dartsim.core.errors import ConfigError
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from experiments.study import Experiment, Figures, Options, Rows, short_commit, table
+from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit, table
 
 SCALE = 16
 """GPUs and prompts of the published runs for one of the simulated ones."""
@@ -187,8 +187,9 @@ def _slopes(before: tuple[float, float], after: tuple[float, float], by: float) 
     return (after[0] - before[0]) / by, (after[1] - before[1]) / by
 
 
-def measure(options: Options, row: Row) -> Figures:
+def measure(options: Options) -> Figures:
     """Fit both rows, and predict the one that was asked for."""
+    row = row_of(options.own)
     steps = 8 if options.quick else 16
     fit = fit_rows(steps=steps, rounds=3 if options.quick else 6)
     others = [Row(*other) for other in (OTHERS[:1] if options.quick else OTHERS) if Row(*other) != row]
@@ -215,39 +216,50 @@ def over_seeds(row: Row, fit: Fit, steps: int, num_seeds: int) -> Figures:
     return {name: sum(run[name] for run in seeds) / num_seeds for name in seeds[0]}
 
 
-def arguments(argv: Sequence[str]) -> tuple[Row, list[str]]:
-    """Return the row that was asked for, and what is left of the command line."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--train-gpus", type=int, default=64, help="of the trainer; 0: the synchronous rows")
-    parser.add_argument("--rollout-gpus", type=int, default=64)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a row."""
+    parser.add_argument("--train-gpus", type=_gpus, default=64, metavar="N", help="of the trainer; 0: synchronous rows")
+    parser.add_argument("--rollout-gpus", type=_gpus, default=64, metavar="N")
     parser.add_argument("--theta", type=float, default=0.5)
     parser.add_argument("--require-batches", type=int, default=4, choices=(1, 2, 4, 8, 16))
-    parser.add_argument("--partial", action="store_true", help="replies go on over a weight change")
-    found, left = parser.parse_known_args(argv)
-    for name in ("train_gpus", "rollout_gpus"):
-        gpus = getattr(found, name)
-        if gpus % SCALE or (gpus <= 0 and name == "rollout_gpus") or gpus < 0:
-            raise SystemExit(
-                f"--{name.replace('_', '-')} = {gpus}: wanted a multiple of {SCALE}, because a {SCALE}th is simulated"
-            )
-    row = Row(found.train_gpus, found.rollout_gpus, found.theta, found.require_batches, found.partial)
-    return (replace(row, theta=0.0, partial=False) if row.train_gpus == 0 else row), left
+    parser.add_argument("--partial", action="store_true", help="replies continue over a weight sync")
+
+
+def _gpus(text: str) -> int:
+    gpus = int(text)
+    if gpus % SCALE or gpus < 0:
+        raise argparse.ArgumentTypeError(f"must be a multiple of {SCALE}, got {gpus}: 1/{SCALE} is simulated")
+    return gpus
+
+
+def row_of(own: argparse.Namespace) -> Row:
+    """Return the row that was asked for."""
+    if not own.rollout_gpus:
+        raise ConfigError(f"--rollout-gpus must be at least {SCALE}, got 0")
+    row = Row(own.train_gpus, own.rollout_gpus, own.theta, own.require_batches, own.partial)
+    return replace(row, theta=0.0, partial=False) if row.train_gpus == 0 else row
 
 
 def verl_rows(recorded: Mapping[str, Any]) -> Rows:
-    """The table of verl: the two rows that were fitted, with the published step, and the predicted ones."""
-    names = ("step_seconds", "gen_wait_seconds", "update_seconds", "hours_100_steps", "hours_400_steps")
-    rows = []
-    for found in (*recorded["fitted_rows"], recorded, *recorded["predicted_rows"]):
-        row = found["row"]
-        trainer, rollout = row["train_gpus"], row["rollout_gpus"]
+    """The table of verl: the two fitted rows, with the published step, and the predicted ones."""
+    columns = {
+        "trainer : rollout GPUs": "{split}",
+        "theta": "{row[theta]:g}",
+        "mini-batches an update": "{row[require_batches]}",
+        "partial": "{partial}",
+        "step, published, s": "{published_step_seconds:.1f} (fitted)",
+        "step, s": "{step_seconds:.1f}",
+        "generation wait, s": "{gen_wait_seconds:.1f}",
+        "update, s": "{update_seconds:.1f}",
+        "100 steps, h": "{hours_100_steps:.1f}",
+        "400 steps, h": "{hours_400_steps:.1f}",
+    }
+    entries = []
+    for entry in (*recorded["fitted_rows"], recorded, *recorded["predicted_rows"]):
+        trainer, rollout = entry["row"]["train_gpus"], entry["row"]["rollout_gpus"]
         split = f"{trainer} : {rollout}" if trainer else f"{rollout} for both"
-        published = found.get("published_step_seconds")
-        cells = [split, f"{row['theta']:g}", str(row["require_batches"]), "yes" if row["partial"] else "no"]
-        figures = (f"{found[name]:.1f}" for name in names)
-        rows.append([*cells, "–" if published is None else f"{published:.1f} (fitted)", *figures])
-    head = ["trainer : rollout GPUs", "theta", "mini-batches an update", "partial", "step, published, s"]
-    return [*head, "step, s", "generation wait, s", "update, s", "100 steps, h", "400 steps, h"], rows
+        entries.append({**entry, "split": split, "partial": "yes" if entry["row"]["partial"] else "no"})
+    return rows_of(columns, entries)
 
 
 def verl_provenance(recorded: Mapping[str, Any]) -> str:
@@ -262,18 +274,12 @@ def verl_provenance(recorded: Mapping[str, Any]) -> str:
 
 STUDY = Experiment(
     name="verl_table",
-    about=f"{str(__doc__).splitlines()[0]} Also --train-gpus, --rollout-gpus, --theta, --require-batches, --partial.",
-    measure=lambda options: measure(options, arguments(())[0]),
+    about=str(__doc__),
+    measure=measure,
     tables={"verl-table": lambda figures: table(*verl_rows(figures)) + "\n" + verl_provenance(figures)},
     seeds=2,
+    add_arguments=add_arguments,
 )
 
-
-def main(argv: Sequence[str] | None = None) -> Figures:
-    """Run it from the command line."""
-    row, rest = arguments(sys.argv[1:] if argv is None else argv)
-    return replace(STUDY, measure=lambda options: measure(options, row)).run(rest)
-
-
 if __name__ == "__main__":
-    main()
+    STUDY.run()

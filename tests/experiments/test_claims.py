@@ -15,9 +15,9 @@ from dartsim.run.prepare import prepare
 from experiments import claims
 from experiments.charts import Panel, Series, draw
 from experiments.claims import ARMS, LADDER, ClaimArm, derived, knee, mean_turns, over, run_arm
-from experiments.claims_tables import PICTURES, ROWS, cell, distribution, drawn_of, provenance
+from experiments.claims_tables import COLUMNS, PICTURES, ROWS, distribution, drawn_of, provenance
 from experiments.claims_verdicts import gpu_definitions, pick, verdicts
-from experiments.study import Options, recorded
+from experiments.study import Options, cell, recorded
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
@@ -210,7 +210,7 @@ def test_the_fitted_definition_meets_the_baseline_by_construction(figures):
 
 def test_cells_and_distributions_in_words(figures):
     first = figures["claims"]["table"][0]
-    assert cell(first, "desktops, %") == "12.2 ±0.0"
+    assert cell(COLUMNS["desktops, %"], first) == "12.2 ±0.0"
     assert distribution({"0": 996, "1": 4, "2": 1000}) == "0: 50, 2: 50"
     assert distribution({}) == "–"
 

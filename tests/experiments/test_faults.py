@@ -3,16 +3,16 @@ import json
 import pytest
 
 from dartsim.sim.faults import KINDS, PROFILES
-from experiments.faults import ALL, HEALED, Run, cost_rows, injections, kinds_rows, provenance, run_one, summary
+from experiments.faults import ALL, HEALED, cost_rows, faulty, injections, kinds_rows, provenance, run_one, summary
 
 
 @pytest.fixture(scope="module")
 def made():
-    return {run: run_one(run) for run in (Run("coupled", faults, 1.5, 0) for faults in (*ALL, HEALED))}
+    return {("coupled", faults): [run_one(faulty("coupled", faults, 1.5))] for faults in (*ALL, HEALED)}
 
 
 def test_a_small_run_has_every_figure_and_the_worse_the_profile_the_more_is_masked(made):
-    found = summary({run.faults: [figures] for run, figures in made.items()})
+    found = summary({faults: runs for (_, faults), runs in made.items()})
     assert found["none"]["throughput_kept"] == 1.0
     masked = [found[name]["masked_share"] for name in ALL]
     assert masked == sorted(masked)
@@ -22,7 +22,7 @@ def test_a_small_run_has_every_figure_and_the_worse_the_profile_the_more_is_mask
 
 
 def test_the_tables_are_those_of_the_code_and_of_the_figures(made):
-    one = summary({run.faults: [figures] for run, figures in made.items()})
+    one = summary({faults: runs for (_, faults), runs in made.items()})
     told = {
         "presets": {"coupled": one},
         "injections": injections(made),

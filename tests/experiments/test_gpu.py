@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
 from experiments import gpu  # noqa: E402
-from experiments.gpu_work import computed, drawn_batch, parity, peak_flops, shown_model, speed  # noqa: E402
+from experiments.gpu import computed, drawn_batch, parity, peak_flops, shown_model, speed  # noqa: E402
 
 
 def test_tokens_and_patches_are_those_of_the_prompts(tmp_path):
@@ -35,14 +35,16 @@ def test_a_processor_has_no_known_peak():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_nothing_is_measured(capsys):
     with pytest.raises(SystemExit) as ended:
-        gpu.main([])
+        gpu.STUDY.run([])
     assert ended.value.code == 2
     assert "no CUDA device" in capsys.readouterr().err
 
 
-def test_a_processor_s_figures_are_not_kept():
-    with pytest.raises(SystemExit, match="leave --device cpu out"):
-        gpu.main(["--device", "cpu", "--record"])
+def test_figures_of_a_processor_are_not_recorded(capsys):
+    with pytest.raises(SystemExit) as ended:
+        gpu.STUDY.run(["--device", "cpu", "--record"])
+    assert ended.value.code == 2
+    assert "leave --device cpu out" in capsys.readouterr().err
 
 
 @pytest.mark.soak

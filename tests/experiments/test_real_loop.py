@@ -21,7 +21,7 @@ STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_real_runs_end_by_time_alone(quick):
-    config = real_loop.config(2, 3.0, 7, quick)
+    config = real_loop.config("vllm", 7, quick=quick, minutes=3.0, size=2)
     assert (config.run.updates, config.run.target_success, config.run.seed) == (None, None, 7)
     assert config.run.hours == pytest.approx(0.05)
     assert (config.backend.workers, config.rollout.num_workers) == ("vllm", 2)
@@ -29,12 +29,23 @@ def test_real_runs_end_by_time_alone(quick):
     assert config.curation.store == "sqlite"
 
 
+@pytest.mark.parametrize("backend", ["mock", "desktop"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_runs_without_engines_end_by_time_alone(backend, quick):
+    config = real_loop.config(backend, 3, quick=quick, size=6)
+    assert (config.run.updates, config.run.target_success, config.run.seed) == (None, None, 3)
+    assert (config.backend.desktops, config.backend.virtual, config.rollout.num_envs) == (backend, False, 6)
+    minutes = real_loop.QUICK_MINUTES if quick else real_loop.MINUTES
+    assert config.run.hours == pytest.approx(minutes[backend] / 60.0)
+    assert real_loop.config("desktop", 3, quick=quick).rollout.num_envs == real_loop.DESKTOPS
+
+
 def test_it_is_refused_without_an_interpreter_that_has_vllm(monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("aiohttp", reason="needs the extra `real`")
     monkeypatch.delenv("DARTSIM_VLLM_PYTHON", raising=False)
     with pytest.raises(SystemExit) as ended:
-        real_loop.main(["--quick"])
+        real_loop.STUDY.run(["--quick"])
     assert ended.value.code == 2
     assert "set DARTSIM_VLLM_PYTHON" in capsys.readouterr().err
 
@@ -45,6 +56,30 @@ def test_requests_are_failed_or_lost():
     assert real_loop.requests({"faults": {}, "endings": {}}) == {"failed_requests": 0, "lost_requests": 0}
 
 
+def small_run(monkeypatch, arguments: list[str]) -> dict:
+    """Run the command with few desktops, tasks and groups."""
+    full = real_loop.config
+
+    def small(backend: str, seed: int, **options) -> Config:
+        changes = {"tasks": {"count": 64, "held_out": 8}, "rollout": {"num_envs": 4}}
+        batch = {"groups": {"drop_all_failed": False, "drop_equal": False}, "batch": {"min_groups": 1, "max_groups": 1}}
+        return from_tree(merge(full(backend, seed, **options).model_dump(), {**changes, "curation": batch}))
+
+    monkeypatch.setattr(real_loop, "config", small)
+    return real_loop.STUDY.run(arguments)
+
+
+def test_a_small_run_without_engines_has_the_same_figures(monkeypatch):
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    figures = small_run(monkeypatch, ["--quick", "--backend", "mock", "--minutes", "0.048"])
+    for key in ("measured", "predicted", "relative_error"):
+        assert set(figures[key]) == set(COMPARED)
+    assert figures["backend"] == "mock"
+    assert figures["measured"]["trajectories_per_minute"] > 0
+    assert figures["runs"][0]["sync_seconds_p50"] > 0
+    assert "4 desktops, 0.048 minutes" in real_loop.loop_table(figures)
+
+
 def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("httpx", reason="needs the extra `real`")
@@ -52,16 +87,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {STANDIN} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("DARTSIM_VLLM_PYTHON", str(script))
-    full = real_loop.config
-
-    def small(engines: int, minutes: float, seed: int, quick: bool) -> Config:
-        changes = {"tasks": {"count": 64, "held_out": 8}, "rollout": {"num_envs": 4}}
-        batch = {"groups": {"drop_all_failed": False, "drop_equal": False}, "batch": {"min_groups": 1, "max_groups": 1}}
-        tree = merge(full(engines, minutes, seed, quick).model_dump(), {**changes, "curation": batch})
-        return from_tree(tree)
-
-    monkeypatch.setattr(real_loop, "config", small)
-    figures = real_loop.main(["--quick", "--minutes", "0.06"])
+    figures = small_run(monkeypatch, ["--quick", "--minutes", "0.06"])
     for key in ("measured", "predicted", "relative_error"):
         assert set(figures[key]) == set(COMPARED)
     assert figures["measured"]["trajectories_per_minute"] > 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from argparse import Namespace
 
 import pytest
 from rich.console import Console
 
+from dartsim.core.errors import ConfigError
 from experiments import verl_table
 from experiments.study import Options
 from experiments.verl_table import (
@@ -14,15 +16,20 @@ from experiments.verl_table import (
     STUDY,
     Fit,
     Row,
-    arguments,
     measure,
     predict,
+    row_of,
     update_seconds,
     verl_provenance,
     verl_rows,
 )
 
 FIT = Fit(160.0, 2.0)
+
+
+def asked_for(arguments: str) -> Namespace:
+    """Return the options of a command line."""
+    return STUDY.parser().parse_args(arguments.split())
 
 
 def test_more_rollout_gpus_shorten_the_wait_and_a_longer_tail_lengthens_it():
@@ -51,8 +58,10 @@ def test_half_of_an_update_shrinks_with_the_trainer_s_gpus():
 def test_a_run_predicts_other_rows_too_and_the_page_shows_all(monkeypatch):
     monkeypatch.setattr(verl_table, "fit_rows", lambda steps, rounds: FIT)
     asked, console = Row(32, 32, 0.5, 1), Console(file=io.StringIO(), width=160)
+    own = asked_for("--train-gpus 32 --rollout-gpus 32 --require-batches 1")
+    options = Options(quick=True, seeds=1, console=console, own=own)
     figures = {
-        **measure(Options(quick=True, seeds=1, console=console), asked),
+        **measure(options),
         "seeds": [0],
         "commit": {"id": "0123456789abcdef"},
     }
@@ -68,12 +77,14 @@ def test_a_run_predicts_other_rows_too_and_the_page_shows_all(monkeypatch):
         row = Row(*other)
         given = f"--train-gpus {row.train_gpus} --rollout-gpus {row.rollout_gpus} --theta {row.theta}"
         given += f" --require-batches {row.require_batches}{' --partial' if row.partial else ''}"
-        assert arguments(given.split()) == (row, [])
+        assert row_of(asked_for(given)) == row
 
 
-def test_the_command_line_names_a_row():
-    row, left = arguments(["--train-gpus", "32", "--theta", "0.5", "--require-batches", "1", "--quick"])
-    assert (row, left) == (Row(32, 64, 0.5, 1), ["--quick"])
-    assert arguments(["--train-gpus", "0", "--rollout-gpus", "128"])[0] == Row(0, 128)
-    with pytest.raises(SystemExit, match="wanted a multiple of 16"):
-        arguments(["--rollout-gpus", "24"])
+def test_the_command_line_names_a_row(capsys):
+    assert row_of(asked_for("--train-gpus 32 --theta 0.5 --require-batches 1 --quick")) == Row(32, 64, 0.5, 1)
+    assert row_of(asked_for("--train-gpus 0 --rollout-gpus 128")) == Row(0, 128)
+    with pytest.raises(SystemExit):
+        asked_for("--rollout-gpus 24")
+    assert "must be a multiple of 16, got 24" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="at least 16, got 0"):
+        row_of(asked_for("--rollout-gpus 0"))

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gpu
 
 
 def test_weights_change_under_requests(cuda):
-    from experiments.gpu_work import VARIABLE, engine
+    from experiments.gpu import VARIABLE, engine
 
     if not os.environ.get(VARIABLE):
         pytest.skip(f"no environment with vLLM: {VARIABLE} is not set")

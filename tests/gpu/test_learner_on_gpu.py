@@ -8,7 +8,7 @@ pytestmark = pytest.mark.gpu
 
 
 def test_a_step_in_float32_is_the_processor_s(cuda):
-    from experiments.gpu_work import parity
+    from experiments.gpu import parity
 
     found = parity(cuda, ["float32"])["float32"]
     assert found["loss_difference"] < 1e-4
@@ -17,7 +17,7 @@ def test_a_step_in_float32_is_the_processor_s(cuda):
 
 
 def test_a_step_in_bfloat16_goes_the_same_way(cuda):
-    from experiments.gpu_work import parity
+    from experiments.gpu import parity
 
     found = parity(cuda, ["bfloat16"])["bfloat16"]
     assert found["loss_difference"] < 0.02
@@ -26,7 +26,7 @@ def test_a_step_in_bfloat16_goes_the_same_way(cuda):
 
 
 def test_speed_and_memory_are_measured(cuda):
-    from experiments.gpu_work import speed
+    from experiments.gpu import speed
 
     found = speed(cuda, small=False, updates=2)
     assert found["tokens_per_second"] > 0

@@ -2,9 +2,10 @@
 
 import pytest
 
-from experiments.domain_hashes import recorded, run_hashes, runs, same_versions
+from experiments.domain_hashes import run_hashes, runs, same_versions
+from experiments.study import recorded
 
-RECORDED = recorded()
+RECORDED = recorded("domain_hashes")
 
 
 def test_every_simulated_preset_is_recorded():
