@@ -15,7 +15,7 @@ from dartsim.config import load
 from dartsim.lab.jobs import Prices, simulated
 from dartsim.lab.space import read_space
 from dartsim.lab.study import Study
-from dartsim.lab.study_spec import StudySpec, objective
+from dartsim.lab.study_spec import StudySpec, read_objective
 from dartsim.lab.sweep import executor_for
 from dartsim.lab.virtual import as_virtual
 from experiments.speed import PRESET, configuration, isolated, peak_rss_mb
@@ -47,7 +47,9 @@ def one_size(num_envs: int, hours: float, seed: int) -> Figures:
 def one_study(num_trials: int, hours: float, seed: int) -> Figures:
     """Run a study on two cores and return how long it took."""
     base = load(preset_name=PRESET, overrides=[f"run.hours={hours}"])
-    spec = StudySpec(base=base, space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), seed=seed)
+    spec = StudySpec(
+        base=base, space=read_space(SPACE), objectives=(read_objective("trained_turns_per_minute"),), seed=seed
+    )
     with tempfile.TemporaryDirectory() as folder, executor_for(CORES) as executor:
         study = Study(spec, Path(folder) / "study.db")
         started = time.perf_counter()

@@ -205,11 +205,11 @@ def _refuse_without_engine(config: Config) -> None:
     if not config.backend.boots or not local:
         return
     from dartsim.cli.doctor import check_engine
-    from dartsim.cli.service_checks import CheckState
+    from dartsim.cli.service_checks import OK
 
     engine = check_engine()
-    if engine.state is not CheckState.OK:
-        raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.type}")
+    if engine.state is not OK:
+        raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.fix}")
 
 
 def _mean(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:

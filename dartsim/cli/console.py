@@ -18,28 +18,28 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe.figures import FIGURES, figure_text
 
 WIDE = 10_000
-"""Columns when output is not a terminal: nothing is wrapped, so that output can be searched."""
+"""Columns where output is not a terminal: nothing is wrapped, so that output can be searched."""
 
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing to standard output, other than a closed pipe."""
 
 
 class _Console(Console):
-    """A console that breaks lines for terminals only, and goes on without output when its reader has gone."""
+    """A console that wraps lines for terminals only, and drops its output when the reader has gone."""
 
     @property
     def size(self) -> ConsoleDimensions:
-        """How many columns and lines there are: the terminal's, COLUMNS, or as many as it takes."""
-        found = super().size
+        """The terminal's size, or COLUMNS; elsewhere wide enough for any line."""
+        size = super().size
         unbound = self._width is None and not self.file.isatty() and not self._environ.get("COLUMNS")
-        return ConsoleDimensions(WIDE, found.height) if unbound else found
+        return ConsoleDimensions(WIDE, size.height) if unbound else size
 
     @size.setter
     def size(self, new: tuple[int, int]) -> None:
         self._width, self._height = new
 
     def on_broken_pipe(self) -> None:
-        """Drop what is printed from now on: the command has done its work, and may have files to write."""
+        """Drop further output: the command may still have files to write."""
         self.quiet = True
         drop_output(self.file)
 
@@ -50,9 +50,9 @@ errors = _Console(stderr=True)
 
 def drop_output(file: IO[str] | None = None) -> None:
     """Redirect a stream, by default standard output, to the null device."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, (file or sys.stdout).fileno())
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, (file or sys.stdout).fileno())
+    os.close(null)
 
 
 def flush_output(code: int) -> int:
@@ -82,7 +82,7 @@ def is_output_error(error: OSError) -> bool:
 
 
 class _SecretHidingFormatter(logging.Formatter):
-    """Writes what is logged without the secrets that it may quote."""
+    """Formats log records without the secrets that they may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
         from dartsim.config.secrets import hidden
@@ -91,12 +91,12 @@ class _SecretHidingFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes what is logged where errors go: above a progress bar, if there is one, and not through it."""
+    """Prints log records above the progress bar, if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             errors.print(self.format(record), highlight=False, markup=False, soft_wrap=True)
-        except Exception:  # as handlers do: what is logged wrongly stops nothing
+        except Exception:  # like every handler: a broken record stops nothing
             self.handleError(record)
 
 
@@ -110,7 +110,7 @@ def hide_secrets_in_logs() -> None:
 
 def printable(text: str) -> str:
     """Return a text without terminal control characters: task names come from outside."""
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 def write_json(value: Any, target: str) -> None:
@@ -132,8 +132,8 @@ def write_json(value: Any, target: str) -> None:
 def cannot_write(target: str, error: OSError) -> ConfigError:
     """Return the error for a ``--json`` file that cannot be written."""
     return ConfigError(
-        f"--json {target} cannot be written: {error.strerror}; name a file in a folder that can be written to, "
-        "or - for standard output"
+        f"--json {target} cannot be written: {error.strerror}; name a file in a writable folder, or - for standard "
+        "output"
     )
 
 
@@ -153,35 +153,26 @@ SHOWN = (
 )
 
 
-def plain_table(*columns: str, numbers: Sequence[str] = (), **options: Any) -> Table:
-    """Return a table without a frame: columns of text, then right-aligned columns of numbers."""
+def plain_table(*columns: str, numbers: Sequence[str] = (), after: Sequence[str] = (), **options: Any) -> Table:
+    """Return a table without a frame: columns of text, right-aligned columns of numbers, and text after them."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold", title_justify="left", **options)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right")
+    for name in (*columns, *numbers, *after):
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     return table
 
 
 def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     """Return a table of figures, one column a run; with two runs, the ratio of the second to the first."""
-    table = plain_table()
-    table.add_column("", no_wrap=True)
-    for name, _ in columns:
-        table.add_column(name, justify="right", overflow="fold")
-    if len(columns) == 2:
-        table.add_column("ratio", justify="right", style="bold")
+    pair = len(columns) == 2
+    table = plain_table("", numbers=[name for name, _ in columns] + ["ratio"] * pair)
+    table.columns[0].no_wrap, table.columns[-1].style = True, "bold" if pair else ""
     for figure in SHOWN:
         values = [summary.get(figure) for _, summary in columns]
         row = [FIGURES[figure].label, *(figure_text(figure, value) for value in values)]
-        if len(columns) == 2:
-            row.append(ratio(values[0], values[1]))
-        table.add_row(*row)
+        table.add_row(*row, *([ratio(values[0], values[1])] if pair else ()))
     return table
 
 
 def ratio(base: float | None, value: float | None) -> str:
     """Return how many times ``base`` a value is."""
-    if not base or value is None:
-        return "–"
-    return f"{value / base:.2f}x"
+    return "–" if not base or value is None else f"{value / base:.2f}x"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,19 @@ from rich.text import Text
 
 from dartsim.cli.console import out, plain_table, write_json
 from dartsim.cli.options import JsonInstead
-from dartsim.cli.service_checks import CheckState, DoctorCheck, installed, service_checks
+from dartsim.cli.service_checks import (
+    MISSING,
+    OK,
+    OPTIONAL,
+    DoctorCheck,
+    check_evaluator,
+    check_postgres,
+    check_ray,
+    check_torchrun,
+    check_vllm,
+    installed,
+)
+from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
 
 EXAMPLES = (
@@ -35,22 +48,22 @@ REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-STYLES = {CheckState.OK: "green", CheckState.MISSING: "bold red", CheckState.OPTIONAL: "yellow"}
+STYLES = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
 
-
+BASE = ("python", "packages", "memory", "disk")
 NEEDS = {
-    "simulated runs": ("python", "packages", "memory", "disk"),
-    "learning (tiny model)": ("python", "packages", "memory", "disk", "train packages"),
-    "real desktops": ("python", "packages", "memory", "disk", "real packages", "engine"),
-    "official OSWorld VMs": ("python", "packages", "memory", "disk", "real packages", "engine", "kvm"),
-    "OSWorld's own metrics": ("python", "packages", "memory", "disk", "real packages", "evaluator"),
-    "vLLM workers": ("python", "packages", "memory", "disk", "train packages", "real packages", "vllm"),
-    "training on a GPU": ("python", "packages", "memory", "disk", "train packages", "gpu"),
-    "a learner of several processes": ("python", "packages", "memory", "disk", "train packages", "torchrun"),
-    "parts on a Ray cluster": ("python", "packages", "memory", "disk", "ray"),
-    "a store on PostgreSQL": ("python", "packages", "memory", "disk", "postgres"),
+    "simulated runs": BASE,
+    "learning (tiny model)": (*BASE, "train packages"),
+    "real desktops": (*BASE, "real packages", "engine"),
+    "official OSWorld VMs": (*BASE, "real packages", "engine", "kvm"),
+    "OSWorld's own metrics": (*BASE, "real packages", "evaluator"),
+    "vLLM workers": (*BASE, "train packages", "real packages", "vllm"),
+    "training on a GPU": (*BASE, "train packages", "gpu"),
+    "a learner of several processes": (*BASE, "train packages", "torchrun"),
+    "components on a Ray cluster": (*BASE, "ray"),
+    "a store on PostgreSQL": (*BASE, "postgres"),
 }
-"""The checks that each use needs; the first is the basics, which decide the exit code."""
+"""The checks that each use needs; simulated runs decide the exit code."""
 
 
 def doctor(
@@ -72,27 +85,7 @@ def doctor(
     Exit code 0 if simulated runs work, 1 otherwise. It starts and changes nothing, and asks the named
     services only for their versions.
     """
-    checks = examine(ray=ray, engines=engine or (), store=store)
-    works = {use: works_with(checks, needs) for use, needs in NEEDS.items()}
-    if json_file is not None:
-        write_json({"works": works, "checks": [asdict(check) for check in checks]}, json_file)
-    else:
-        out.print(_table(checks))
-        out.print()
-        out.print(_uses(checks, works))
-    if not next(iter(works.values())):
-        raise typer.Exit(1)
-
-
-def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None) -> list[DoctorCheck]:
-    """Return all checks of this machine.
-
-    Args:
-        ray: Address of a Ray cluster that should listen.
-        engines: URLs of vLLM servers that should answer.
-        store: URL of a PostgreSQL database that should answer.
-    """
-    return [
+    checks = [
         check_python(sys.version_info[:2]),
         check_packages("packages", BASICS, install_command()),
         check_cores(),
@@ -103,90 +96,77 @@ def examine(*, ray: str | None = None, engines: Sequence[str] = (), store: str |
         check_packages("real packages", REAL, install_command("real")),
         check_engine(),
         check_kvm(),
-        *(check() for check in service_checks(ray=ray, engines=engines, store=store)),
+        check_vllm(os.environ.get(VARIABLE), engine or ()),
+        check_torchrun(),
+        check_ray(ray or os.environ.get("RAY_ADDRESS")),
+        check_evaluator(),
+        check_postgres(store),
         check_browser(),
     ]
-
-
-def works_with(checks: Iterable[DoctorCheck], needs: Iterable[str]) -> bool:
-    """Return whether all the named checks passed."""
     states = {check.name: check.state for check in checks}
-    return all(states[name] is CheckState.OK for name in needs)
+    lacking = {use: [need for need in needs if states[need] is not OK] for use, needs in NEEDS.items()}
+    if json_file is not None:
+        works = {use: not lacks for use, lacks in lacking.items()}
+        write_json({"works": works, "checks": [asdict(check) for check in checks]}, json_file)
+    else:
+        out.print(_check_table(checks))
+        out.print()
+        out.print(_use_table(lacking))
+    if lacking["simulated runs"]:
+        raise typer.Exit(1)
 
 
 def check_python(version: tuple[int, ...]) -> DoctorCheck:
-    """Look at the interpreter."""
-    fine = version[:2] >= OLDEST_PYTHON
-    wanted = ".".join(map(str, OLDEST_PYTHON))
-    return DoctorCheck(
-        name="python",
-        state=CheckState.OK if fine else CheckState.MISSING,
-        found=f"{platform.python_implementation()} {platform.python_version()} on {platform.system()}",
-        type="" if fine else f"install Python {wanted} or newer",
-    )
+    """Check the interpreter's version."""
+    found = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()}"
+    if version[:2] >= OLDEST_PYTHON:
+        return DoctorCheck("python", OK, found)
+    return DoctorCheck("python", MISSING, found, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
 
 
-def check_packages(name: str, wanted: Iterable[str], command: str) -> DoctorCheck:
+def check_packages(name: str, packages: Iterable[str], command: str) -> DoctorCheck:
     """Look for installed distributions, without importing them."""
-    versions = {package: installed(package) for package in wanted}
+    versions = {package: installed(package) for package in packages}
     missing = [package for package, version in versions.items() if version is None]
-    there = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
-    found = there if not missing else f"no {', '.join(missing)}" + (f"; {there}" if there else "")
-    return DoctorCheck(
-        name=name, state=CheckState.MISSING if missing else CheckState.OK, found=found, type=command if missing else ""
-    )
+    present = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
+    if not missing:
+        return DoctorCheck(name, OK, present)
+    return DoctorCheck(name, MISSING, f"no {', '.join(missing)}" + (f"; {present}" if present else ""), command)
 
 
 def check_cores() -> DoctorCheck:
     """Report the processor; one core is enough, but slow."""
     from dartsim.real.machine import cpu_model, usable_cores
 
-    return DoctorCheck(
-        name="cores", state=CheckState.OK, found=f"{usable_cores()} usable, {cpu_model() or 'unknown model'}"
-    )
+    return DoctorCheck("cores", OK, f"{usable_cores()} usable, {cpu_model() or 'unknown model'}")
 
 
 def check_memory(total_gib: float) -> DoctorCheck:
-    """Look at the memory."""
+    """Check that there is at least 1 GiB of memory."""
     # Measured: a small desktop takes about 0.11 GiB, one with LibreOffice 0.4, an official virtual machine 4.2.
-    found = (
-        f"{total_gib:.1f} GiB: about {int(total_gib * 0.85 / 0.4)} small desktops or {int(total_gib * 0.85 / 4.2)} VMs"
-    )
-    fine = total_gib >= 1.0
-    return DoctorCheck(
-        name="memory",
-        state=CheckState.OK if fine else CheckState.MISSING,
-        found=found,
-        type="" if fine else "1 GiB at least",
-    )
+    small, large = (int(total_gib * 0.85 / each) for each in (0.4, 4.2))
+    found = f"{total_gib:.1f} GiB: about {small} small desktops or {large} VMs"
+    return DoctorCheck("memory", OK, found) if total_gib >= 1.0 else DoctorCheck("memory", MISSING, found, "1 GiB")
 
 
 def check_disk(free_gib: float) -> DoctorCheck:
-    """Look at the disk on which runs are written."""
-    fine = free_gib >= 1.0
-    return DoctorCheck(
-        name="disk",
-        state=CheckState.OK if fine else CheckState.MISSING,
-        found=f"{free_gib:.1f} GiB free here (the official VM's disk and image want 32)",
-        type="" if fine else "free 1 GiB, or run in another folder",
-    )
+    """Check the disk to which runs are written."""
+    found = f"{free_gib:.1f} GiB free here (the official VM's disk and image need 32)"
+    if free_gib >= 1.0:
+        return DoctorCheck("disk", OK, found)
+    return DoctorCheck("disk", MISSING, found, "free 1 GiB, or run in another folder")
 
 
 def check_gpu(query: Callable[[], str | None] | None = None) -> DoctorCheck:
     """Look for a GPU through its driver, without importing torch."""
     found = (query or nvidia_smi)()
-    if found and (installed("torch") or "").endswith("+cpu"):
+    if not found:
+        found = "no nvidia-smi that lists one; the tiny model trains on the CPU"
+        return DoctorCheck("gpu", OPTIONAL, found, "install the NVIDIA driver if the machine has a GPU")
+    if (installed("torch") or "").endswith("+cpu"):
         found = f"{found}, but the installed torch is built for CPUs only"
-        command = "pip install --force-reinstall torch"
-        return DoctorCheck(name="gpu", state=CheckState.OPTIONAL, found=found, type=command)
-    if found:
-        return DoctorCheck(name="gpu", state=CheckState.OK, found=found)
-    return DoctorCheck(
-        name="gpu",
-        state=CheckState.OPTIONAL,
-        found="no nvidia-smi that lists one; the tiny model trains on the CPU",
-        type="install the NVIDIA driver if the machine has a GPU",
-    )
+        return DoctorCheck("gpu", OPTIONAL, found, "pip install --force-reinstall torch")
+    return DoctorCheck("gpu", OK, found)
 
 
 def check_engine() -> DoctorCheck:
@@ -201,14 +181,14 @@ def check_engine() -> DoctorCheck:
     try:
         info = asyncio.run(ask())
     except DartsimError as error:
-        what, _, command = str(error).rpartition(": ")
-        return DoctorCheck(name="engine", state=CheckState.MISSING, found=what, type=command)
-    left = f", {info.ours} of ours" if info.ours else ""
+        problem, _, fix = str(error).rpartition(": ")
+        return DoctorCheck("engine", MISSING, problem, fix)
+    ours = f", {info.ours} of ours" if info.ours else ""
     found = (
         f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
-        f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{left}"
+        f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{ours}"
     )
-    return DoctorCheck(name="engine", state=CheckState.OK, found=found)
+    return DoctorCheck("engine", OK, found)
 
 
 def check_kvm() -> DoctorCheck:
@@ -216,23 +196,19 @@ def check_kvm() -> DoctorCheck:
     from dartsim.real.containers import HostSettings, Kvm, kvm_state
 
     state = kvm_state(Kvm.AUTO, local=HostSettings().local)
-    return DoctorCheck(
-        name="kvm",
-        state=CheckState.OK if state.use else CheckState.OPTIONAL,
-        found=state.why,
-        type="" if state.use else "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization enabled",
-    )
+    if state.use:
+        return DoctorCheck("kvm", OK, state.why)
+    fix = "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization enabled"
+    return DoctorCheck("kvm", OPTIONAL, state.why, fix)
 
 
 def check_browser() -> DoctorCheck:
-    """Look for a Chromium; only the tests of the pages use it."""
+    """Look for Chromium; only the tests of the pages use it."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        command = "sudo apt-get install chromium"
-        return DoctorCheck(
-            name="browser", state=CheckState.OPTIONAL, found="no Chromium: browser tests are skipped", type=command
-        )
-    return DoctorCheck(name="browser", state=CheckState.OK, found=path)
+        found = "no Chromium: browser tests are skipped"
+        return DoctorCheck("browser", OPTIONAL, found, "sudo apt-get install chromium")
+    return DoctorCheck("browser", OK, path)
 
 
 def nvidia_smi() -> str | None:
@@ -245,17 +221,15 @@ def nvidia_smi() -> str | None:
     return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or None
 
 
-def _table(checks: Iterable[DoctorCheck]) -> Table:
+def _check_table(checks: Iterable[DoctorCheck]) -> Table:
     table = plain_table("check", "", "found", "fix")
     for check in checks:
-        table.add_row(check.name, Text(check.state, STYLES[check.state]), Text(check.found), Text(check.type))
+        table.add_row(check.name, Text(check.state, STYLES[check.state]), Text(check.found), Text(check.fix))
     return table
 
 
-def _uses(checks: Iterable[DoctorCheck], works: dict[str, bool]) -> Table:
+def _use_table(lacking: Mapping[str, Sequence[str]]) -> Table:
     table = plain_table("use", "works", "missing")
-    states = {check.name: check.state for check in checks}
-    for use, fine in works.items():
-        wanting = ", ".join(need for need in NEEDS[use] if states[need] is not CheckState.OK)
-        table.add_row(use, Text("yes", "green") if fine else Text("no", "bold red"), wanting)
+    for use, lacks in lacking.items():
+        table.add_row(use, Text("no", "bold red") if lacks else Text("yes", "green"), ", ".join(lacks))
     return table

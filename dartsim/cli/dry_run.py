@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,7 +53,7 @@ def plan(config: Config) -> dict[str, Any]:
         "desktops": _placed(config, "desktops", _desktops(config)),
         "learner": _placed(config, "learner", _learner(config)),
         "memory": None if needed is None else needed.as_json(),
-        "missing": [one._asdict() for one in missing_requirements(config, needed)],
+        "missing": [asdict(check) for check in missing_requirements(config, needed)],
     }
 
 
@@ -245,10 +245,10 @@ def _show_memory(memory: dict[str, Any], console: Console) -> None:
         say(f"  note: {note}")
 
 
-def _show_missing(found: list[dict[str, str]], console: Console) -> None:
-    if not found:
+def _show_missing(missing: list[dict[str, str]], console: Console) -> None:
+    if not missing:
         return
     console.print("\n[bold]missing on this machine[/bold]")
-    for one in found:
-        text = f"  {one['what']}: {one['found']}" + (f"; {one['type']}" if one["type"] else "")
+    for check in missing:
+        text = f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else "")
         console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json
+from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import Processes, RayAddress
 
 if TYPE_CHECKING:
-    from dartsim.config import Config
     from dartsim.lab.whatif import Gains
     from dartsim.observe.rundir import RunDir
 
@@ -41,36 +41,36 @@ def explain(
 ) -> None:
     """Show why a run's desktops, workers and trainer were idle: one cause for every second, largest first.
 
-    With --gain the run is simulated again without each cause, and the table shows the gain in trained turns. Of
-    a run by the machine's clock, RUN/twin.toml is simulated; `dartsim measure RUN` makes it.
+    With --gain the run is simulated again without each cause, and the table shows the gain in trained turns. For a
+    real run, RUN/twin.toml is simulated, which `dartsim measure RUN` writes.
     """
     from dartsim.core.errors import ConfigError
     from dartsim.observe.idle import ranking
     from dartsim.observe.rundir import read_run
 
-    folder = read_run(run)
-    if folder.idle is None:
+    run_dir = read_run(run)
+    if run_dir.idle is None:
         raise ConfigError(f"{run} kept no segments to explain; run it again with recorder.max_segments above 0")
-    rows = ranking(folder.idle)
-    found: dict[str, Any] = {
+    rows = ranking(run_dir.idle)
+    explained: dict[str, Any] = {
         "run_dir": str(run),
-        "from_hours": folder.idle["start_seconds"] / 3600.0,
-        "to_hours": folder.idle["end_seconds"] / 3600.0,
+        "from_hours": run_dir.idle["start_seconds"] / 3600.0,
+        "to_hours": run_dir.idle["end_seconds"] / 3600.0,
         "causes": rows,
-        "at_work": at_work(folder.idle),
+        "at_work": _at_work(run_dir.idle),
     }
-    made: Gains | None = None
+    gains: Gains | None = None
     if gain:
-        made = _gains(folder, rows, hours, seeds, processes, ray)
-        found["gains"] = {"base": dict(made.base), "without": [asdict(item) for item in made.gains]}
+        gains = _gains(run_dir, rows, hours, seeds, processes, ray)
+        explained["gains"] = {"base": dict(gains.base), "without": [asdict(item) for item in gains.gains]}
     if json_file != "-":
-        _show(found, folder, made)
+        _show(explained, run_dir, gains)
     if json_file is not None:
-        write_json(found, json_file)
+        write_json(explained, json_file)
 
 
-def at_work(idle: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of each population's time that is at work: acting, busy, training."""
+def _at_work(idle: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of each population's time in which it works: acting, busy, training."""
     from dartsim.observe.states import AT_WORK
 
     length = idle["end_seconds"] - idle["start_seconds"]
@@ -81,76 +81,62 @@ def at_work(idle: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _gains(
-    folder: RunDir,
+    run_dir: RunDir,
     rows: Sequence[Mapping[str, Any]],
     hours: float | None,
     seeds: int,
     processes: int | None,
     ray: str | None,
 ) -> Gains:
+    """Simulate the run's configuration, or its twin if it was real, without each cause."""
+    from dartsim.cli.measure import TWIN
+    from dartsim.config import load
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.virtual import as_virtual, changed
     from dartsim.lab.whatif import gains
+    from dartsim.observe.rundir import CONFIG
 
-    config = as_virtual(_config(folder))
+    twin = run_dir.path / TWIN
+    config = as_virtual(load(twin if twin.is_file() else run_dir.path / CONFIG))
     config = changed(config, {"run.hours": hours or min(config.run.hours, 8.0), "run.updates": None})
     causes = dict.fromkeys(row["cause"] for row in rows if row["share"] >= LEAST_SHARE)
     first = config.run.seed
-    try:
-        with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
-            counted = WithProgress(executor, progress, "runs", size=lambda job: len(job.seeds))
-            return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
-    except KeyboardInterrupt:
-        errors.print("interrupted: nothing was written; the same command starts again")
-        raise typer.Exit(130) from None
+    interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
+    with interrupted, executor_for(processes, ray) as executor, progress_bar(errors) as progress:
+        counted = WithProgress(executor, progress, "runs", size=lambda job: len(job.seeds))
+        return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
 
 
-def _config(folder: RunDir) -> Config:
-    """Return what stands for a run in the laboratory: its configuration, or its twin if it was real."""
-    from dartsim.cli.measure import TWIN
-    from dartsim.config import load
-    from dartsim.observe.rundir import CONFIG
-
-    twin = folder.path / TWIN
-    return load(twin if twin.is_file() else folder.path / CONFIG)
-
-
-def _show(found: Mapping[str, Any], folder: RunDir, made: Gains | None) -> None:
+def _show(explained: Mapping[str, Any], run_dir: RunDir, gains: Gains | None) -> None:
     from dartsim.observe.states import CAUSES, POPULATIONS
 
-    out.print(f"{folder.name}, hours {found['from_hours']:.1f} to {found['to_hours']:.1f} (what the run kept in full)")
-    for name, share in found["at_work"].items():
+    hours = f"hours {explained['from_hours']:.1f} to {explained['to_hours']:.1f}"
+    out.print(f"{run_dir.name}, {hours} (the part that was recorded in full)")
+    for name, share in explained["at_work"].items():
         population = POPULATIONS[name]
-        rows = [row for row in found["causes"] if row["population"] == name]
-        table = plain_table()
-        table.add_column(f"{population.title}: {population.at_work.info.label} {share:.1%}", min_width=24, no_wrap=True)
-        table.add_column("idle", justify="right")
-        table.add_column("because", overflow="fold")
-        for row in rows:
-            table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
+        table = plain_table(
+            f"{population.title}: {population.at_work.info.label} {share:.1%}", numbers=("idle",), after=("because",)
+        )
+        table.columns[0].min_width, table.columns[0].no_wrap = 24, True
+        for row in explained["causes"]:
+            if row["population"] == name:
+                table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
         out.print()
         out.print(table)
-    if made is None:
-        out.print("\n--gain simulates the run without each cause")
-        return
     out.print()
-    out.print(_gain_table(made))
+    out.print("--gain simulates the run without each cause" if gains is None else _gain_table(gains))
 
 
-def _gain_table(made: Gains) -> Table:
-    base = made.base["trained_turns_per_minute"]
-    table = plain_table()
-    table.add_column("simulated without", min_width=16, no_wrap=True)
-    for column in ("trained/min", "gain", "generated/min"):
-        table.add_column(column, justify="right")
-    table.add_column("how", overflow="fold")
-    table.add_row("– (as it is)", f"{base:.1f}", "", f"{made.base['generated_turns_per_minute']:.1f}", "")
-    for item in made.gains:
+def _gain_table(gains: Gains) -> Table:
+    table = plain_table("simulated without", numbers=("trained/min", "gain", "generated/min"), after=("how",))
+    table.columns[0].min_width, table.columns[0].no_wrap = 16, True
+    trained, generated = (gains.base[f"{kind}_turns_per_minute"] for kind in ("trained", "generated"))
+    table.add_row("– (as it is)", f"{trained:.1f}", "", f"{generated:.1f}", "")
+    for item in gains.gains:
         if item.why_not:
             table.add_row(item.cause, "–", "–", "–", item.why_not.splitlines()[-1].strip())
             continue
         gain = "–" if item.gain is None else f"{item.gain:+.1%}"
-        rates = (item.figures[f"{kind}_turns_per_minute"] for kind in ("trained", "generated"))
-        trained, generated = (f"{rate:.1f}" for rate in rates)
-        table.add_row(item.cause, trained, gain, generated, item.removed)
+        trained, generated = (item.figures[f"{kind}_turns_per_minute"] for kind in ("trained", "generated"))
+        table.add_row(item.cause, f"{trained:.1f}", gain, f"{generated:.1f}", item.removed)
     return table

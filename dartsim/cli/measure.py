@@ -42,8 +42,8 @@ def measure(
 ) -> None:
     """Turn the timings of a real run into a profile that `dartsim run --profile` loads, and RUN/twin.toml.
 
-    The twin is the same configuration in virtual time, on the cluster that was measured. With --check it is run for
-    as long as RUN was, and its figures stand beside RUN's.
+    The twin is the same configuration in virtual time, on the cluster that was measured. --check runs it for as long
+    as RUN, and compares its figures with RUN's.
     """
     from dartsim.config import load, to_toml
     from dartsim.lab.bounds import bounds
@@ -57,10 +57,9 @@ def measure(
 
     summary = read_run(run).summary
     config = load(run / CONFIG)
-    entries = read_timings(run)
-    measured = measured_by(config, entries)
+    measured = measured_by(config, read_timings(run))
     profile = out_file or run / PROFILE
-    write_text(profile, profile_toml(measured, about(run, measured)))
+    write_text(profile, profile_toml(measured, _about(run, measured)))
     twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
     written: dict[str, Any] = {
@@ -70,9 +69,8 @@ def measure(
         "settings": measured.settings,
         "notes": list(measured.notes),
     }
-    quiet = json_file == "-"
-    if not quiet:
-        out.print(timing_table(measured))
+    if json_file != "-":
+        out.print(_timing_table(measured))
         for note in measured.notes:
             out.print(note, highlight=False)
         out.print(f"profile: {profile}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
@@ -83,16 +81,16 @@ def measure(
             done, result = execute(twin, folder, [live], more_figures=bounds)
         checks = compare(summary, done.summary)
         written |= {**as_json(checks), "run_dir": str(folder)}
-        if not quiet:
+        if json_file != "-":
             out.print()
-            out.print(check_table(checks))
+            out.print(_check_table(checks))
         if result.interrupted:
             errors.print("the twin was interrupted: its figures cover only what ran")
     if json_file is not None:
         write_json(written, json_file)
 
 
-def about(run: Path, measured: Measured) -> dict[str, Any]:
+def _about(run: Path, measured: Measured) -> dict[str, Any]:
     """Return the origin of a profile: run, machine, date."""
     from dartsim.observe.timings import TIMINGS
     from dartsim.real.machine import describe_machine
@@ -109,8 +107,7 @@ def about(run: Path, measured: Measured) -> dict[str, Any]:
     }
 
 
-def timing_table(measured: Measured) -> Table:
-    """Return what was measured as a table; times in milliseconds."""
+def _timing_table(measured: Measured) -> Table:
     table = plain_table("what", numbers=("n", "median ms", "p95 ms", "mean ms", "failed", "concurrent"))
     for row in measured.rows:
         times = (f"{1e3 * seconds:,.1f}" for seconds in (row.median, row.p95, row.mean))
@@ -118,17 +115,13 @@ def timing_table(measured: Measured) -> Table:
     return table
 
 
-def check_table(checks: list[TwinCheck]) -> Table:
-    """Return a comparison as a table."""
+def _check_table(checks: list[TwinCheck]) -> Table:
     table = plain_table("", numbers=("measured", "predicted", "error"))
     for check in checks:
-        table.add_row(check.figure.replace("_", " "), *map(_number, (check.measured, check.predicted)), _error(check))
+        error = "–" if check.relative_error is None else f"{check.relative_error:+.1%}"
+        table.add_row(check.figure.replace("_", " "), _number(check.measured), _number(check.predicted), error)
     return table
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _error(check: TwinCheck) -> str:
-    return "–" if check.relative_error is None else f"{check.relative_error:+.1%}"

@@ -78,21 +78,21 @@ ProfileOption = Annotated[
 
 
 def json_target(target: str | None) -> str | None:
-    """Return where JSON is to be written, if it can be, so that a wrong name is told before any work is done.
+    """Check the target of ``--json`` before any work is done.
 
     Raises:
-        ConfigError: If it is a folder, in a folder that is not there, or cannot be opened.
+        ConfigError: If it is a folder, in a missing folder, or not writable.
     """
     if target is None or target == "-":
         return target
     path = Path(target)
     if not target or path.is_dir():
-        raise ConfigError(f"--json {target or repr(target)} is no name of a file; give one, or - for standard output")
+        raise ConfigError(f"--json {target or repr(target)} is not a file name; name a file, or - for standard output")
     if not path.parent.is_dir():
         raise ConfigError(f"--json {target}: there is no folder {path.parent}; make it, or name another file")
     new = not path.exists()
     try:
-        path.open("ab").close()  # what is there stays, until there is something in its place
+        path.open("ab").close()  # an existing file is kept until there is a result
     except OSError as error:
         raise cannot_write(target, error) from None
     if new:
@@ -101,10 +101,10 @@ def json_target(target: str | None) -> str | None:
 
 
 def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
-    """Return the file that an option names, if it can be written.
+    """Check the file that an option writes.
 
     Raises:
-        ConfigError: If it is a folder, or in a folder that is not there or cannot be written to.
+        ConfigError: If it is a folder, or in a folder that is missing or read-only.
     """
     if target is None:
         return None
@@ -118,23 +118,23 @@ def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None
 
 
 def folder_target(folder: Path | None) -> Path | None:
-    """Return the folder that is to be written, if it can be one.
+    """Check the folder that ``--out`` writes.
 
     Raises:
-        ConfigError: If it, or a folder that it would lie in, is something else or cannot be written to.
+        ConfigError: If it, or its nearest existing parent, is not a folder or is read-only.
     """
     if folder is None:
         return None
-    place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not place.is_dir():
-        raise ConfigError(f"--out {folder}: {place} is not a folder; name a new or existing folder")
-    _refuse_read_only(f"--out {folder}", place)
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"--out {folder}: {existing} is not a folder; name a new or existing folder")
+    _refuse_read_only(f"--out {folder}", existing)
     return folder
 
 
 def _refuse_read_only(name: str, folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name}: {folder} cannot be written to; name another place")
+        raise ConfigError(f"{name}: {folder} is read-only; name another folder")
 
 
 Json = Annotated[
@@ -183,38 +183,32 @@ def backend_overrides(
     desktops: DesktopKind | None, workers: EngineKind | None, real_time: bool, ray: str | None = None
 ) -> list[str]:
     """Return the overrides for these options."""
-    found = []
+    overrides = []
     if desktops is not None:
-        part = "sim" if desktops is DesktopKind.SIM else "local"
-        found += [f"backend.desktops={desktops}", f"backend.workers={part}", f"backend.learner={part}"]
+        others = "sim" if desktops is DesktopKind.SIM else "local"
+        overrides += [f"backend.desktops={desktops}", f"backend.workers={others}", f"backend.learner={others}"]
     if workers is not None:
-        found.append(f"backend.workers={workers}")
+        overrides.append(f"backend.workers={workers}")
     if real_time:
-        found.append("backend.real_time=true")
+        overrides.append("backend.real_time=true")
     if ray is not None:
-        found.append(f"ray.address={json.dumps(ray)}")
-    return found
+        overrides.append(f"ray.address={json.dumps(ray)}")
+    return overrides
 
 
 def settings(
     overrides: list[str] | None, hours: float | None, seed: int | None, faults: FaultProfile | None = None
 ) -> list[str]:
     """Return all overrides; the dedicated options come last and win."""
-    found = list(overrides or [])
-    if faults is not None:
-        found.append(f"cluster.faults.profile={faults}")
-    if hours is not None:
-        found.append(f"run.hours={float(hours)}")
-    if seed is not None:
-        found.append(f"run.seed={seed}")
-    return found
+    options = {"cluster.faults.profile": faults, "run.hours": None if hours is None else float(hours), "run.seed": seed}
+    return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
 
 
 def new_folder(name: str, base: Path = Path("runs")) -> Path:
     """Return the first unused folder of runs/NAME, runs/NAME-2 and so on.
 
     Raises:
-        ConfigError: If no folder can be made there.
+        ConfigError: If it cannot be created.
     """
     number = 1
     while (path := base / (name if number == 1 else f"{name}-{number}")).exists():
@@ -232,16 +226,11 @@ def load_with_profile(
     profile: str | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
-    """Return the resolved configuration with what a profile names laid over it, below the overrides.
+    """Return the resolved configuration with a profile laid over it, below the overrides.
 
-    Args:
-        file: As ``dartsim.config.load`` takes it.
-        preset_name: What was asked to build on.
-        default: What is built on where nothing was asked: no file, no preset, and not a run's own configuration.
-        workload_name: As ``load`` takes it.
-        profile: A named profile of desktops; a file with measured settings; a run's folder: what was measured of it,
-            or else, where there is no file, its configuration.
-        overrides: As ``load`` takes them.
+    The other arguments are those of ``dartsim.config.load``. ``default`` is the preset where neither a file, a preset
+    nor a run's folder is given. ``profile`` is a named profile of desktops, a file with measured settings, or a run's
+    folder: its measured settings, or without a file its configuration.
 
     Raises:
         ConfigError: As ``load``, or if the profile is none of these.

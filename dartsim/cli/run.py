@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +28,12 @@ from dartsim.cli.options import (
     settings,
 )
 from dartsim.cli.progress import RunBar, bars
-from dartsim.cli.status import shown
+from dartsim.cli.signals import report_interrupt
+from dartsim.cli.status import alarm_text
 
 if TYPE_CHECKING:
     from dartsim.config import Config
+    from dartsim.observe import Instrument
     from dartsim.observe.rundir import RunDir
     from dartsim.run.results import RunResult
     from dartsim.run.resume_point import ResumePoint
@@ -49,6 +50,13 @@ EXAMPLES = (
     "dartsim run --preset osworld-8gpu --dry-run\n\n"
     "dartsim run --preset osworld-8gpu --twin --hours 8\n\n"
     "dartsim run --preset coupled --json - | jq .env_utilization"
+)
+
+RESUME_EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim resume runs/tiny-seed0\n\n"
+    "dartsim resume runs/dart-seed0 --hours 48\n\n"
+    "dartsim resume runs/tiny-seed0 --updates 1000 --json -"
 )
 
 
@@ -92,15 +100,15 @@ def run(
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
 
-    given = [*backend_overrides(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
-    given += ["run.fail_on_alarm=true"] if strict_alarms else []
+    changes = [*backend_overrides(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
+    changes += ["run.fail_on_alarm=true"] if strict_alarms else []
     resolved = load_with_profile(
         config,
         preset_name=preset,
         default="desktop" if backend is DesktopKind.DESKTOP else "tiny",
         workload_name=workload,
         profile=profile,
-        overrides=given,
+        overrides=changes,
     )
     if twin:
         from dartsim.lab.virtual import planned
@@ -110,51 +118,49 @@ def run(
         from dartsim.cli.dry_run import plan, show
         from dartsim.config.secrets import hidden_tree
 
-        found = hidden_tree(plan(resolved))
+        planned_run = hidden_tree(plan(resolved))
         if json_file != "-":
-            show(found, out)
+            show(planned_run, out)
         if json_file is not None:
-            write_json(found, json_file)
+            write_json(planned_run, json_file)
         return
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
-    cpu, wall = time.process_time(), time.perf_counter()
-    with resumable_after_ctrl_c(path), bars() as progress:
-        live = RunBar(progress, resolved.preset, resolved.run.hours, simulated=resolved.backend.virtual)
-
-        where = f"run: {path} (while it runs: dartsim status {path})"
-        announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))
-        run_dir, result = execute(resolved, path, [live, announced], more_figures=bounds)
-        if not result.interrupted:
-            live.done()
-    seconds = (time.process_time() - cpu, time.perf_counter() - wall)
-    tell(run_dir, result, seconds, json_file)
+    where = f"run: {path} (while it runs: dartsim status {path})"
+    announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))
+    execute_with_progress(
+        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
+    )
 
 
-@contextmanager
-def resumable_after_ctrl_c(folder: Path) -> Iterator[None]:
-    """Print how to resume a run that was interrupted at its start, or while its report was written."""
+def execute_with_progress(
+    config: Config,
+    folder: Path,
+    json_file: str | None,
+    execute: Callable[[Instrument], tuple[RunDir, RunResult]],
+) -> None:
+    """Execute or resume a run with a progress bar, show its figures, and end the command as the run ended."""
     from dartsim.observe.rundir import CONFIG
 
-    try:
-        yield
-    except KeyboardInterrupt:
+    cpu, wall = time.process_time(), time.perf_counter()
+
+    def message() -> str:
         if (folder / CONFIG).is_file():
-            errors.print("interrupted; this run has no report yet")
-            errors.print(f"resume it with: dartsim resume {folder}", soft_wrap=True, highlight=False)
-        else:
-            errors.print("interrupted before the run began: nothing was written; the same command starts it again")
-        raise typer.Exit(130) from None
+            return f"interrupted; this run has no report yet\nresume it with: dartsim resume {folder}"
+        return "interrupted before the run began: nothing was written; the same command starts it again"
+
+    with report_interrupt(message), bars() as progress:
+        bar = RunBar(progress, config.preset, config.run.hours, simulated=config.backend.virtual)
+        run_dir, result = execute(bar)
+        if not result.interrupted:
+            bar.done()
+    seconds = {
+        "cpu_seconds": round(time.process_time() - cpu, 3),
+        "wall_seconds": round(time.perf_counter() - wall, 3),
+    }
+    _show_result(run_dir, result, seconds, json_file)
 
 
-def tell(run_dir: RunDir, result: RunResult, seconds: tuple[float, float], json_file: str | None) -> None:
-    """Show the figures of a run that has ended, and end the command as it did.
-
-    Args:
-        run_dir: Its folder.
-        result: How it ended.
-        seconds: What it took: of CPU, and by the clock.
-        json_file: Where figures are written, - for standard output; None for nowhere.
-    """
+def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
     from dartsim.observe.alarm import KINDS
 
     if json_file != "-":
@@ -164,9 +170,11 @@ def tell(run_dir: RunDir, result: RunResult, seconds: tuple[float, float], json_
             out.print(f"event hash {result.event_hash}")
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        write_json(_figures(run_dir.summary, run_dir.path, *seconds), json_file)
+        plain = {name: value for name, value in run_dir.summary.items() if not isinstance(value, (dict, list))}
+        updates = {"num_updates": run_dir.summary["total_updates"]}
+        write_json({**plain, **updates, **seconds, "run_dir": str(run_dir.path)}, json_file)
     for alarm in run_dir.summary["alarms"]:
-        errors.print(f"alarm: {shown(alarm)}", highlight=False, markup=False, soft_wrap=True)
+        errors.print(f"alarm: {alarm_text(alarm)}", highlight=False, markup=False, soft_wrap=True)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
         errors.print(f"resume it with: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
@@ -195,26 +203,6 @@ def _learned(summary: dict[str, Any]) -> str:
     )
 
 
-def _figures(summary: dict[str, Any], path: Path, cpu: float, wall: float) -> dict[str, Any]:
-    """Return the run's figures as one flat object."""
-    plain = {name: value for name, value in summary.items() if not isinstance(value, (dict, list))}
-    return {
-        **plain,
-        "num_updates": summary["total_updates"],
-        "cpu_seconds": round(cpu, 3),
-        "wall_seconds": round(wall, 3),
-        "run_dir": str(path),
-    }
-
-
-RESUME_EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim resume runs/tiny-seed0\n\n"
-    "dartsim resume runs/dart-seed0 --hours 48\n\n"
-    "dartsim resume runs/tiny-seed0 --updates 1000 --json -"
-)
-
-
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, as `dartsim run` printed it.")],
     hours: Annotated[
@@ -230,42 +218,36 @@ def resume(
     """
     from dartsim.lab.bounds import bounds
     from dartsim.run.resume import resumable
-    from dartsim.run.resume import resume as go_on
+    from dartsim.run.resume import resume as resume_run
 
     config = resumable(folder, hours=hours, updates=updates)
-    cpu, wall = time.process_time(), time.perf_counter()
-    with resumable_after_ctrl_c(folder), bars() as progress:
-        live = RunBar(progress, config.preset, config.run.hours, simulated=config.backend.virtual)
-        run_dir, result = go_on(
-            folder,
-            hours=hours,
-            updates=updates,
-            on_resume=_tell,
-            instruments=[live],
-            more_figures=bounds,
-        )
-        if not result.interrupted:
-            live.done()
-    seconds = (time.process_time() - cpu, time.perf_counter() - wall)
-    tell(run_dir, result, seconds, json_file)
+
+    execute_with_progress(
+        config,
+        folder,
+        json_file,
+        lambda bar: resume_run(
+            folder, hours=hours, updates=updates, on_resume=_show_resume, instruments=[bar], more_figures=bounds
+        ),
+    )
 
 
-def _tell(config: Config, resume_point: ResumePoint | None) -> None:
+def _show_resume(config: Config, resume_point: ResumePoint | None) -> None:
     """Print where the run resumes."""
     if resume_point is None:
         errors.print("the run had not begun: starting it")
         return
-    told = resume_point.as_json()
+    facts = resume_point.as_json()
     text = (
-        f"life {resume_point.life}: from hour {told['from_hours']:.2f} of {config.run.hours:g} and update "
-        f"{told['from_update']}"
+        f"life {resume_point.life}: from hour {facts['from_hours']:.2f} of {config.run.hours:g} and update "
+        f"{facts['from_update']}"
     )
-    if told["interrupted_attempts"]:
-        text += f"; {told['interrupted_attempts']} interrupted attempts restart"
-    if told["returned"]:
-        text += f"; {told['returned']} leased trajectories are returned"
-    if told["undone_updates"]:
-        text += f"; {told['undone_updates']} updates that no checkpoint contains are repeated"
+    if facts["interrupted_attempts"]:
+        text += f"; {facts['interrupted_attempts']} interrupted attempts restart"
+    if facts["returned"]:
+        text += f"; {facts['returned']} leased trajectories are returned"
+    if facts["undone_updates"]:
+        text += f"; {facts['undone_updates']} updates that no checkpoint contains are repeated"
     errors.print(text, highlight=False)
-    for why in told["torn_checkpoints"]:
+    for why in facts["torn_checkpoints"]:
         errors.print(f"[yellow]a checkpoint is incomplete, using the previous one:[/yellow] {why}", highlight=False)

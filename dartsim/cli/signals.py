@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import typer
+
+from dartsim.cli.console import errors
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -18,8 +22,8 @@ _terminated = False
 def sigterm_as_ctrl_c() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C: write what ran, end workers and child processes.
 
-    Cluster schedulers and ``timeout`` send SIGTERM. A shell that ignores Ctrl-C for what it starts in the
-    background is obeyed: Ctrl-C stays without effect, SIGTERM does not.
+    Cluster schedulers and ``timeout`` send SIGTERM. Where a shell ignores Ctrl-C for background jobs, Ctrl-C stays
+    ignored, and SIGTERM works.
     """
     if threading.current_thread() is not threading.main_thread():  # signals are not ours to take
         yield
@@ -51,26 +55,40 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
 def undisturbed() -> Iterator[None]:
     """Defer Ctrl-C and SIGTERM until a short piece of work ends, such as a database transaction.
 
-    Libraries clean up after an error of their own, and log what goes wrong when an interruption comes in between.
+    An interruption inside a library's cleanup would be logged as an error of the library.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    received: list[tuple[int, FrameType | None]] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, lambda number, frame: came.append((number, frame)))
+        signal.signal(number, lambda number, frame: received.append((number, frame)))
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for first, frame in came[:1]:
+        for first, frame in received[:1]:
             handler = before[signal.Signals(first)]
             if callable(handler):
                 handler(first, frame)
             elif handler is not signal.SIG_IGN:
                 signal.raise_signal(first)
+
+
+@contextmanager
+def report_interrupt(message: str | Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C, print what is left of the work, and exit.
+
+    Raises:
+        typer.Exit: With the exit code of an interrupted command.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.print(message if isinstance(message, str) else message(), soft_wrap=True, highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def exit_code(code: int) -> int:

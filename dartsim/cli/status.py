@@ -120,8 +120,8 @@ def _begun(folder: Path) -> dict[str, Any]:
     }
 
 
-def shown(alarm: Mapping[str, Any]) -> str:
-    """Return an alarm of ``summary.json`` in words."""
+def alarm_text(alarm: Mapping[str, Any]) -> str:
+    """Return an alarm of ``summary.json`` as one line."""
     over = alarm["cleared_seconds"]
     until = "" if over is None else f", over at {hours(over)}"
     return (
@@ -160,7 +160,7 @@ def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
             "answer, or the process or its machine was paused. It goes on by itself once that does; if not, kill it "
             "and `dartsim resume` the run"
         )
-    lines += [f"alarm: {shown(alarm)}" for alarm in found["alarms"]]
+    lines += [f"alarm: {alarm_text(alarm)}" for alarm in found["alarms"]]
     counts = ", ".join(f"{name} {number:,}" for name, number in found["counts"].items())
     return Group(Text(printable("\n".join(lines))), Text(printable(counts), style="dim"), _table(found, each=each))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -23,11 +23,11 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
+from dartsim.cli.signals import report_interrupt, undisturbed
 
 if TYPE_CHECKING:
-    from dartsim.config import Config
     from dartsim.lab.study import Study, Trial
-    from dartsim.lab.study_spec import StudySpec
+    from dartsim.lab.study_spec import StudyObjective, StudySpec
     from dartsim.lab.validation import Held, Validation
 
 
@@ -113,13 +113,12 @@ def tune(
     from dartsim.lab.jobs import Prices
     from dartsim.lab.space import read_space
     from dartsim.lab.study import Study, require_optuna
-    from dartsim.lab.study_spec import StudySpec
-    from dartsim.lab.study_spec import objective as objective_of
+    from dartsim.lab.study_spec import StudySpec, read_objective
 
     require_optuna()
     if not space:
         raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
-    asked = StudySpec(
+    spec = StudySpec(
         base=load_with_profile(
             config,
             preset_name=preset,
@@ -129,7 +128,7 @@ def tune(
             overrides=settings(overrides, hours, None),
         ),
         space=read_space(space),
-        objectives=tuple(objective_of(text) for text in objective or [DEFAULT]),
+        objectives=tuple(map(read_objective, objective or [DEFAULT])),
         seeds=tuple(range(seeds)),
         sampler=(sampler or SamplerKind.TPE).value,
         seed=seed,
@@ -140,45 +139,35 @@ def tune(
         prices=Prices(price_gpu_hour, price_host_hour),
     )
     folder = out_folder or new_folder("tune")
-    study = Study(asked, folder / DATABASE)
+    study = Study(spec, folder / DATABASE)
     errors.print(f"study: {folder} (resume with --out {folder})", soft_wrap=True, highlight=False)
-    try:
-        held = _search(study, asked, budget, fresh_seeds, processes, ray)
-    except KeyboardInterrupt:
-        done = len(study.trials())
-        errors.print(f"interrupted after {done} trials; the same command with --out {folder} resumes", soft_wrap=True)
-        raise typer.Exit(130) from None
-    found = _write(study, asked, held, folder)
+    resumable = f"the same command with --out {folder} resumes"
+    with report_interrupt(lambda: f"interrupted after {len(study.trials())} trials; {resumable}"):
+        validation = _search(study, budget, fresh_seeds, processes, ray)
+    results = _write(study, validation, folder)
     if json_file != "-":
-        show(study, held)
+        _show(study, validation)
         if study.best() is not None:
             out.print(f"configuration: {folder / BEST}", soft_wrap=True, highlight=False)
             out.print(f"page: {(folder / PAGE).resolve().as_uri()}", soft_wrap=True)
             out.print("simulated: outcomes are drawn, nothing was learned")
     if json_file is not None:
-        write_json(found, json_file)
+        write_json(results, json_file)
     if study.best() is None:
-        errors.print(f"no trial met the bounds: no settings were written{_why(study.trials())}", highlight=False)
+        reasons = Counter(trial.reason for trial in study.trials() if trial.reason).most_common(1)
+        why = "".join(f"; {number} of {len(study.trials())}: {reason}" for reason, number in reasons)
+        errors.print(f"no trial met the bounds: no settings were written{why}", highlight=False)
         raise typer.Exit(1)
 
 
-def _why(trials: Sequence[Trial]) -> str:
-    """Return the most frequent reason why trials were refused, if any was."""
-    reasons = Counter(trial.reason for trial in trials if trial.reason)
-    return "".join(f"; {number} of {len(trials)}: {reason}" for reason, number in reasons.most_common(1))
-
-
-def _search(
-    study: Study, asked: StudySpec, budget: int, fresh_seeds: int, processes: int | None, ray: str | None
-) -> Validation | None:
-    """Run the study and, with seeds that it has not seen, its best settings and each knob moved from there."""
-    from dartsim.cli.signals import undisturbed
+def _search(study: Study, budget: int, fresh_seeds: int, processes: int | None, ray: str | None) -> Validation | None:
+    """Run the study; then simulate its best settings, and each knob moved from there, with fresh seeds."""
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.validation import validate
 
-    done = {trial.number for trial in study.trials()}
+    done = len(study.trials())
     with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
-        bar = progress.add_task("trials", total=max(budget, len(done)), completed=len(done), live=_live(study))
+        bar = progress.add_task("trials", total=max(budget, done), completed=done, live=_live(study))
 
         def ended(trial: Trial) -> None:
             progress.update(bar, advance=1, live=_live(study))
@@ -188,166 +177,158 @@ def _search(
         if best is None:
             return None
         counted = WithProgress(executor, progress, "with fresh seeds", size=lambda job: len(job.seeds))
-        return validate(asked, best.settings, fresh_seeds, counted)
+        return validate(study.spec, best.settings, fresh_seeds, counted)
 
 
 def _live(study: Study) -> str:
     best = study.best()
     if best is None:
         return "nothing within the bounds yet"
-    wanted = study.spec.objectives[0]
-    return f"best {wanted.figure.replace('_', ' ')} {best.values[0]:.4g} (trial {best.number})"
+    return f"best {_label(study.spec.objectives[0])} {best.values[0]:.4g} (trial {best.number})"
 
 
-def _write(study: Study, asked: StudySpec, held: Validation | None, folder: Path) -> dict[str, Any]:
-    """Write the best configurations and the page; return all that was found, as plain values."""
+def _write(study: Study, validation: Validation | None, folder: Path) -> dict[str, Any]:
+    """Write the best configurations and the page; return all results as plain values."""
     from dartsim.observe.report import render_study
 
-    best, front, trials = study.best(), study.front(), study.trials()
+    spec, best, front, trials = study.spec, study.best(), study.front(), study.trials()
     files: list[str] = []
     if best is not None:
-        files.append(str(_toml(folder / BEST, asked, best, held)))
+        files.append(str(_toml(folder / BEST, spec, best, validation)))
     for old in folder.glob(FRONT.format("*")):
-        old.unlink()  # of an earlier part of the study, whose front may have been longer
-    if len(asked.objectives) > 1:
-        files += [str(_toml(folder / FRONT.format(place), asked, trial)) for place, trial in enumerate(front)]
-    found = {
-        "objectives": [{"figure": wanted.figure, "direction": wanted.direction} for wanted in asked.objectives],
-        "space": {dimension.key: dimension.text() for dimension in asked.space},
+        old.unlink()  # an earlier front may have been longer
+    if len(spec.objectives) > 1:
+        files += [str(_toml(folder / FRONT.format(place), spec, trial)) for place, trial in enumerate(front)]
+    results = {
+        "objectives": [{"figure": objective.figure, "direction": objective.direction} for objective in spec.objectives],
+        "space": {dimension.key: dimension.text() for dimension in spec.space},
         "num_trials": len(trials),
-        "states": {
-            state: sum(trial.state == state for trial in trials) for state in ("finished", "given up", "refused")
-        },
+        "states": _count_states(trials),
         "base": None if not trials else asdict(trials[0]),
-        "as_it_is": as_it_is(asked),
+        "as_it_is": _base_settings(spec),
         "best": None if best is None else asdict(best),
         "front": [asdict(trial) for trial in front],
         "importances": study.importances(),
-        "validation": None if held is None else {**asdict(held), "knobs": len(held.knobs)},
-        "sensitivity": [] if held is None else [{**asdict(knob), "worth": knob.worth} for knob in held.knobs],
+        "validation": None if validation is None else {**asdict(validation), "knobs": len(validation.knobs)},
+        "sensitivity": [{**asdict(knob), "worth": knob.worth} for knob in (validation.knobs if validation else ())],
         "trials": [{key: value for key, value in asdict(trial).items() if key != "figures"} for trial in trials],
         "database": str(folder / DATABASE),
         "files": files,
     }
-    found["page"] = str(render_study(found, folder / PAGE))
-    return found
+    results["page"] = str(render_study(results, folder / PAGE))
+    return results
 
 
-def _toml(path: Path, asked: StudySpec, trial: Trial, held: Validation | None = None) -> Path:
-    """Write the tuned configuration, whole, with where it comes from and what is left of it with fresh seeds."""
+def _toml(path: Path, spec: StudySpec, trial: Trial, validation: Validation | None = None) -> Path:
+    """Write the complete tuned configuration, with its origin and its effect with fresh seeds as comments."""
     from dartsim.config import to_toml
     from dartsim.lab.virtual import changed
     from dartsim.observe.rundir import write_text
 
-    tuned: Config = changed(asked.base, trial.settings)
     values = ", ".join(
-        f"{wanted.figure} = {value:.4g}" for wanted, value in zip(asked.objectives, trial.values, strict=True)
+        f"{objective.figure} = {value:.4g}" for objective, value in zip(spec.objectives, trial.values, strict=True)
     )
     lines = [
         f"# Found by `dartsim tune`, trial {trial.number}: simulated {values}.",
-        *(f"# With fresh seeds: {line}." for line in ([] if held is None else in_words(held))),
+        *(f"# With fresh seeds: {line}." for line in (_effects(validation) if validation else ())),
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
-    write_text(path, "\n".join(lines) + "\n\n" + to_toml(tuned))
+    write_text(path, "\n".join(lines) + "\n\n" + to_toml(changed(spec.base, trial.settings)))
     return path
 
 
-def show(study: Study, held: Validation | None) -> None:
-    """Print what a study found, and what is left of it with seeds that it has not seen."""
-    best, trials, asked = study.best(), study.trials(), study.spec
-    states = ", ".join(
-        f"{sum(trial.state == state for trial in trials)} {state}" for state in ("finished", "given up", "refused")
-    )
+def _show(study: Study, validation: Validation | None) -> None:
+    """Print the best settings, and their effect with fresh seeds."""
+    best, trials, spec = study.best(), study.trials(), study.spec
+    states = ", ".join(f"{number} {state}" for state, number in _count_states(trials).items())
     out.print(f"{len(trials)} trial{'' if len(trials) == 1 else 's'}: {states}")
-    if best is None or held is None:
+    if best is None or validation is None:
         return
-    out.print(_best_table(best, trials[0], asked, held, study.importances()))
-    for line in in_words(held):
+    out.print(_best_table(best, trials[0], spec, validation, study.importances()))
+    for line in _effects(validation):
         out.print(f"with fresh seeds {line}", soft_wrap=True, highlight=False)
-    for broken in held.broken:
+    for broken in validation.broken:
         out.print(f"[bold red]bound broken[/bold red] with fresh seeds: {broken}; search with more --seeds")
-    if len(asked.objectives) > 1:
+    if len(spec.objectives) > 1:
         out.print()
-        out.print(_front_table(study.front(), asked))
+        out.print(_front_table(study.front(), spec))
 
 
-def as_it_is(asked: StudySpec) -> dict[str, Any]:
-    """Return the unmodified configuration's values for the space's settings."""
+def _count_states(trials: Sequence[Trial]) -> dict[str, int]:
+    return {state: sum(trial.state == state for trial in trials) for state in ("finished", "given up", "refused")}
+
+
+def _base_settings(spec: StudySpec) -> dict[str, Any]:
+    """Return the unmodified configuration's values for the settings of the space."""
     from dartsim.lab.space import setting_of
 
-    return {dimension.key: setting_of(asked.base, dimension.key) for dimension in asked.space}
+    return {dimension.key: setting_of(spec.base, dimension.key) for dimension in spec.space}
 
 
-def in_words(held: Validation) -> Iterator[str]:
+def _effects(validation: Validation) -> Iterator[str]:
     """Yield the effect on each objective with fresh seeds."""
-    seeds = f"{held.seeds[0]} to {held.seeds[-1]}" if len(held.seeds) > 1 else f"{held.seeds[0]}"
-    for row in held.held:
-        name = row.figure.replace("_", " ")
+    first, *_, last = validation.seeds[:1] + validation.seeds
+    for row in validation.held:
         yield (
-            f"({seeds}), {name}: {_mean(row.best, row.best_half_width)} the best, "
-            f"{_mean(row.first, row.first_half_width)} as it is: {_judged(row)}"
+            f"({first if first == last else f'{first} to {last}'}), {_label(row)}: "
+            f"{_number(row.best, row.best_half_width)} the best, {_number(row.first, row.first_half_width)} as it is: "
+            f"{_effect(row)}"
         )
 
 
-def _judged(row: Held) -> str:
+def _effect(row: Held) -> str:
     """Describe the change from the unmodified configuration to the best settings."""
     if row.change is None:
         return "not comparable"
+    change = _change(row.change, row.half_width)
     if row.half_width is None:
-        return f"{row.change:+.1%} (one seed: no confidence interval)"
-    said = f"{100.0 * row.change:+.1f} ± {100.0 * row.half_width:.1f} %"
+        return f"{change} (one seed: no confidence interval)"
     if row.better:
-        return said
-    return f"{said}, " + ("within the confidence interval" if abs(row.change) <= row.half_width else "which is worse")
+        return change
+    return f"{change}, " + ("within the confidence interval" if abs(row.change) <= row.half_width else "which is worse")
 
 
-def _mean(value: float | None, width: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}" + ("" if width is None else f" ± {width:.2g}")
-
-
-def _best_table(best: Trial, first: Trial, asked: StudySpec, held: Validation, importances: dict[str, float]) -> Table:
-    """Return the best settings with what each is worth; the knob that matters most comes first."""
-    table = plain_table()
-    for column, right in (("", False), ("as it is", True), ("best", True), ("importance", True)):
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    table.add_column("moved alone, from the best", overflow="fold")
-    own = as_it_is(asked)
-    same = all(first.settings.get(key) == value for key, value in own.items())
-    for place, wanted in enumerate(asked.objectives):
-        searched = f"{first.values[place]:.4g}" if first.values and same else "–"
-        name = wanted.figure.replace("_", " ")
-        table.add_row(f"{name}, in the search", searched, f"{best.values[place]:.4g}", "", "", style="bold")
-        row = held.held[place]
-        table.add_row("  with fresh seeds", *(_number(value) for value in (row.first, row.best)), "", "", style="bold")
-    for knob in held.knobs:
+def _best_table(
+    best: Trial, first: Trial, spec: StudySpec, validation: Validation, importances: Mapping[str, float]
+) -> Table:
+    """Return the best settings and the effect of each; the knob that matters most comes first."""
+    table = plain_table("", numbers=("as it is", "best", "importance"), after=("moved alone, from the best",))
+    base = _base_settings(spec)
+    base_was_tried = all(first.settings.get(key) == value for key, value in base.items())
+    for number, (objective, row) in enumerate(zip(spec.objectives, validation.held, strict=True)):
+        searched = _number(first.values[number] if first.values and base_was_tried else None)
+        table.add_row(
+            f"{_label(objective)}, in the search", searched, _number(best.values[number]), "", "", style="bold"
+        )
+        table.add_row("  with fresh seeds", _number(row.first), _number(row.best), "", "", style="bold")
+    for knob in validation.knobs:
         importance = f"{importances[knob.key]:.0%}" if knob.key in importances else "–"
-        moves = ", ".join(f"{_text(moved.value)}: {_moved(moved.change, moved.half_width)}" for moved in knob.moved)
-        table.add_row(knob.key, _text(own[knob.key]), _text(knob.best), importance, moves)
+        moves = ", ".join(f"{_text(moved.value)}: {_change(moved.change, moved.half_width)}" for moved in knob.moved)
+        table.add_row(knob.key, _text(base[knob.key]), _text(knob.best), importance, moves)
     return table
 
 
-def _moved(change: float | None, width: float | None) -> str:
+def _front_table(front: Sequence[Trial], spec: StudySpec) -> Table:
+    names = [*map(_label, spec.objectives), *(dimension.key for dimension in spec.space)]
+    table = plain_table(numbers=names, title="Pareto front")
+    for trial in front:
+        settings = (trial.settings.get(dimension.key) for dimension in spec.space)
+        table.add_row(*map(_text, (*trial.values, *settings)))
+    return table
+
+
+def _label(objective: StudyObjective | Held) -> str:
+    return objective.figure.replace("_", " ")
+
+
+def _change(change: float | None, width: float | None) -> str:
     if change is None:
         return "–"
     return f"{change:+.1%}" if width is None else f"{100.0 * change:+.1f} ± {100.0 * width:.1f} %"
 
 
-def _front_table(front: Sequence[Trial], asked: StudySpec) -> Table:
-    table = plain_table(title="Pareto front")
-    for wanted in asked.objectives:
-        table.add_column(wanted.figure.replace("_", " "), justify="right")
-    for dimension in asked.space:
-        table.add_column(dimension.key, justify="right", overflow="fold")
-    for trial in front:
-        table.add_row(
-            *(f"{value:.4g}" for value in trial.values),
-            *(_text(trial.settings.get(dimension.key)) for dimension in asked.space),
-        )
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def _number(value: float | None, width: float | None = None) -> str:
+    return _text(value) + ("" if width is None else f" ± {width:.2g}")
 
 
 def _text(value: Any) -> str:

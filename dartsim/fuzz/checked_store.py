@@ -45,8 +45,8 @@ class CheckedStore:
         """Return how many trajectories of all lives are in a state."""
         return self._inner.counts[state] + self._ended_before[state.value]
 
-    def told(self) -> dict[int, str]:
-        """Return the state of every trajectory, as it was told."""
+    def states(self) -> dict[int, str]:
+        """Return the state of every trajectory."""
         return {**self.ended, **self._inner.live}
 
     def record(self, trajectory: Trajectory) -> None:

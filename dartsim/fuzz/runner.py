@@ -218,7 +218,7 @@ class _CaseRun:
                 database.kill(fault)
             raise SystemExit  # leaves the loop at once, and no task hears of it
 
-        checks.read = lambda: (store.as_json(), store.version)
+        checks.read = lambda: (store.states(), store.version)
         database.now, database.on_commit, database.on_death = loop.time, checks.commit, die
         for fault in database.kills():
             loop.call_at(fault.at_seconds, kill, fault)

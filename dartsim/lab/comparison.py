@@ -71,7 +71,7 @@ def compared(
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
         "bias": bias,
-        "classes": {name: {label: share.told() for label, share in shares.items()} for name, shares in classes.items()},
+        "classes": {by: {label: share.as_json() for label, share in own.items()} for by, own in classes.items()},
     }
 
 
@@ -95,10 +95,10 @@ def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     found = judged(pooled([run["bias"] for run in runs]))
     every = [
-        {"by": name, "class": label, **share.told()} for name, own in found.items() for label, share in own.items()
+        {"by": name, "class": label, **share.as_json()} for name, own in found.items() for label, share in own.items()
     ]
     return {
-        "least_classes": {name: {"class": least(own), **own[least(own)].told()} for name, own in found.items()},
+        "least_classes": {name: {"class": least(own), **own[least(own)].as_json()} for name, own in found.items()},
         "starved_classes": [share for share in every if share["starved"]] if found else None,
     }
 

@@ -62,7 +62,7 @@ class StudyObjective:
         return None if value is None else float(value)
 
 
-def objective(text: str) -> StudyObjective:
+def read_objective(text: str) -> StudyObjective:
     """Return the objective of a figure's name, perhaps with ``:max`` or ``:min`` after it.
 
     Raises:

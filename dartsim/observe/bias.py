@@ -81,8 +81,8 @@ class ClassShare:
         verdict = ", starved" if self.starved else ""
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}{verdict})"
 
-    def told(self) -> dict[str, Any]:
-        """Return it as JSON can say it."""
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
         return {**asdict(self), "starved": self.starved}
 
 

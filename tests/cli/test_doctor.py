@@ -30,8 +30,8 @@ def test_json_says_what_works_and_the_exit_code_is_the_basics(capsys):
     checks = {check["name"]: check for check in facts["checks"]}
     assert set(checks) >= {name for needs in doctor.NEEDS.values() for name in needs}
     assert checks["engine"]["state"] == "missing"
-    assert checks["engine"]["type"]
-    assert all(check["type"] for check in checks.values() if check["state"] != "ok")
+    assert checks["engine"]["fix"]
+    assert all(check["fix"] for check in checks.values() if check["state"] != "ok")
 
 
 @pytest.mark.parametrize(("extra", "looked_for"), [("train", doctor.TRAIN), ("real", doctor.REAL)])
@@ -44,7 +44,7 @@ def test_every_package_of_an_extra_is_looked_for(extra, looked_for):
 def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "docker", None)
     check = doctor.check_engine()
-    assert (check.state, check.type) == (CheckState.MISSING, install_command("real"))
+    assert (check.state, check.fix) == (CheckState.MISSING, install_command("real"))
 
 
 def test_the_table_shows_every_check_and_every_use(capsys):
@@ -71,7 +71,7 @@ def test_missing_packages_are_named_with_the_command():
     check = doctor.check_packages("p", ("rich", "absent-a", "absent-b"), "pip install p")
     assert check.state is CheckState.MISSING
     assert check.found.startswith("no absent-a, absent-b; rich ")
-    assert check.type == "pip install p"
+    assert check.fix == "pip install p"
 
 
 @pytest.mark.parametrize(("check", "enough", "little"), [("check_memory", 16.0, 0.5), ("check_disk", 40.0, 0.5)])

@@ -83,7 +83,7 @@ def test_what_a_run_would_refuse_is_refused(sets, message):
 def test_an_interpreter_that_nobody_named_is_missing_and_no_error():
     found = as_json(*VLLM)
     assert found["engines"]["processes"][0]["command"][0] == "VLLM_PYTHON"
-    assert "vLLM's interpreter" in [one["what"] for one in found["missing"]]
+    assert "vLLM's interpreter" in [one["name"] for one in found["missing"]]
     said = dry_run(*VLLM)
     assert said.exit_code == 0, said.output
     assert "DARTSIM_VLLM_PYTHON" in said.stdout
@@ -92,7 +92,7 @@ def test_an_interpreter_that_nobody_named_is_missing_and_no_error():
 @pytest.mark.parametrize("name", ["osworld-1gpu", "osworld-8gpu", "osworld-16gpu"])
 def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
     found = as_json("--preset", name)
-    missing = {one["what"] for one in found["missing"]}
+    missing = {one["name"] for one in found["missing"]}
     assert {"model", "tasks"} <= missing
     assert ("vLLM's interpreter" in missing) == (name != "osworld-16gpu")
     command = found["desktops"]["command"]
@@ -145,12 +145,12 @@ def test_packages_that_a_desktop_image_needs_are_told_and_do_not_stop_the_answer
     monkeypatch.setattr("dartsim.real.desktop.skeleton.missing_packages", lambda **_: ["xterm", "xvfb"])
     told = as_json("--preset", "desktop")
     assert told["desktops"]["command"][-1] == "IMAGE"
-    (image,) = (one for one in told["missing"] if one["what"] == "desktop image")
+    (image,) = (one for one in told["missing"] if one["name"] == "desktop image")
     assert "xterm, xvfb are missing" in image["found"]
-    assert "apt-get install" in image["type"]
+    assert "apt-get install" in image["fix"]
     named = as_json("--preset", "desktop", sets=('desktop.image="mine:1"',))
     assert named["desktops"]["command"][-1] == "mine:1"
-    assert "desktop image" not in {one["what"] for one in named["missing"]}
+    assert "desktop image" not in {one["name"] for one in named["missing"]}
 
 
 BARE = """
@@ -183,4 +183,4 @@ def test_a_bare_machine_tells_every_real_preset():
     assert [one["preset"] for one in told] == ["tiny", *real, "osworld-8gpu"]
     for one in told[1:-1]:
         assert one["desktops"]["command"][:2] == ["docker", "run"]
-    assert "engine" in {missing["what"] for missing in told[1]["missing"]}  # for want of the package `docker`
+    assert "engine" in {missing["name"] for missing in told[1]["missing"]}  # the package `docker` is missing

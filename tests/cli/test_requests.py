@@ -139,7 +139,7 @@ def test_desktops_without_a_preset_are_those_of_the_preset_desktop(dartsim, caps
 def test_what_is_missing_of_osworld_does_not_keep_a_dry_run_from_answering(dartsim, capsys):
     pytest.importorskip("torch")
     assert dartsim("run", "--preset", "osworld-8gpu", "--dry-run", "--json", "-") == 0
-    assert "tasks" in {one["what"] for one in json.loads(capsys.readouterr().out)["missing"]}
+    assert "tasks" in {one["name"] for one in json.loads(capsys.readouterr().out)["missing"]}
 
 
 def test_a_run_s_own_file_is_not_another_preset(dartsim, capsys):

