@@ -1,8 +1,8 @@
-"""GuiEnv: a desktop as a gymnasium environment, with a screenshot, an instruction and actions in words.
+"""``GuiEnv``: a desktop as a gymnasium environment, with a screenshot, an instruction and actions as text.
 
-It says *what* happens and never how long it takes; it is synchronous. Beside gymnasium's ``reset`` and
-``step`` it has the same steps as plain methods without dictionaries (``begin``, ``act``, ``observe``,
-``evaluate``), for adapters that call it many thousand times a second.
+It is synchronous: it says *what* happens, never how long it takes. Besides gymnasium's ``reset`` and ``step`` it has
+the same steps as plain methods without dictionaries (``begin``, ``act``, ``observe``, ``evaluate``), for adapters that
+call it many thousand times a second.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import string
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -30,7 +30,7 @@ FAIL = "FAIL"
 MAX_ACTION_CHARACTERS = 100_000
 MAX_INSTRUCTION_CHARACTERS = 100_000
 MAX_TREE_CHARACTERS = 100_000_000
-"""A LibreOffice Calc window alone has a million characters of accessibility tree."""
+"""The accessibility tree of a LibreOffice Calc window alone has a million characters."""
 
 
 def is_infeasible(task: Task) -> bool:
@@ -84,6 +84,8 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         render_mode: ``rgb_array`` or None.
     """
 
+    seeded: ClassVar[bool] = True
+    """Whether episodes use ``np_random``; if not, ``begin`` makes no generator."""
     metadata: dict[str, Any] = {  # noqa: RUF012 - gymnasium's attribute
         "render_modes": ["rgb_array"],
         "render_fps": 1,
@@ -136,8 +138,8 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
     # ---- what a desktop is: written by subclasses
 
     @abstractmethod
-    def _begin(self, task: Task, rng: np.random.Generator) -> None:
-        """Set the desktop up for a task; ``rng`` is this episode's chance."""
+    def _begin(self, task: Task) -> None:
+        """Set the desktop up for a task."""
 
     @abstractmethod
     def _act(self, action: str) -> None:
@@ -155,16 +157,16 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
 
     def begin(self, task: Task, seed: int | None = None) -> None:
         """Begin an episode: ``reset`` without an observation."""
-        super().reset(seed=seed)
-        self._prepare(task)
-        self._begin(task, self.np_random)
+        if self.seeded:
+            super().reset(seed=seed)
+        self._start(task)
 
-    def _prepare(self, task: Task) -> None:
-        """Forget the episode before."""
+    def _start(self, task: Task) -> None:
         self.task = task
         self.turns = 0
         self.last_action = None
         self._running = True
+        self._begin(task)
 
     def act(self, action: str) -> bool:
         """Carry out an action and return whether it was the last: ``step`` without an observation.
@@ -225,8 +227,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         if not isinstance(task, Task):
             raise ValueError(f"reset wants options={{'task': Task(…)}}, found {task!r}")
         super().reset(seed=seed)
-        self._prepare(task)
-        self._begin(task, self.np_random)
+        self._start(task)
         return self._as_dict(self.observe()), {"task_id": task.id}
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:

@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.envs.actions import (
-    Action,
-    ActionGrammar,
-    Click,
-    Down,
-    Drag,
-    MalformedAction,
-    Move,
-    Scroll,
-    Up,
-    make_grammar,
-)
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
+from dartsim.envs.actions.model import Action, Click, Down, Drag, Move, Scroll, Up
 from dartsim.envs.mock.font import text_mask
 
 if TYPE_CHECKING:
@@ -101,14 +92,6 @@ def episode_png(
     end: str = "",
 ) -> None:
     """Write an episode as one picture, its frames in rows; see ``episode_gif`` for the rest.
-
-    Args:
-        frames: What was seen.
-        actions: What was done.
-        path: File to write.
-        grammar: Of the actions.
-        columns: Frames in a row.
-        end: Written below the last frame.
 
     Raises:
         ValueError: If frames and actions do not fit together, or ``columns`` is not positive.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,21 +38,15 @@ class SimDesktop(GuiEnv):
         kwargs: As for ``GuiEnv``.
     """
 
+    seeded: ClassVar[bool] = False
+
     def __init__(self, *, draw: bool = True, task: Task | None = None, **kwargs: Any) -> None:
         super().__init__(task=task or _DEFAULT_TASK, **kwargs)
         self.draw = draw
         self.solved = False
         self._shown: Observation | None = None
 
-    def begin(self, task: Task, seed: int | None = None) -> None:
-        """Begin an episode; nothing here is left to chance, so no generator is made for it."""
-        self._prepare(task)
-        self._set_up(task)
-
-    def _begin(self, task: Task, rng: np.random.Generator) -> None:
-        self._set_up(task)
-
-    def _set_up(self, task: Task) -> None:
+    def _begin(self, task: Task) -> None:
         self.solved = False
         if not self.draw:
             self._shown = Observation(_gray(self.height, self.width), task.instruction, self._tree())

@@ -16,11 +16,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.error import ResetNeeded
+from typing_extensions import override
 
-from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import DartsimError, EnvStartFailed, ScoreUnavailable
+from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.envs.base import GuiEnv
+from dartsim.envs.direct import DirectEnv
 from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.host import SimHost, mib, place
 
@@ -29,8 +31,8 @@ logger = logging.getLogger(__name__)
 MakeEnv = Callable[[], "gymnasium.Env[Any, str]"]
 
 
-class TimedEnv:
-    """One running desktop on the loop's time; implements ``dartsim.core.ports.AsyncEnv``.
+class TimedEnv(DirectEnv):
+    """One running desktop on the loop's time.
 
     States: *ready* (booted, unused), *used* (has begun an attempt), *closed*.
 
@@ -43,16 +45,16 @@ class TimedEnv:
     """
 
     def __init__(self, env: gymnasium.Env[Any, str], host: SimHost, pace: Pace) -> None:
+        super().__init__(env if isinstance(env, GuiEnv) else _Wrapped(env))
         self.host = host
-        self._desktop = env if isinstance(env, GuiEnv) else _Wrapped(env)
         self._pace = pace
         self._cores = host.cores
         self._used = False
         self._closed = False
         self._create_future = asyncio.get_running_loop().create_future
 
+    @override
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set the desktop up for ``task`` and return what it shows first; a used one may be booted afresh."""
         pace = self._pace
         if self._used and pace.timing.fresh_per_attempt:
             await self.host.run(pace.teardown(), 0.0)
@@ -61,16 +63,10 @@ class TimedEnv:
         await self.host.run(pace.setup(), pace.boot_cores)
         if pace.timing.settle_seconds:
             await self.host.idle(pace.timing.settle_seconds)
-        try:
-            self._desktop.begin(task, seed)
-            return self._desktop.observe()
-        except (DartsimError, ResetNeeded):
-            raise
-        except Exception as exc:
-            raise EnvBroken(f"the desktop failed in reset for task {task.id}: {exc!r}") from exc
+        return await super().reset(task, seed=seed)
 
+    @override
     async def step(self, action: str) -> StepResult:
-        """Carry out one action and return what the desktop shows then."""
         pace = self._pace
         future = self._create_future()
         job = self._cores.use(pace.step(), pace.step_cores, future)
@@ -79,30 +75,18 @@ class TimedEnv:
         except BaseException:
             self._cores.leave(job)
             raise
-        desktop = self._desktop
-        try:
-            over = desktop.act(action)
-            return StepResult(desktop.observe(), over)
-        except (DartsimError, ResetNeeded):
-            raise
-        except Exception as exc:
-            raise EnvBroken(f"the desktop failed in step {action!r}: {exc!r}") from exc
+        return await super().step(action)
 
+    @override
     async def evaluate(self) -> float:
-        """Return the score of the desktop's present state, in [0, 1]."""
         pace = self._pace
         if pace.timing.evaluate_settle_seconds:
             await self.host.idle(pace.timing.evaluate_settle_seconds)
         await self.host.run(pace.evaluate(), pace.step_cores)
-        try:
-            return self._desktop.evaluate()
-        except (DartsimError, ResetNeeded):
-            raise
-        except Exception as exc:
-            raise ScoreUnavailable(f"the evaluator failed: {exc!r}") from exc
+        return await super().evaluate()
 
+    @override
     async def close(self) -> None:
-        """Tear the desktop down and give back its memory, at once if cancelled."""
         if self._closed:
             return
         self._closed = True
@@ -158,17 +142,10 @@ class Pace:
         await host.run(self.boot(), self.boot_cores)
 
 
-class TimedProvider:
-    """Starts desktops on hosts; implements ``dartsim.core.ports.EnvProvider``.
+class TimedProvider(EnvProvider):
+    """Starts desktops on hosts.
 
     Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask.
-
-    Args:
-        make_env: Makes one desktop's gymnasium environment.
-        timing: How long things take.
-        hosts: The machines; slots are placed on them in turn, as memory allows.
-        num_envs: Slots.
-        rng: Chance of all latencies.
 
     Raises:
         ConfigError: If the desktops do not fit on the hosts.
@@ -193,8 +170,8 @@ class TimedProvider:
         """Return the machine a slot's desktops run on."""
         return self._slots[slot][0]
 
+    @override
     async def start(self, slot: int) -> TimedEnv:
-        """Boot a desktop: memory first, then a start slot, then the boot on the shared cores."""
         host, pace = self._slots[slot]
         await host.memory.take(pace.memory_mib)
         try:

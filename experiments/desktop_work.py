@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from dartsim.envs.actions import make_grammar
-from dartsim.envs.actions.grammars import read
+from dartsim.envs.actions import make_grammar, read
 from dartsim.observe.figures import after_warmup, figures
 from dartsim.real.containers import DockerHost
 from dartsim.real.desktop.tasks.panel import panel_tasks

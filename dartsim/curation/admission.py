@@ -45,13 +45,7 @@ class SlotGroup:
 
 
 class SamplingUnit:
-    """The slot groups of a cluster.
-
-    Args:
-        unit: What is sampled together.
-        num_envs: Slots.
-        attempts_per_task: Size of a task-wise slot group.
-    """
+    """The slot groups of a cluster."""
 
     def __init__(self, unit: Literal["rollout", "task", "batch"], *, num_envs: int, attempts_per_task: int) -> None:
         size = {"rollout": 1, "task": attempts_per_task, "batch": num_envs}[unit]
@@ -66,13 +60,9 @@ class SamplingUnit:
 class AdmissionQueue:
     """The slots that wait for an attempt, longest first.
 
-        join --its group is closed--> waits for the group --opens--+
-          |                                                        v
-          +---------------its group is open-----------> waits for admission --start--> busy --end--> free
-
-    Args:
-        unit: The slot groups.
-        recorder: Records what each slot waits for.
+    join --its group is closed--> waits for the group --opens--+
+      |                                                        v
+      +---------------its group is open-----------> waits for admission --start--> busy --end--> free
     """
 
     def __init__(self, unit: SamplingUnit, recorder: Recorder) -> None:
@@ -163,12 +153,6 @@ class AdmissionQueue:
 
 class AdmissionControl:
     """Decides whether another attempt may start. It reads where attempts and groups are, and changes nothing there.
-
-    Args:
-        rules: The bounds on attempts, groups and the engines' caches.
-        ledger: Where attempts are.
-        open_groups: Groups that are being collected.
-        ready: Groups that may be trained on, and those of updates.
 
     Attributes:
         holding: Whether no group may begin, because new weights wait for running attempts.

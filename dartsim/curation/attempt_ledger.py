@@ -128,10 +128,6 @@ class AttemptLedger:
     def check(self, *, collected: int, eligible: int) -> None:
         """Check that every admitted attempt is in exactly one place.
 
-        Args:
-            collected: Attempts in open groups.
-            eligible: Those in groups that may be trained on.
-
         Raises:
             InvariantViolated: If the counts do not add up.
         """

@@ -70,13 +70,6 @@ class DataManager:
     staleness rule; at most ``max_ahead`` attempts are admitted and neither dropped nor trained into
     published weights.
 
-    Args:
-        rules: The scheduling rules.
-        unit: The slot groups, which start together.
-        store: Keeps the states of attempts.
-        recorder: Counts them.
-        seed: Seeds of attempts are derived from it.
-
     Attributes:
         ledger: The state of every attempt.
         failure: Why an attempt could not be handed over. The caller may be cancelled before it reports the error.
@@ -169,11 +162,7 @@ class DataManager:
     # -- results ----------------------------------------------------------------------------------
 
     def finish(self, trajectory: Trajectory) -> None:
-        """Accept the trajectory of an admitted attempt.
-
-        Raises:
-            InvariantViolated: If the attempt is not running: never admitted, or handed over before.
-        """
+        """Accept the trajectory of an admitted attempt."""
         try:
             self._finish(trajectory)
             self._settle()

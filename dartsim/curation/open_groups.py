@@ -64,12 +64,6 @@ class OpenGroups:
     Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
     again or the next one of the order.
 
-    Args:
-        order: Which task is next.
-        attempts: How many attempts a task gets.
-        turn_limits: How many turns the attempts of a group may take.
-        seed: Seeds of attempts are derived from it.
-
     Attributes:
         groups: Open groups by id, oldest first.
     """
@@ -96,12 +90,7 @@ class OpenGroups:
         return bool(self._replace) or (self._filling is not None and self._filling.admitted < self._filling.planned)
 
     def next_attempt(self, number: int, version: Version) -> Attempt:
-        """Return an attempt of a group that lacks one, or the first one of a new group.
-
-        Args:
-            number: The attempt's number.
-            version: The newest published version.
-        """
+        """Return an attempt of a group that lacks one, or the first one of a new group."""
         group = self._next_group()
         if group.again:
             index, seed = group.again.pop(0)
@@ -173,9 +162,6 @@ class OpenGroups:
 
     def check(self, running: Counter[int]) -> None:
         """Check that no group waits forever.
-
-        Args:
-            running: Attempts that run, by group.
 
         Raises:
             InvariantViolated: If a group lacks an attempt that nobody will start.

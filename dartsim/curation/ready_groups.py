@@ -95,10 +95,6 @@ class ReadyGroups:
 
     Invariant: no batch holds a trajectory of the run that breaks the staleness rule.
 
-    Args:
-        rules: When a batch is ready and what it takes; how stale a trajectory may be; which groups may be trained on.
-        ledger: The state of every attempt.
-
     Attributes:
         groups: Ready groups, in the order in which they became ready.
         unpublished: Groups trained into weights that are not published.

@@ -71,14 +71,6 @@ def restore_groups(
     """Restore the groups, with the trajectories that the store could read back.
 
     Ready groups are those trained into no checkpoint, those of a leased batch, and those that were ready.
-
-    Args:
-        open_groups: Those that are being collected.
-        ready: Those that may be trained on.
-        saved: What ``DataManager.documents`` returned under ``SCHEDULER``.
-        stored: What the store returned.
-        tasks: The run's tasks, by id.
-        now: Loop time, seconds.
     """
     known = stored.trajectories
     open_groups.restore(saved, tasks, known)

@@ -64,10 +64,6 @@ class SuccessPool:
     trajectory, of its own task, unchanged; the pool never mixes up its successes with the run's attempts,
     because collected ones get numbers below 0 and the group -1.
 
-    Args:
-        parameters: What is stored, and which success is used.
-        success_reward: Reward from which an attempt is a success.
-
     Source: DART (arXiv 2509.23866), experience pool: pre-collected successes, one is put in if all N failed. The
         released code takes the newest success of the task anywhere in the run, used or not, for the oldest row.
     """
@@ -126,12 +122,6 @@ class SuccessPool:
 
     def rescue(self, group: int, trajectories: Sequence[Trajectory], *, now: float, version: Version) -> Rescue | None:
         """Put one stored success in the place of the oldest failure of a group in which all failed.
-
-        Args:
-            group: The group's number.
-            trajectories: Its unmasked trajectories, all with reward 0.
-            now: Loop time, seconds.
-            version: Newest published version.
 
         Returns:
             The group's new trajectories; None, counted, if no success of the task is stored.

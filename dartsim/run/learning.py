@@ -19,7 +19,8 @@ from dartsim.core.install import torch_missing
 from dartsim.core.ports import Learner
 from dartsim.core.types import Attempt, Task, Trajectory, Weights
 from dartsim.curation import SuccessPool
-from dartsim.envs.actions import ActionGrammar, make_grammar
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_gif
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.sim_cluster import desktop_maker

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from dartsim.core.types import Trajectory
 from dartsim.curation.rules.attempts import AttemptsRule
-from dartsim.envs.actions import ActionGrammar
+from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_png
 from dartsim.observe import HELD_OUT, Instrument, Recorder, Snapshot, UpdateRecord
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD

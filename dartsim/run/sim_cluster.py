@@ -41,7 +41,7 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
     """Return what makes one desktop: the mock desktop for a model that sees, else one without content."""
     if config.tasks.source != "mock":
         return lambda: SimDesktop(draw=False)
-    from dartsim.envs.mock.backend import mock_desktop_maker
+    from dartsim.envs.mock.env import mock_desktop_maker
 
     return mock_desktop_maker(config.policy)
 

@@ -17,10 +17,6 @@ class ControlLoop:
     Replies, ends of batches and weights that were put in are seen when their turn comes, first come, first served.
     What follows from a reply (the action on a desktop of the same process, the score, the record that is stored, the
     next attempt) takes the loop ``seconds``; meanwhile the other replies are there, and yet their requests are live.
-
-    Args:
-        env: The environment whose clock and timers it uses.
-        seconds: Its work with one reply.
     """
 
     def __init__(self, env: SimEnvironment, seconds: float) -> None:

@@ -89,10 +89,6 @@ class FluidEngine:
     the next completion.
 
     Invariant: the cache reserved by admitted jobs never exceeds the profile's capacity.
-
-    Args:
-        env: The environment whose clock and timers it uses.
-        profile: The GPU.
     """
 
     __slots__ = (
@@ -180,14 +176,6 @@ class FluidEngine:
         payload: Any = None,
     ) -> EngineJob:
         """Hand in a request; ``done(job)`` is called when its last token is sampled.
-
-        Args:
-            prompt_tokens: Tokens of the prompt, images included.
-            cached_tokens: How many of them are in the prefix cache; fewer than ``prompt_tokens``.
-            images: Images that are not in the prefix cache.
-            output_tokens: Tokens of the reply, at least 1.
-            done: Called once, unless the job is aborted. May submit and abort.
-            payload: Kept on the job.
 
         Raises:
             ValueError: If a number is out of its range, or the cache could never hold the request.

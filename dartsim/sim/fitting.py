@@ -32,9 +32,6 @@ def fit_quantiles(seconds: Sequence[float]) -> Quantiles:
 
     Between two quantiles seconds are interpolated, which overstates a long tail a little; all are scaled so that the
     mean is that of the measurements.
-
-    Args:
-        seconds: At least one, none negative.
     """
     measured = np.asarray(seconds, dtype=np.float64)
     if not measured.size or not np.isfinite(measured).all() or measured.min() < 0.0:

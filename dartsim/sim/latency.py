@@ -59,11 +59,7 @@ class Latency(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Latency):
-    """Always the same.
-
-    Attributes:
-        seconds: The value, >= 0.
-    """
+    """Always the same."""
 
     seconds: float
 
@@ -90,12 +86,7 @@ class Constant(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Lognormal(Latency):
-    """A lognormal by its own mean and standard deviation (not those of its logarithm).
-
-    Attributes:
-        mean_seconds: Mean, > 0.
-        sd_seconds: Standard deviation, >= 0.
-    """
+    """A lognormal by its own mean and standard deviation (not those of its logarithm)."""
 
     mean_seconds: float
     sd_seconds: float
@@ -241,11 +232,7 @@ class Quantiles(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Sum(Latency):
-    """Independent parts, one after the other.
-
-    Attributes:
-        parts: At least one.
-    """
+    """Independent parts, one after the other."""
 
     parts: tuple[Latency, ...]
 
@@ -281,12 +268,7 @@ class Sum(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Capped(Latency):
-    """Another distribution, cut: every draw above the cap becomes the cap.
-
-    Attributes:
-        of: The distribution.
-        cap_seconds: Largest value, > 0.
-    """
+    """Another distribution, cut: every draw above the cap becomes the cap."""
 
     of: Latency
     cap_seconds: float

@@ -50,11 +50,6 @@ class SimLimits:
     def ring(self, env: SimEnvironment, when: float, waiting: Callable[[], str]) -> float:
         """Look after what is due before the clock of ``env`` moves to ``when``, and return the next alarm.
 
-        Args:
-            env: The clock; it stands at the limit when one is reached.
-            when: Where it would move to.
-            waiting: Tells what waits, for an error.
-
         Raises:
             LimitReached: If ``when`` lies beyond the virtual-time limit.
             Stalled: If nothing has made progress for too long.

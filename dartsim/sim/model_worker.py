@@ -36,10 +36,6 @@ class ModelWorker(SimWorker):
     """A ``SimWorker`` that asks a model.
 
     Invariant: every reply was computed whole by one version, which the worker served then.
-
-    Args:
-        model: Computes replies.
-        arguments: Those of ``SimWorker``, without a policy.
     """
 
     def __init__(self, *arguments: Any, model: ContentModel, **options: Any) -> None:

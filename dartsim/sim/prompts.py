@@ -148,11 +148,6 @@ class ReplyLengths:
     The defaults reproduce DART's measured replies (n = 496): mean 104, median 103.5, 5 % quantile 73, 95 %
     quantile 139, longest 157. A gamma distribution of that mean with sd 20 has 73 and 139 at these quantiles,
     and 103 as median.
-
-    Attributes:
-        mean_tokens: Mean before clipping.
-        sd_tokens: Standard deviation before clipping.
-        max_tokens: Longest reply.
     """
 
     mean_tokens: float = 104.0

@@ -105,9 +105,6 @@ class RecordedAttempt(NamedTuple):
 class RecordedOutcomes:
     """What attempts of a run came to.
 
-    Args:
-        recorded: Those that were scored.
-
     Raises:
         ConfigError: If there are none.
     """

@@ -128,17 +128,7 @@ def _files(blobs: BlobStore | None, name: str) -> BlobStore:
 def load_successes(
     engine: Engine, *, blobs: BlobStore | None = None, on_torn: Callable[[Torn], None] | None = None
 ) -> list[StoredSuccess]:
-    """Return the stored successes as ``SqlStore.keep_successes`` left them, in the order in which they were stored.
-
-    Args:
-        engine: The run's database.
-        blobs: Its files.
-        on_torn: As for ``load_trajectories``.
-
-    Raises:
-        TornRecord: As ``load_trajectories``.
-        StoreFault: If the database does not answer.
-    """
+    """Return the stored successes as ``SqlStore.keep_successes`` left them, in the order in which they were stored."""
     with reading(engine) as connection:
         rows = {row.attempt: row for row in connection.execute(select(SUCCESSES))}
     found = [

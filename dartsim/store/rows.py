@@ -70,12 +70,7 @@ def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
 
 
 def turn_rows(trajectory: Trajectory, seen: Sequence[TurnFiles]) -> tuple[list[tuple[Any, ...]], int]:
-    """Return the turns as tuples in the order of ``TURN_COLUMNS``, and their size in bytes.
-
-    Args:
-        trajectory: Theirs.
-        seen: The files of each turn's observation.
-    """
+    """Return the turns as tuples in the order of ``TURN_COLUMNS``, and their size in bytes."""
     attempt, told = trajectory.attempt.id, trajectory.attempt.task.instruction
     rows, size = [], 0
     for number, (turn, files) in enumerate(zip(trajectory.turns, seen, strict=True)):
@@ -154,12 +149,6 @@ def trajectory_of(row: Any, task: Task, turns: Sequence[Turn]) -> Trajectory:
 
 def turn_of(row: Sequence[Any], instruction: str, screenshot: Any, tree: str | None) -> Turn:
     """Return the turn of a row.
-
-    Args:
-        row: In the order of ``TURN_COLUMNS``.
-        instruction: The task's.
-        screenshot: What it showed.
-        tree: Likewise.
 
     Raises:
         TornRecord: If the row is not what was recorded.

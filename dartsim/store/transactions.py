@@ -36,9 +36,6 @@ class Writer:
     Invariant: a transaction is written once, after all that were submitted before it, or a fault is raised and it
     stays first in line.
 
-    Args:
-        engine: The database, with its tables.
-
     Raises:
         StoreFault: If the database cannot be written.
     """
@@ -169,11 +166,7 @@ _READY = update(TRAJECTORIES).where(TRAJECTORIES.c.attempt == _KEY).values(ready
 
 
 class Pending:
-    """Rows and changes that become one transaction.
-
-    Args:
-        known_tasks: Tasks that are written.
-    """
+    """Rows and changes that become one transaction."""
 
     def __init__(self, known_tasks: Iterable[str]) -> None:
         self._known_tasks = set(known_tasks)

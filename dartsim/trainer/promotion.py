@@ -177,10 +177,6 @@ class Promotions:
 
     Invariant: ``promoted`` changes only by the verdict promote; a roll-back returns to it.
 
-    Args:
-        rule: When to promote.
-        rng: Draws resamples.
-
     Attributes:
         promoted: HeldOutRewards of the promoted version; None until there is one.
         decisions: All, oldest first.

@@ -1,50 +1,76 @@
 """Action grammars: four ways to write the same mouse and keyboard actions, each with a parser and a formatter.
 
-``model`` has the actions; ``pyautogui``, ``computer_13``, ``ui_tars`` and ``compact`` the grammars, of which
-``make_grammar`` makes one by its name. Coordinates of an action are always whole pixels of the screen, from
-the upper left corner; what a grammar writes instead (shares of 1000, pixels of a resized picture, cells of a
-grid) is its own business, and is documented there.
+``model`` has the actions; ``pyautogui``, ``computer_13``, ``ui_tars`` and ``compact`` the grammars, which
+``make_grammar`` makes by name. Coordinates of an action are always whole pixels of the screen, from the upper left
+corner; each grammar documents what it writes instead (shares of 1000, pixels of a resized picture, cells of a grid).
 """
 
-from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction
-from dartsim.envs.actions.grammars import GRAMMARS, make_grammar
-from dartsim.envs.actions.model import (
-    Action,
-    Click,
-    Done,
-    Down,
-    Drag,
-    Fail,
-    Hotkey,
-    KeyDown,
-    KeyUp,
-    Move,
-    Press,
-    Scroll,
-    TypeText,
-    Up,
-    Wait,
-)
+from __future__ import annotations
 
-__all__ = [
-    "GRAMMARS",
-    "Action",
-    "ActionGrammar",
-    "Click",
-    "Done",
-    "Down",
-    "Drag",
-    "Fail",
-    "Hotkey",
-    "Inexpressible",
-    "KeyDown",
-    "KeyUp",
-    "MalformedAction",
-    "Move",
-    "Press",
-    "Scroll",
-    "TypeText",
-    "Up",
-    "Wait",
-    "make_grammar",
-]
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dartsim.envs.actions.compact import Compact
+from dartsim.envs.actions.computer_13 import Computer13
+from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
+from dartsim.envs.actions.model import Action, Done, Fail, Wait
+from dartsim.envs.actions.pyautogui import PyAutoGui
+from dartsim.envs.actions.ui_tars import UiTars
+from dartsim.envs.base import DONE, FAIL, WAIT
+from dartsim.envs.mock.geometry import unit_of
+
+
+def _compact(width: int, height: int, columns: int | None = None, rows: int | None = None) -> ActionGrammar:
+    half = max(1, unit_of(width, height) // 2)
+    return Compact(width, height, columns or -(-width // half), rows or -(-height // half))
+
+
+GRAMMARS: dict[str, Callable[..., ActionGrammar]] = {
+    "pyautogui": PyAutoGui,
+    "computer_13": Computer13,
+    "ui_tars": UiTars,
+    "ui_tars_absolute": lambda width, height, **options: UiTars(width, height, absolute=True, **options),
+    "compact": _compact,
+}
+"""Name -> constructor, which takes the screen's width and height."""
+
+
+def make_grammar(name: str, width: int, height: int, **options: Any) -> ActionGrammar:
+    """Return a grammar for a screen.
+
+    Args:
+        name: One of ``GRAMMARS``.
+        width: Of the screen, pixels.
+        height: Of the screen, pixels.
+        options: ``columns`` and ``rows`` of ``compact``; ``min_pixels`` of ``ui_tars_absolute``.
+
+    Raises:
+        ValueError: If there is no such grammar.
+    """
+    if name not in GRAMMARS:
+        raise ValueError(f"found no grammar {name!r}, wanted one of {', '.join(GRAMMARS)}")
+    return GRAMMARS[name](width, height, **options)
+
+
+_ENDINGS: dict[str, tuple[Action, ...]] = {WAIT: (Wait(),), DONE: (Done(),), FAIL: (Fail(),)}
+
+
+def read(grammar: ActionGrammar, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
+    """Return the actions of a turn's text, or None if it is malformed.
+
+    ``WAIT``, ``DONE``, ``FAIL`` and computer_13's dictionaries are understood whatever the grammar.
+    """
+    if isinstance(action, str) and action in _ENDINGS:
+        return _ENDINGS[action]
+    try:
+        if isinstance(action, Mapping):
+            return make_grammar("computer_13", grammar.width, grammar.height).parse(action)
+        return grammar.parse(action)
+    except MalformedAction:
+        return None
+
+
+def ending(actions: Iterable[Action]) -> str | None:
+    """Return ``DONE`` or ``FAIL`` if one of the actions is ``Done`` or ``Fail``; else None."""
+    last = next((action for action in actions if isinstance(action, Done | Fail)), None)
+    return None if last is None else DONE if isinstance(last, Done) else FAIL

@@ -16,8 +16,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, as_text, limited
-from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.grammar import (
+    ActionGrammar,
+    Inexpressible,
+    MalformedAction,
+    as_text,
+    hotkey_names,
+    key_name,
+    limited,
+    with_starts,
+)
 from dartsim.envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText, Wait
 
 SCROLL_NOTCHES = 5
@@ -65,21 +73,9 @@ class Compact(ActionGrammar):
 
     def format(self, actions: Sequence[Action]) -> str:
         """Write one action a line; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
-        lines: list[str] = []
-        start: Move | None = None
-        for action in actions:
-            if start is not None and not isinstance(action, (Drag, Scroll)):
-                lines.append(f"move {self._cell(start.x, start.y)}")
-                start = None
-            if isinstance(action, Move):
-                start = action
-                continue
-            lines.append(self._written(action, start))
-            start = None
-        if start is not None:
-            lines.append(f"move {self._cell(start.x, start.y)}")
+        lines = [self._written(action, start) for action, start in with_starts(actions)]
         if not lines:
-            raise Inexpressible("compact has no words for no action")
+            raise Inexpressible("compact cannot write an empty list of actions")
         return "\n".join(lines)
 
     def snap(self, x: int, y: int) -> tuple[int, int]:
@@ -130,6 +126,8 @@ class Compact(ActionGrammar):
 
     def _written(self, action: Action, start: Move | None) -> str:
         match action:
+            case Move(x, y):
+                return f"move {self._cell(x, y)}"
             case Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
                 return f"{_CLICK_WORDS[which, count]} {self._cell(x, y)}"
             case Drag(x, y, "left") if start is not None:
@@ -145,7 +143,7 @@ class Compact(ActionGrammar):
                 return f"key {'+'.join(keys)}"
             case Wait() | Done() | Fail():
                 return next(word for word, meant in _WORDS.items() if meant == action)
-        raise Inexpressible(f"compact has no words for {action}")
+        raise Inexpressible(f"compact cannot write {action}")
 
 
 def _key(text: str) -> Action:

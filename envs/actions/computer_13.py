@@ -11,8 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, limited
-from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.grammar import (
+    ActionGrammar,
+    Inexpressible,
+    MalformedAction,
+    button,
+    clicks,
+    hotkey_names,
+    key_name,
+    limited,
+    position,
+    whole,
+)
 from dartsim.envs.actions.model import (
     Action,
     Click,
@@ -30,7 +40,6 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.envs.actions.syntax import button, clicks, position, whole
 
 Values = Mapping[str, Any]
 
@@ -169,12 +178,6 @@ def _parts(action: Action) -> tuple[str, dict[str, Any]]:
             return "SCROLL", {"dx": dx, "dy": dy}
         case TypeText(text):
             return "TYPING", {"text": text}
-        case _:
-            return _parts_of_rest(action)
-
-
-def _parts_of_rest(action: Action) -> tuple[str, dict[str, Any]]:
-    match action:
         case Press(key):
             return "PRESS", {"key": key}
         case Hotkey(keys):
@@ -189,4 +192,4 @@ def _parts_of_rest(action: Action) -> tuple[str, dict[str, Any]]:
             return "DONE", {}
         case Fail():
             return "FAIL", {}
-    raise Inexpressible(f"computer_13 has no words for {action}")
+    raise Inexpressible(f"computer_13 cannot write {action}")

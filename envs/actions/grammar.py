@@ -1,33 +1,36 @@
-"""What a grammar is: a parser and a formatter that are inverse to each other."""
+"""What all grammars share: their interface, the names of keys, and Python calls that are read but never run.
+
+Every function that reads raises ``MalformedAction`` if the text breaks the grammar.
+"""
 
 from __future__ import annotations
 
+import ast
+import math
+import string
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.model import MAX_ACTIONS, Action
+from dartsim.envs.actions.model import BUTTONS, MAX_ACTIONS, MAX_CLICKS, MAX_PIXEL, Action, Drag, Move, Scroll
 
 
 class MalformedAction(ValueError):
-    """A text that is no action of the grammar; nothing of it is carried out."""
+    """A text that is no action of the grammar; none of it is carried out."""
 
 
 class Inexpressible(ValueError):
-    """An action for which the grammar has no words."""
+    """An action that the grammar cannot write."""
 
 
 @dataclass(frozen=True)
 class ActionGrammar(ABC):
     """A way to write actions, for a screen of a given size.
 
-    For all actions that the grammar has words for, ``parse(format(actions)) == snapped(actions)``, where
-    snapping moves positions to the nearest that can be written (nowhere, but in the grid of ``compact``).
-
-    Attributes:
-        width: Of the screen, pixels.
-        height: Of the screen, pixels.
+    For all actions that the grammar can write, ``parse(format(actions)) == snapped(actions)``, where snapping moves
+    positions to the nearest ones that can be written (which only ``compact`` has to do).
     """
 
     width: int
@@ -48,7 +51,7 @@ class ActionGrammar(ABC):
         """Write actions in the grammar's normal form.
 
         Raises:
-            Inexpressible: If the grammar has no words for one of them.
+            Inexpressible: If the grammar cannot write one of them.
         """
 
     def snap(self, x: int, y: int) -> tuple[int, int]:
@@ -56,23 +59,206 @@ class ActionGrammar(ABC):
         return x, y
 
 
-def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
-    """Return the actions of one text as a tuple.
+def with_starts(actions: Sequence[Action]) -> Iterator[tuple[Action, Move | None]]:
+    """Yield actions with their start: a ``Move`` before a ``Drag`` or a ``Scroll`` is not an action of its own."""
+    start: Move | None = None
+    for action in actions:
+        if start is not None and not isinstance(action, (Drag, Scroll)):
+            yield start, None
+            start = None
+        if isinstance(action, Move):
+            start = action
+        else:
+            yield action, start
+            start = None
+    if start is not None:
+        yield start, None
 
-    Raises:
-        MalformedAction: If they are too many.
-    """
+
+def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Return the actions of one text as a tuple, unless they are too many."""
     if len(actions) > MAX_ACTIONS:
         raise MalformedAction(f"found {len(actions)} actions in one text, wanted at most {MAX_ACTIONS}")
     return tuple(actions)
 
 
 def as_text(text: Any, name: str) -> str:
-    """Return the text, if it is one.
-
-    Raises:
-        MalformedAction: If it is something else.
-    """
+    """Return a text unchanged; anything else is malformed."""
     if not isinstance(text, str):
         raise MalformedAction(f"{name} wants a text, found {type(text).__name__}")
     return text
+
+
+# ---- keys
+
+_NAMED = [
+    *("enter", "tab", "space", "backspace", "delete", "esc", "insert"),
+    *("up", "down", "left", "right", "home", "end", "pageup", "pagedown"),
+    *("shift", "ctrl", "alt", "win", "capslock", "numlock", "scrolllock", "printscreen", "pause", "menu"),
+]
+_FUNCTION = [f"f{i}" for i in range(1, 13)]
+_CHARACTERS = set(string.ascii_lowercase + string.digits + string.punctuation)
+
+MODIFIERS = frozenset({"shift", "ctrl", "alt", "win"})
+KEYS = tuple(sorted({*_NAMED, *_FUNCTION, *_CHARACTERS}))
+"""Every key, by its normal name; a character key is the character in lower case."""
+
+_ALIASES = {
+    "return": "enter",
+    "\n": "enter",
+    "\r": "enter",
+    "\t": "tab",
+    " ": "space",
+    "escape": "esc",
+    "del": "delete",
+    "ins": "insert",
+    "pgup": "pageup",
+    "page_up": "pageup",
+    "page up": "pageup",
+    "pgdn": "pagedown",
+    "page_down": "pagedown",
+    "page down": "pagedown",
+    "control": "ctrl",
+    "ctrlleft": "ctrl",
+    "ctrlright": "ctrl",
+    "shiftleft": "shift",
+    "shiftright": "shift",
+    "altleft": "alt",
+    "altright": "alt",
+    "option": "alt",
+    "winleft": "win",
+    "winright": "win",
+    "super": "win",
+    "meta": "win",
+    "command": "win",
+    "cmd": "win",
+    "arrowup": "up",
+    "arrowdown": "down",
+    "arrowleft": "left",
+    "arrowright": "right",
+    "prtsc": "printscreen",
+    "apps": "menu",
+}
+_KNOWN = frozenset(KEYS)
+
+
+def key_name(name: Any) -> str:
+    """Return the normal name of a key."""
+    if isinstance(name, str):
+        lower = name.lower()
+        normal = _ALIASES.get(lower, lower)
+        if normal in _KNOWN:
+            return normal
+    raise MalformedAction(f"found no key {str(name)[:40]!r}, wanted a name such as 'enter', 'ctrl' or 'a'")
+
+
+def hotkey_names(names: Any) -> tuple[str, ...]:
+    """Return the normal names of keys that are pressed together."""
+    found = tuple(key_name(name) for name in names)
+    if not 1 <= len(found) <= 5:
+        raise MalformedAction(f"found {len(found)} keys pressed together, wanted 1 to 5")
+    return found
+
+
+# ---- Python calls, and the numbers in them
+
+MAX_CHARACTERS = 20_000
+"""Longest text that is parsed as code."""
+
+
+def statements(code: str) -> list[ast.stmt]:
+    """Return the statements of a piece of Python."""
+    if len(code) > MAX_CHARACTERS:
+        raise MalformedAction(f"found {len(code)} characters, wanted at most {MAX_CHARACTERS}")
+    try:
+        body = _parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        raise MalformedAction(f"wanted Python, found {code[:60]!r} ({type(exc).__name__})") from None
+    if not body:
+        raise MalformedAction("found no statement")
+    return body
+
+
+def _parse(code: str) -> list[ast.stmt]:
+    if "\\" not in code and not any(char.isdigit() for char in code):
+        return ast.parse(code).body
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # of the text's "\d" and "1if"
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return ast.parse(code).body
+
+
+def dotted(node: ast.expr) -> str:
+    """Return ``a.b`` for an expression of names; empty for any other."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else ""
+
+
+def literal(node: ast.expr) -> Any:
+    """Return a constant, a signed number, or a list or tuple of such."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as value)):
+            return -value if isinstance(sign, ast.USub) else value
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [literal(element) for element in elements]
+    raise MalformedAction(f"wanted a constant, found {type(node).__name__}")
+
+
+def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
+    """Return the arguments of a call by the names of its parameters."""
+    if len(call.args) > len(names):
+        raise MalformedAction(f"found {len(call.args)} arguments, wanted at most {len(names)}")
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        raise MalformedAction("found a starred argument")
+    given = dict(zip(names, call.args, strict=False))
+    for keyword in call.keywords:
+        if keyword.arg not in names or keyword.arg in given:
+            raise MalformedAction(f"found the argument {keyword.arg!r}, wanted {', '.join(names)}, each once")
+        given[keyword.arg] = keyword.value
+    return given
+
+
+def number(value: Any, what: str) -> float:
+    """Return a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise MalformedAction(f"{what}: found {type(value).__name__}, wanted a number")
+    if not abs(value) <= MAX_PIXEL:  # also not a number
+        raise MalformedAction(f"{what}: found a number beyond ±{MAX_PIXEL}")
+    return float(value)
+
+
+def whole(value: Any, what: str) -> int:
+    """Return a number cut to a whole one."""
+    return math.trunc(number(value, what))
+
+
+def position(x: Any, y: Any) -> tuple[int, int] | None:
+    """Return a position, or None if neither coordinate is given."""
+    if x is None and y is None:
+        return None
+    if isinstance(x, (tuple, list)) and y is None and len(x) == 2:
+        x, y = x
+    if x is None or y is None:
+        raise MalformedAction("found one coordinate, wanted x and y")
+    return whole(x, "x"), whole(y, "y")
+
+
+def clicks(value: Any) -> int:
+    """Return the count of a click."""
+    count = whole(value, "clicks")
+    if not 1 <= count <= MAX_CLICKS:
+        raise MalformedAction(f"clicks: found {count}, wanted 1 to {MAX_CLICKS}")
+    return count
+
+
+def button(value: Any) -> str:
+    """Return the normal name of a mouse button."""
+    name = {"primary": "left", "secondary": "right"}.get(str(value), value)
+    if name not in BUTTONS:
+        raise MalformedAction(f"button: found {str(value)[:40]!r}, wanted one of {', '.join(BUTTONS)}")
+    return str(name)

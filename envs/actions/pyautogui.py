@@ -12,8 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, as_text, limited
-from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.grammar import (
+    ActionGrammar,
+    Inexpressible,
+    MalformedAction,
+    arguments,
+    as_text,
+    button,
+    clicks,
+    dotted,
+    hotkey_names,
+    key_name,
+    limited,
+    literal,
+    position,
+    statements,
+    whole,
+)
 from dartsim.envs.actions.model import (
     MAX_ACTIONS,
     Action,
@@ -32,7 +47,6 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.envs.actions.syntax import arguments, button, clicks, dotted, literal, position, statements, whole
 
 Values = dict[str, Any]
 
@@ -217,4 +231,4 @@ def _written(action: Action) -> str:
             return f"pyautogui.hotkey({', '.join(map(repr, keys))})"
         case KeyDown(key) | KeyUp(key):
             return f"pyautogui.{'keyDown' if isinstance(action, KeyDown) else 'keyUp'}({key!r})"
-    raise Inexpressible(f"pyautogui has no words for {action}")
+    raise Inexpressible(f"pyautogui cannot write {action}")

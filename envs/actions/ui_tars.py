@@ -17,8 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction, as_text, limited
-from dartsim.envs.actions.keys import hotkey_names, key_name
+from dartsim.envs.actions.grammar import (
+    ActionGrammar,
+    Inexpressible,
+    MalformedAction,
+    arguments,
+    as_text,
+    hotkey_names,
+    key_name,
+    limited,
+    literal,
+    number,
+    statements,
+    with_starts,
+)
 from dartsim.envs.actions.model import (
     Action,
     Click,
@@ -34,7 +46,6 @@ from dartsim.envs.actions.model import (
     TypeText,
     Wait,
 )
-from dartsim.envs.actions.syntax import arguments, literal, number, statements
 
 SCROLL_NOTCHES = 5
 _DIRECTIONS = {
@@ -89,21 +100,9 @@ class UiTars(ActionGrammar):
 
     def format(self, actions: Sequence[Action], thought: str = "") -> str:
         """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
-        calls: list[str] = []
-        start: Move | None = None
-        for action in actions:
-            if start is not None and not isinstance(action, (Drag, Scroll)):
-                calls.append(f"hover(start_box='{self._box(start.x, start.y)}')")
-                start = None
-            if isinstance(action, Move):
-                start = action
-                continue
-            calls.append(self._written(action, start))
-            start = None
-        if start is not None:
-            calls.append(f"hover(start_box='{self._box(start.x, start.y)}')")
+        calls = [self._written(action, start) for action, start in with_starts(actions)]
         if not calls:
-            raise Inexpressible("ui_tars has no words for no action")
+            raise Inexpressible("ui_tars cannot write an empty list of actions")
         lead = f"Thought: {thought}\n" if thought else ""
         return f"{lead}Action: " + "\n\n".join(calls)
 
@@ -153,6 +152,8 @@ class UiTars(ActionGrammar):
 
     def _written(self, action: Action, start: Move | None) -> str:
         match action:
+            case Move(x, y):
+                return f"hover(start_box='{self._box(x, y)}')"
             case Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
                 return f"{_CLICK_WORDS[which, count]}(start_box='{self._box(x, y)}')"
             case Drag(x, y, "left") if start is not None:
@@ -163,8 +164,6 @@ class UiTars(ActionGrammar):
                 return f"scroll({box}direction='{direction}')"
             case TypeText(text):
                 return f"type(content={_quoted(text)})"
-            case Press(key) if key not in ("space",):
-                return f"press(key={_quoted(key)})"
             case Press(key) | Hotkey((key,)):
                 return f"{'press' if isinstance(action, Press) else 'hotkey'}(key={_quoted(key)})"
             case Hotkey(keys):
@@ -177,7 +176,7 @@ class UiTars(ActionGrammar):
                 return "finished()"
             case Fail():
                 return "call_user()"
-        raise Inexpressible(f"ui_tars has no words for {action}")
+        raise Inexpressible(f"ui_tars cannot write {action}")
 
 
 _BARE: dict[str, Action] = {"WAIT": Wait(), "DONE": Done(), "FAIL": Fail()}

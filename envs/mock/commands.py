@@ -9,8 +9,7 @@ click on its title, and closed by a choice, a click elsewhere or escape.
 from __future__ import annotations
 
 from dartsim.envs.mock.desktop import VirtualDesktop
-from dartsim.envs.mock.widgets import Button, Space, TextField
-from dartsim.envs.mock.window import Menu, MockWindow
+from dartsim.envs.mock.widgets import Button, Menu, MockWindow, Space, TextField
 
 
 def press_button(desktop: VirtualDesktop, window: MockWindow, button: Button) -> None:

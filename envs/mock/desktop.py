@@ -15,8 +15,7 @@ from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.layout import ScreenLayout
-from dartsim.envs.mock.widgets import Bin, Widget
-from dartsim.envs.mock.window import MockWindow, Placed, make_window
+from dartsim.envs.mock.widgets import Bin, MockWindow, Placed, Widget, make_window
 
 
 class Target(NamedTuple):

@@ -1,17 +1,21 @@
-"""MockDesktop: the mock desktop as a gymnasium environment."""
+"""``MockDesktop``: the mock desktop as a gymnasium environment, and as the desktops of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
 
-import numpy as np
 from gymnasium.error import ResetNeeded
 
+from dartsim.config import Config
+from dartsim.config.sections.policy import PolicyConfig
+from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Observation, Task
-from dartsim.envs.actions import Action, Click, make_grammar
-from dartsim.envs.actions.grammars import ending, read
+from dartsim.envs.actions import ending, make_grammar, read
+from dartsim.envs.actions.model import Action, Click
 from dartsim.envs.base import GuiEnv
+from dartsim.envs.direct import DirectProvider
 from dartsim.envs.mock.desktop import VirtualDesktop, set_up
 from dartsim.envs.mock.evaluators import EvaluatorState, evaluate, read_state
 from dartsim.envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
@@ -25,17 +29,17 @@ from dartsim.envs.mock.tree import accessibility_tree
 class MockDesktop(GuiEnv):
     """A deterministic little desktop.
 
-    An action is a text in the environment's grammar; ``WAIT``, ``DONE`` and ``FAIL`` are understood in each, and
-    so are computer_13's dictionaries. What declares the task done or infeasible in the grammar (``finished()``,
-    ``fail``) ends the episode as DONE and FAIL do. A malformed action changes nothing and is counted.
+    An action is a text in the environment's grammar; every grammar also accepts ``WAIT``, ``DONE``, ``FAIL`` and
+    computer_13's dictionaries. The grammar's own words for the end (``finished()``, ``fail``) end the episode as DONE
+    and FAIL do. A malformed action changes nothing and is counted.
 
     Args:
+        width: Pixels, 96 to 1920.
+        height: Pixels, 96 to 1080.
         grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options, such as ``columns`` and ``rows`` of ``compact``.
         auto_done: Whether the first click ends the episode; by default as the task says.
         task: What ``reset`` begins by default; a first task of the family ``click_button`` if not given.
-        width: Pixels, 96 to 1920.
-        height: Pixels, 96 to 1080.
         kwargs: As for ``GuiEnv``.
 
     Attributes:
@@ -44,6 +48,8 @@ class MockDesktop(GuiEnv):
         malformed: Malformed actions of this episode.
         last_actions: What the last text was read as; empty for a malformed one.
     """
+
+    seeded: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -70,26 +76,14 @@ class MockDesktop(GuiEnv):
         self._painter = Painter(width, height)
         self._shown: Observation | None = None
 
-    def begin(self, task: Task, seed: int | None = None) -> None:
-        """Begin an episode; nothing here is left to chance, so no generator is made for it."""
-        self._prepare(task)
-        self._set_up(task)
-
-    def _begin(self, task: Task, rng: np.random.Generator) -> None:
-        self._set_up(task)
-
-    def _set_up(self, task: Task) -> None:
+    def _begin(self, task: Task) -> None:
         self.malformed = 0
         self.last_actions = ()
         self.desktop = set_up(self.desktop.layout, task)
         self._shown = None
 
     def act(self, action: str | Mapping[str, Any]) -> bool:
-        """Carry out an action and return whether it was the last.
-
-        Raises:
-            ResetNeeded: If no episode runs.
-        """
+        """Carry out an action and return whether it was the last."""
         if not self._running:
             raise ResetNeeded("the episode is over or has not begun; call reset() first")
         actions = self.read(action)
@@ -137,6 +131,18 @@ class MockDesktop(GuiEnv):
     def _score(self) -> float:
         assert self.task is not None
         return evaluate(self.task.spec.get("evaluator"), self.state())
+
+
+def mock_desktop_maker(policy: PolicyConfig) -> Callable[[], MockDesktop]:
+    """Return what makes one desktop for a model that sees."""
+    grammar, options = policy.action_grammar
+    return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar=grammar, grammar_options=options)
+
+
+@asynccontextmanager
+async def open_desktops(config: Config, tasks: Sequence[Task], on_call: Any = None) -> AsyncIterator[EnvProvider]:
+    """Provide mock desktops, computed by the event loop."""
+    yield DirectProvider(mock_desktop_maker(config.policy))
 
 
 def _clicks(actions: Sequence[Action]) -> bool:

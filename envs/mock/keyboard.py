@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dartsim.envs.actions.keys import MODIFIERS
+from dartsim.envs.actions.grammar import MODIFIERS
 from dartsim.envs.mock.commands import focused_text, menu_key, press_button, press_named
 from dartsim.envs.mock.desktop import VirtualDesktop
-from dartsim.envs.mock.widgets import Button, CheckBox, ListBox, Slider, TextField
-from dartsim.envs.mock.window import MockWindow
+from dartsim.envs.mock.widgets import Button, CheckBox, ListBox, MockWindow, Slider, TextField
 
 
 def write(desktop: VirtualDesktop, text: str) -> None:

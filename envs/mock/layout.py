@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dartsim.envs.mock.geometry import Box, text_scale, unit_of
-from dartsim.envs.mock.window import MockWindow, Placed, Row
+from dartsim.envs.mock.widgets import MockWindow, Placed, Row
 
 LABEL_SHARE = 0.4
 """Of a cell's width that a label to the left takes."""

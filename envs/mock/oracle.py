@@ -12,12 +12,11 @@ from collections import Counter
 from typing import Any
 
 from dartsim.core.types import Task
-from dartsim.envs.actions import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
+from dartsim.envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
 from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.widgets import ListBox, Slider, TextField
-from dartsim.envs.mock.window import MockWindow, Placed
+from dartsim.envs.mock.widgets import ListBox, MockWindow, Placed, Slider, TextField
 
 NOTCHES = 5
 
@@ -57,14 +56,7 @@ def oracle_text(env: MockDesktop) -> str:
 def play_oracle(
     env: MockDesktop, task: Task, *, turn_limit: int = 200, frames: list[Any] | None = None
 ) -> tuple[float, list[str]]:
-    """Play a task and return the score and the actions.
-
-    Args:
-        env: Where.
-        task: What.
-        turn_limit: Stop after so many turns.
-        frames: Gets the screenshots: one before each action, and one at the end.
-    """
+    """Play a task and return the score and the actions."""
     env.begin(task)
     texts: list[str] = []
     over = False

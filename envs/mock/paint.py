@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.envs.mock.canvas import DrawOp
 from dartsim.envs.mock.colors import Color
 from dartsim.envs.mock.font import text_mask
+from dartsim.envs.mock.scene import DrawOp
 
 Frame = NDArray[np.uint8]
 Area = tuple[int, int, int, int]

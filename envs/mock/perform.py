@@ -1,10 +1,14 @@
-"""Carrying actions out on a desktop, and the dialogs that come in between."""
+"""Carries out actions on a desktop: the mouse here, the keys in ``keyboard``; and opens dialogs that interrupt.
+
+Lists, sliders, text fields, menus and title bars react when the button goes down; buttons, check boxes and close
+boxes when it is released over what it was pressed on; a chip falls into the bin it is released over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dartsim.envs.actions.keys import MODIFIERS
+from dartsim.envs.actions.grammar import MODIFIERS
 from dartsim.envs.actions.model import (
     Action,
     Click,
@@ -22,8 +26,11 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.envs.mock import keyboard, pointer
-from dartsim.envs.mock.desktop import VirtualDesktop
+from dartsim.envs.mock import keyboard
+from dartsim.envs.mock.commands import choose_item, press_button, toggle_menu
+from dartsim.envs.mock.desktop import Grip, Target, VirtualDesktop
+from dartsim.envs.mock.geometry import Box
+from dartsim.envs.mock.widgets import Button, CheckBox, Chip, ListBox, MockWindow, Slider, TextField, Widget
 
 
 def perform(desktop: VirtualDesktop, actions: Sequence[Action]) -> None:
@@ -49,19 +56,19 @@ def _interrupt(desktop: VirtualDesktop) -> None:
 def _one(desktop: VirtualDesktop, action: Action) -> None:
     match action:
         case Move(x, y):
-            pointer.move(desktop, x, y)
+            move(desktop, x, y)
         case Click(x, y, button, count):
             if x is not None and y is not None:
-                pointer.move(desktop, x, y)
+                move(desktop, x, y)
             _click(desktop, button, count)
         case Drag(x, y, button):
             _hold(desktop, button, down=True)
-            pointer.move(desktop, x, y)
+            move(desktop, x, y)
             _hold(desktop, button, down=False)
         case Down(button) | Up(button):
             _hold(desktop, button, down=isinstance(action, Down))
         case Scroll(_, dy):
-            pointer.wheel(desktop, dy)
+            wheel(desktop, dy)
         case TypeText(text):
             keyboard.write(desktop, text)
         case Press(key):
@@ -83,12 +90,170 @@ def _click(desktop: VirtualDesktop, button: str, count: int) -> None:
         return
     desktop.grip = None
     for _ in range(count):
-        pointer.press(desktop)
-        pointer.release(desktop)
+        press(desktop)
+        release(desktop)
     if count > 1:
-        pointer.double(desktop)
+        double(desktop)
 
 
 def _hold(desktop: VirtualDesktop, button: str, *, down: bool) -> None:
     if button == "left":
-        (pointer.press if down else pointer.release)(desktop)
+        (press if down else release)(desktop)
+
+
+# ---- the mouse
+
+PAGE_NOTCHES = 5
+"""Notches of the wheel that scroll a list by what it shows, less one row, and a window's content by a third, so
+that whatever fits into the window can be brought into sight whole."""
+
+
+def move(desktop: VirtualDesktop, x: int, y: int) -> None:
+    """Move the pointer, and what the pressed button holds with it."""
+    layout = desktop.layout
+    desktop.x, desktop.y = min(max(x, 0), layout.width - 1), min(max(y, 0), layout.height - 1)
+    grip = desktop.grip
+    if grip is None or grip.target.window is None:
+        return
+    window = grip.target.window
+    if grip.target.part == "title":
+        desktop.move_window(window, desktop.x - grip.x, desktop.y - grip.y)
+        grip.x, grip.y = desktop.x, desktop.y
+    elif grip.target.part == "widget":
+        widget = window.placed[grip.target.number].widget
+        if isinstance(widget, Slider) and widget.enabled:
+            _slide(desktop, window, grip.target.number, widget)
+
+
+def press(desktop: VirtualDesktop) -> None:
+    """Press the left button."""
+    found = desktop.target(desktop.x, desktop.y)
+    if _menu_press(desktop, found):
+        return
+    window = found.window
+    if window is None or (desktop.modal and window is not desktop.top):
+        desktop.missed += 1
+        return
+    desktop.raise_window(window)
+    desktop.grip = Grip(found, desktop.x, desktop.y)
+    if found.part == "menu_title":
+        toggle_menu(desktop, window, found.number)
+    elif found.part == "widget":
+        _widget_press(desktop, window, found.number)
+    elif found.part == "content":
+        desktop.missed += 1
+        window.focus = -1
+
+
+def release(desktop: VirtualDesktop) -> None:
+    """Release the left button."""
+    grip, desktop.grip = desktop.grip, None
+    if grip is None:
+        return
+    window, part = grip.target.window, grip.target.part
+    assert window is not None
+    if part == "widget":
+        widget = window.placed[grip.target.number].widget
+        if isinstance(widget, Chip) and widget.enabled:
+            _drop(desktop, widget)
+            return
+    if desktop.target(desktop.x, desktop.y) != grip.target:
+        return
+    if part == "close":
+        desktop.close(window)
+    elif part == "widget":
+        _widget_release(desktop, window, window.placed[grip.target.number].widget)
+
+
+def double(desktop: VirtualDesktop) -> None:
+    """Do what the second click of a double click does beyond a click: select a text."""
+    found = desktop.target(desktop.x, desktop.y)
+    if found.part == "widget" and found.window is desktop.top and found.window is not None:
+        widget = found.window.placed[found.number].widget
+        if isinstance(widget, TextField) and widget.enabled and widget.text:
+            widget.selected, widget.caret = True, len(widget.text)
+
+
+def wheel(desktop: VirtualDesktop, notches: int) -> None:
+    """Turn the wheel; positive is up. A list under the pointer scrolls, or else the window's content."""
+    found = desktop.target(desktop.x, desktop.y)
+    window = found.window
+    if not notches or window is None or desktop.open_menu or (desktop.modal and window is not desktop.top):
+        return
+    if found.part == "widget":
+        widget = window.placed[found.number].widget
+        if isinstance(widget, ListBox) and widget.scroll_by(_steps(notches, widget.visible - 1)):
+            return
+    layout = desktop.layout
+    rows = layout.viewport(window).height // layout.unit // 3
+    window.scroll += _steps(notches, rows) * layout.unit
+    layout.keep_scroll(window)
+
+
+def _steps(notches: int, rows: int) -> int:
+    """Return how many rows down a turn of the wheel goes, at least one; ``rows`` for 5 notches."""
+    size = max(1, abs(notches) * rows // PAGE_NOTCHES)
+    return -size if notches > 0 else size
+
+
+def _menu_press(desktop: VirtualDesktop, found: Target) -> bool:
+    """Let an open menu have the press; return whether it took it. A press elsewhere closes it, and acts there."""
+    if desktop.open_menu is None:
+        return False
+    if found.part == "menu_item":
+        assert found.window is not None
+        choose_item(desktop, found.window, found.number)
+        return True
+    if found.part != "menu_title" or found.window is not desktop.top:
+        desktop.open_menu = None
+    return False
+
+
+def _widget_press(desktop: VirtualDesktop, window: MockWindow, index: int) -> None:
+    placed = window.placed[index]
+    widget = placed.widget
+    if not widget.enabled or not widget.focusable:
+        desktop.missed += 1
+        window.focus = -1
+        return
+    window.focus = index
+    box = placed.box.moved(0, -window.scroll)
+    match widget:
+        case TextField():
+            columns = desktop.layout.text_columns(box)
+            first = widget.first_visible(columns)
+            widget.place(first + round((desktop.x - box.left - desktop.layout.gap) / desktop.layout.advance))
+        case ListBox():
+            item = list_item_at(desktop, widget, box, desktop.y)
+            if item is not None:
+                widget.selected = item
+        case Slider():
+            _slide(desktop, window, index, widget)
+
+
+def _widget_release(desktop: VirtualDesktop, window: MockWindow, widget: Widget) -> None:
+    if not widget.enabled:
+        return
+    if isinstance(widget, Button):
+        press_button(desktop, window, widget)
+    elif isinstance(widget, CheckBox):
+        widget.checked = not widget.checked
+
+
+def _slide(desktop: VirtualDesktop, window: MockWindow, index: int, slider: Slider) -> None:
+    stops = desktop.layout.slider_stops(window.placed[index].box, slider.maximum - slider.minimum + 1)
+    nearest = min(range(len(stops)), key=lambda i: abs(stops[i] - desktop.x))
+    slider.set(slider.minimum + nearest)
+
+
+def _drop(desktop: VirtualDesktop, chip: Chip) -> None:
+    found = desktop.bin_at(desktop.x, desktop.y)
+    if found is not None and found.enabled:
+        chip.bin = found.id
+
+
+def list_item_at(desktop: VirtualDesktop, widget: ListBox, box: Box, y: int) -> int | None:
+    """Return the index of a list's item at a height on the screen."""
+    row = (y - box.top) // desktop.layout.item_height(box, widget.visible)
+    index = widget.scroll + row
+    return index if 0 <= row < widget.visible and index < len(widget.items) else None

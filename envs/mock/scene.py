@@ -6,14 +6,92 @@ widget lies outside the box that the accessibility tree tells.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dartsim.envs.mock import colors
-from dartsim.envs.mock.canvas import Canvas, DrawOp
 from dartsim.envs.mock.desktop import VirtualDesktop
 from dartsim.envs.mock.font import CHECK, CROSS, POINTER_DARK, POINTER_HEIGHT, POINTER_LIGHT, POINTER_WIDTH
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.pointer import first_visible
-from dartsim.envs.mock.widgets import Bin, Button, CheckBox, Chip, Label, ListBox, Slider, TextField, Widget
-from dartsim.envs.mock.window import MockWindow, Placed
+from dartsim.envs.mock.layout import ScreenLayout
+from dartsim.envs.mock.widgets import (
+    Bin,
+    Button,
+    CheckBox,
+    Chip,
+    Label,
+    ListBox,
+    MockWindow,
+    Placed,
+    Slider,
+    TextField,
+    Widget,
+)
+
+
+class DrawOp(NamedTuple):
+    """A rectangle, or a text in the part of it that shows; ``x`` and ``y`` are where the text begins."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+    color: colors.Color
+    text: str = ""
+    x: int = 0
+    y: int = 0
+    scale: int = 1
+
+
+class Canvas:
+    """Collects marks, clipped to a box."""
+
+    __slots__ = ("clip", "layout", "marks")
+
+    def __init__(self, layout: ScreenLayout) -> None:
+        self.layout = layout
+        self.marks: list[DrawOp] = []
+        self.clip = layout.screen
+
+    def fill(self, box: Box, color: colors.Color) -> None:
+        """Fill a box."""
+        left, top, right, bottom = box
+        clip_left, clip_top, clip_right, clip_bottom = self.clip
+        # Not min and max: this runs a hundred times a frame.
+        left = left if left > clip_left else clip_left
+        top = top if top > clip_top else clip_top
+        right = right if right < clip_right else clip_right
+        bottom = bottom if bottom < clip_bottom else clip_bottom
+        if left < right and top < bottom:
+            self.marks.append(DrawOp(left, top, right, bottom, color))
+
+    def frame(self, box: Box, edge: colors.Color, face: colors.Color, thick: int = 1) -> None:
+        """Fill a box with an edge."""
+        self.fill(box, edge)
+        self.fill(box.shrunk(thick), face)
+
+    def write(self, text: str, box: Box, color: colors.Color, *, centered: bool = False) -> None:
+        """Write a line of text in a box, in the middle of its height; what does not fit is cut off."""
+        if not text:
+            return
+        layout = self.layout
+        scale = layout.scale
+        wide, high = layout.advance * len(text) - scale, 8 * scale
+        x = box[0] + layout.gap
+        if centered:
+            x = box[0] + max(scale, (box[2] - box[0] - wide) // 2)
+        y = box[1] + max(0, (box[3] - box[1] - high + scale) // 2)
+        clip = self.clip
+        left, top = max(x, box[0], clip[0]), max(y, box[1], clip[1])
+        right, bottom = min(x + wide, box[2], clip[2]), min(y + high, box[3], clip[3])
+        if left < right and top < bottom:
+            self.marks.append(DrawOp(left, top, right, bottom, color, text, x, y, scale))
+
+    def sign(self, sign: str, x: int, y: int, width: int, height: int, color: colors.Color) -> None:
+        """Draw a sign of the font with its upper left corner at a pixel."""
+        scale, clip = self.layout.scale, self.clip
+        right, bottom = min(x + width * scale, clip[2]), min(y + height * scale, clip[3])
+        if x < right and y < bottom:
+            self.marks.append(DrawOp(x, y, right, bottom, color, sign, x, y, scale))
 
 
 def scene(desktop: VirtualDesktop) -> list[DrawOp]:
@@ -143,7 +221,7 @@ def _text_field(canvas: Canvas, field: TextField, box: Box, focused: bool) -> No
     layout = canvas.layout
     canvas.frame(box, _edge(focused), colors.PAPER if field.enabled else colors.FACE, layout.scale)
     columns = layout.text_columns(box)
-    first = first_visible(field, columns)
+    first = field.first_visible(columns)
     shown = field.text[first : first + columns]
     if field.selected and focused:
         left = box.left + layout.gap

@@ -14,12 +14,10 @@ import numpy as np
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
-from dartsim.envs.mock.families import clicks, entries, forms, locks
+from dartsim.envs.mock.families import clicks, entries, forms
 from dartsim.envs.mock.families.drafts import MAX_DIFFICULTY, Family
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for part in (clicks, entries, forms, locks) for family in part.FAMILIES
-}
+FAMILIES: dict[str, Family] = {family.name: family for part in (clicks, entries, forms) for family in part.FAMILIES}
 """All families by name."""
 
 SUITES: dict[str, tuple[tuple[str, int], ...]] = {

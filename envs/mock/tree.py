@@ -12,8 +12,7 @@ from xml.sax.saxutils import escape
 
 from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.widgets import Button, CheckBox, Label, ListBox, Slider, TextField, Widget
-from dartsim.envs.mock.window import MockWindow, Placed
+from dartsim.envs.mock.widgets import Button, CheckBox, Label, ListBox, MockWindow, Placed, Slider, TextField, Widget
 
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component" xmlns:val="{_NS}/value">'

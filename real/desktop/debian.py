@@ -17,12 +17,6 @@ DEFAULT_MIRROR = "http://deb.debian.org/debian"
 def make(scratch: Path, ours: bytes, packages: Sequence[str], on_line: Callable[[str], None]) -> Path:
     """Make the file system as a tar file, and return its path.
 
-    Args:
-        scratch: Folder to work in.
-        ours: Tar file of our own files.
-        packages: Debian packages to install.
-        on_line: Called with each line that mmdebstrap writes.
-
     Raises:
         ConfigError: If mmdebstrap is missing or failed.
     """

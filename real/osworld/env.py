@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from gymnasium.error import ResetNeeded
 
 from dartsim.core.errors import EnvBroken, EnvFault
@@ -173,8 +172,8 @@ class OSWorldEnv(GuiEnv):
         self._finalizer()
         super().close()
 
-    def _begin(self, task: Task, rng: np.random.Generator) -> None:
-        seed = int(rng.integers(2**31))
+    def _begin(self, task: Task) -> None:
+        seed = int(self.np_random.integers(2**31))
         try:
             self._shown = self._life.call(lambda desktop: desktop.reset(task, seed=seed))
         except BaseException:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dartsim.core.types import Task
-from dartsim.envs.actions import (
+from dartsim.envs.actions import ending, make_grammar, read
+from dartsim.envs.actions.model import (
     Action,
     Click,
     Done,
@@ -26,9 +27,7 @@ from dartsim.envs.actions import (
     TypeText,
     Up,
     Wait,
-    make_grammar,
 )
-from dartsim.envs.actions.grammars import ending, read
 from dartsim.envs.base import DONE, FAIL, WAIT
 from dartsim.real.osworld.settings import DesktopSettings
 

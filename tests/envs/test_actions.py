@@ -4,28 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.envs.actions import (
-    GRAMMARS,
+from dartsim.envs.actions import GRAMMARS, make_grammar
+from dartsim.envs.actions.compact import Compact
+from dartsim.envs.actions.grammar import KEYS, Inexpressible, MalformedAction
+from dartsim.envs.actions.model import (
     Click,
     Done,
     Down,
     Drag,
     Fail,
     Hotkey,
-    Inexpressible,
     KeyDown,
     KeyUp,
-    MalformedAction,
     Move,
     Press,
     Scroll,
     TypeText,
     Up,
     Wait,
-    make_grammar,
 )
-from dartsim.envs.actions.compact import Compact
-from dartsim.envs.actions.keys import KEYS
 
 SIZES = [(112, 112), (96, 200), (640, 480), (1920, 1080)]
 

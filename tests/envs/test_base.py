@@ -19,8 +19,8 @@ class Notepad(GuiEnv):
 
     score: Any = 0.5
 
-    def _begin(self, task, rng):
-        self.log = [f"begin {rng.integers(100)}"]
+    def _begin(self, task):
+        self.log = [f"begin {self.np_random.integers(100)}"]
 
     def _act(self, action):
         self.log.append(action)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import ScoreUnavailable, TaskFileError
 from dartsim.core.types import Task
-from dartsim.envs.actions import GRAMMARS, Click
+from dartsim.envs.actions import GRAMMARS
+from dartsim.envs.actions.model import Click
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
 from dartsim.envs.mock.suites import mock_suite, mock_tasks

@@ -1,5 +1,5 @@
 from dartsim.envs.mock.env import MockDesktop
-from dartsim.envs.mock.families.locks import MIXED, ODD, PLAIN, RIGHT_CELL
+from dartsim.envs.mock.families.clicks import MIXED, ODD, PLAIN, RIGHT_CELL
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
 
 

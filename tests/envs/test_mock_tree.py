@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dartsim.envs.actions import Click, Drag, Hotkey, Move, Press, Scroll, TypeText
-from dartsim.envs.actions.keys import KEYS
+from dartsim.envs.actions.grammar import KEYS
+from dartsim.envs.actions.model import Click, Drag, Hotkey, Move, Press, Scroll, TypeText
 from dartsim.envs.mock.desktop import VirtualDesktop
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.geometry import Box

@@ -158,9 +158,9 @@ def test_content_is_computed_when_the_latency_has_passed():
     seen = []
 
     class Watched(SimDesktop):
-        def _set_up(self, task):
+        def _begin(self, task):
             seen.append(("begin", now()))
-            super()._set_up(task)
+            super()._begin(task)
 
         def _act(self, action):
             seen.append((action, now()))
@@ -182,9 +182,9 @@ class Breaking(SimDesktop):
         super().__init__(draw=False, width=4, height=4)
         self.part = part
 
-    def _set_up(self, task):
+    def _begin(self, task):
         self._fail("reset")
-        super()._set_up(task)
+        super()._begin(task)
 
     def _act(self, action):
         self._fail("step")

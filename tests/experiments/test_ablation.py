@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.envs.mock.families.locks import MIXED, PLAIN, RIGHT_CELL
+from dartsim.envs.mock.families.clicks import MIXED, PLAIN, RIGHT_CELL
 from dartsim.envs.mock.suites import mock_suite
 from experiments.ablation import (
     ARMS,

@@ -36,7 +36,7 @@ _CONTAINERS = DesktopBackend("dartsim.real.osworld.backend", plan="dartsim.real.
 
 DESKTOPS: Mapping[str, DesktopBackend] = {
     "sim": DesktopBackend("dartsim.run.sim_cluster"),
-    "mock": DesktopBackend("dartsim.envs.mock.backend", task_sources=("mock",)),
+    "mock": DesktopBackend("dartsim.envs.mock.env", task_sources=("mock",)),
     "desktop": _CONTAINERS._replace(task_sources=("desktop", "osworld")),
     "osworld": _CONTAINERS._replace(task_sources=("osworld",)),
 }

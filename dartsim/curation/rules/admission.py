@@ -109,12 +109,7 @@ class AdmissionRule:
         """Take note that an attempt has ended."""
 
     def adjust(self, now: float, running: int) -> bool:
-        """Adjust ``max_running``, and return whether the youngest groups are to be given up until it holds.
-
-        Args:
-            now: Loop time, seconds.
-            running: Attempts that run.
-        """
+        """Adjust ``max_running``, and return whether the youngest groups are to be given up until it holds."""
         return False
 
 

@@ -36,12 +36,7 @@ class BatchRule(ABC):
 
     @abstractmethod
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:
-        """Return the groups that may be taken, what is taken first at the head.
-
-        Args:
-            eligible: Groups in the order in which they became ready.
-            running: Groups whose attempts still run.
-        """
+        """Return the groups that may be taken, what is taken first at the head."""
 
     def select(
         self, eligible: Sequence[Group], running: Iterable[RunningGroup] = (), version: Version = 0

@@ -26,9 +26,6 @@ class Router(ABC):
     """Keeps the routable workers in order of their load and picks one for a session.
 
     A router is registered as ``@register("router", NAME)``.
-
-    Args:
-        parameters: Its own, if it has any.
     """
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection

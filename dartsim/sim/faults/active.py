@@ -36,10 +36,6 @@ class ActiveFault:
 def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()) -> dict[str, ActiveFault]:
     """Return the kinds of faults that are injected under a configuration, by name.
 
-    Args:
-        config: Rates and windows.
-        more_windows: Further windows; those that only ``dartsim fuzz`` can inject are left out.
-
     Raises:
         ConfigError: If it names a kind that does not exist, or gives one a rate of the wrong sort.
     """
@@ -57,11 +53,7 @@ def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()
 
 
 def kind_named(name: str) -> FaultKind:
-    """Return a kind of fault.
-
-    Raises:
-        ConfigError: If there is none of that name.
-    """
+    """Return a kind of fault."""
     if name not in KINDS:
         close = difflib.get_close_matches(name, list(KINDS), n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else "see `dartsim faults`."

@@ -49,12 +49,7 @@ class FaultFreeCluster:
 
 
 class FaultyCluster(FaultFreeCluster):
-    """A cluster with faults.
-
-    Args:
-        injector: Injects them.
-        host_of: Number of the host of each desktop slot.
-    """
+    """A cluster with faults."""
 
     def __init__(self, injector: FaultInjector, host_of: Sequence[int]) -> None:
         self.injector = injector
@@ -88,12 +83,7 @@ class FaultyCluster(FaultFreeCluster):
 
 
 class FaultyStore:
-    """A store that refuses to keep trajectories; implements ``dartsim.core.ports.Store``.
-
-    Args:
-        inner: The store.
-        injector: Injects faults.
-    """
+    """A store that refuses to keep trajectories; implements ``dartsim.core.ports.Store``."""
 
     def __init__(self, inner: Store, injector: FaultInjector) -> None:
         self._inner = inner

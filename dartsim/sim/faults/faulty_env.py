@@ -52,15 +52,7 @@ class DesktopFaults:
 
 
 class FaultyEnv:
-    """A desktop with faults; implements ``dartsim.core.ports.AsyncEnv``.
-
-    Args:
-        inner: The desktop.
-        injector: Injects faults.
-        network: Between the control plane and its host.
-        faults: The faults of its slot.
-        host: The number of its host.
-    """
+    """A desktop with faults; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(
         self, inner: AsyncEnv, injector: FaultInjector, network: FaultyNetwork, faults: DesktopFaults, host: int
@@ -145,14 +137,7 @@ class FaultyEnv:
 
 
 class FaultyProvider:
-    """Starts desktops with faults; implements ``dartsim.core.ports.EnvProvider``.
-
-    Args:
-        inner: Starts desktops.
-        injector: Injects faults.
-        network: Between the control plane and the hosts.
-        host_of: Number of the host that a slot's desktops run on.
-    """
+    """Starts desktops with faults; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(
         self, inner: EnvProvider, injector: FaultInjector, network: FaultyNetwork, *, host_of: Callable[[int], int]

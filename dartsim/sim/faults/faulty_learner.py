@@ -24,11 +24,6 @@ class FaultyLearner:
     """A learner with faults; implements ``dartsim.core.ports.Learner``.
 
     States: *up*, *down* until a crash is recovered from, *away* during an outage.
-
-    Args:
-        inner: The learner.
-        injector: Injects faults.
-        network: Between the control plane and the learner.
     """
 
     def __init__(self, inner: SimLearner, injector: FaultInjector, network: FaultyNetwork) -> None:

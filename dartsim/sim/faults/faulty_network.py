@@ -31,11 +31,7 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class Unanswered(Exception):
-    """No answer came for as long as the caller waits; what was asked for may have been done.
-
-    Attributes:
-        kind: Why.
-    """
+    """No answer came for as long as the caller waits; what was asked for may have been done."""
 
     def __init__(self, kind: FaultKind) -> None:
         super().__init__(kind.name)
@@ -88,11 +84,7 @@ class Delivery:
 
 
 class FaultyNetwork:
-    """The network between the components of a cluster.
-
-    Args:
-        injector: Injects faults.
-    """
+    """The network between the components of a cluster."""
 
     def __init__(self, injector: FaultInjector) -> None:
         self._injector = injector
@@ -269,13 +261,7 @@ class FaultySession:
 
 
 class FaultyTransport:
-    """A service behind the network.
-
-    Args:
-        inner: The service.
-        network: The network.
-        host_of: Number of the host that a slot's desktops run on.
-    """
+    """A service behind the network."""
 
     def __init__(self, inner: Service, network: FaultyNetwork, host_of: Callable[[int], int]) -> None:
         self._inner = inner

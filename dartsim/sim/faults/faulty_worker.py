@@ -31,11 +31,6 @@ class FaultyWorker:
     """An engine with faults; implements ``dartsim.core.ports.PolicyWorker``.
 
     States: *up*, *down* (it crashed, and is started again with the weights it had).
-
-    Args:
-        inner: The engine.
-        injector: Injects faults.
-        network: Between the control plane, the engine and the learner.
     """
 
     def __init__(self, inner: SimWorker, injector: FaultInjector, network: FaultyNetwork) -> None:

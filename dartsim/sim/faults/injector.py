@@ -76,15 +76,7 @@ class Injection:
 
 
 class InjectionPoint:
-    """All faults that can affect one sort of call of one component.
-
-    Args:
-        injector: Counts what is injected.
-        calls: Faults of single calls.
-        windows: Faults of all calls for a while.
-        target: Whose calls these are.
-        num_members: How many such components there are.
-    """
+    """All faults that can affect one sort of call of one component."""
 
     __slots__ = ("_calls", "_injector", "_num_members", "_target", "_windows")
 

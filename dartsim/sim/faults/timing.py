@@ -24,14 +24,7 @@ Window = tuple[float, float, float]
 
 
 class CallFault:
-    """One kind of fault of single calls: draws how many calls there are until the next affected one.
-
-    Args:
-        active: The kind, its rate and its windows.
-        rng: Draws the calls until the next affected one.
-        lasts: Draws how long an affected call takes.
-        heal_at: When faults end, seconds.
-    """
+    """One kind of fault of single calls: draws how many calls there are until the next affected one."""
 
     __slots__ = ("_heal_at", "_lasts", "_left", "_rate", "_rng", "_windows", "kind")
 
@@ -47,13 +40,7 @@ class CallFault:
         self._left = self._next()
 
     def hit(self, now: float, target: int, num_members: int) -> float | None:
-        """Count one call; return for how long it is affected, or None if it is not.
-
-        Args:
-            now: The time.
-            target: Whose call it is, for windows with a target.
-            num_members: How many targets there are.
-        """
+        """Count one call; return for how long it is affected, or None if it is not."""
         if now >= self._heal_at:
             return None
         self._left -= 1

@@ -1,6 +1,9 @@
-"""Families that want clicks only: buttons, check boxes, menus, windows."""
+"""Families that need clicks only: buttons, check boxes, menus, windows, and locks."""
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from dartsim.envs.mock.families.drafts import (
     expect,
     expect_values,
     listed,
+    one,
     pick,
     rows_of,
     somewhere,
@@ -26,6 +30,13 @@ _SPARE = 0.35
 """Share of a cell that a button leaves empty, on each axis; every button covers its cell's center."""
 
 
+def _inset_button(rng: np.random.Generator, name: str, color: str, **values: Any) -> Spec:
+    """Return a colored button somewhere in its cell."""
+    left, top = (round(float(share) * _SPARE, 3) for share in rng.random(2))
+    inset = [left, top, round(_SPARE - left, 3), round(_SPARE - top, 3)]
+    return widget("button", name, color=color, inset=inset, **values)
+
+
 def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     """Draw one colored button on a grid of 3 × 3 cells, with others of other colors."""
     num_others = min(difficulty - 1, _CELLS - 1)
@@ -33,9 +44,7 @@ def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     places = rng.permutation(_CELLS)[: len(colors)].tolist()
     cells = [widget("space", f"space{i}") for i in range(_CELLS)]
     for place, color in zip(places, colors, strict=True):
-        left, top = (round(float(share) * _SPARE, 3) for share in rng.random(2))
-        inset = [left, top, round(_SPARE - left, 3), round(_SPARE - top, 3)]
-        cells[place] = widget("button", f"cell{place}", color=color, inset=inset)
+        cells[place] = _inset_button(rng, f"cell{place}", color)
     name = f"screen.cell{places[0]}"
     return TaskDraft(
         f"Press the {colors[0]} button.",
@@ -133,10 +142,56 @@ def window_close_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     )
 
 
+# Locks: pages full of buttons of one color, on each of which one button is right. Which one follows from the color
+# alone, is the same in all tasks, and is told nowhere: it has to be known or discovered. A wrong press counts, cannot
+# be undone and does not show, so the rest of the attempt is in vain; it ends when the agent declares the task done, or
+# at the turn limit.
+
+RIGHT_CELL = {
+    **{"red": 4, "green": 1, "blue": 6},
+    **{"yellow": 8, "orange": 3, "purple": 5},
+    **{"cyan": 7, "pink": 0, "brown": 2},
+}
+"""Color of a page, and the cell of its right button, row by row."""
+
+PLAIN, MIXED, ODD = (tuple(list(RIGHT_CELL)[first : first + 3]) for first in (0, 3, 6))
+"""The colors of each family."""
+
+
+def locks(rng: np.random.Generator, difficulty: int, colors: tuple[str, ...]) -> TaskDraft:
+    """Draw a lock of 1 to 5 pages, each of one of the colors."""
+    pages, names = [], []
+    for number in range((difficulty + 1) // 2):
+        color = one(rng, colors)
+        pages.append(_page(rng, number, color))
+        names.append(f"screen.page{number}cell{RIGHT_CELL[color]}")
+    end = [widget("space", f"end{place}") for place in range(_CELLS)]
+    end[_CELLS // 2] = widget("label", "end", text="OK")
+    return TaskDraft(
+        "Press the button of each page.",
+        expect("exact_match", {"type": "mock_pressed", "window": "screen"}, names),
+        [["press", name] for name in names],
+        [background(rng), window(id="screen", bare=True, fill=True, pages=[*pages, rows_of(end, 3)])],
+    )
+
+
+def _page(rng: np.random.Generator, number: int, color: str) -> list[list[Spec]]:
+    """Return a page of buttons; the right one turns it."""
+    cells = [
+        _inset_button(rng, f"page{number}cell{place}", color, command="next" if place == RIGHT_CELL[color] else "")
+        for place in range(_CELLS)
+    ]
+    return rows_of(cells, 3)
+
+
 FAMILIES = (
     Family("click_button", "d - 1 buttons of other colors; one click ends the episode", click_button),
     Family("button_order", "3 d presses in a given order", button_order),
     Family("check_boxes", "d boxes to change, of d + 2", check_boxes),
     Family("menu_path", "2 to 4 menus, 1 to 4 choices", menu_path),
     Family("window_close_order", "2 to 5 windows, 1 to 5 to close in order", window_close_order),
+    *(
+        Family(f"{name}_locks", f"1 to 5 pages, each {', '.join(colors)}", partial(locks, colors=colors))
+        for name, colors in (("plain", PLAIN), ("mixed", MIXED), ("odd", ODD))
+    ),
 )

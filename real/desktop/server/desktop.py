@@ -32,14 +32,7 @@ _OPEN_INTERVAL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DesktopRoutes:
-    """Routes over one X display.
-
-    Args:
-        connection: The X server.
-        screen: Takes the screenshots.
-        windows: The window manager's windows.
-        commands: Starts programs.
-    """
+    """Routes over one X display."""
 
     connection: XConnection
     screen: Screen

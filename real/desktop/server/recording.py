@@ -25,11 +25,7 @@ _FRAMES_PER_SECOND = 30
 
 
 class Recording:
-    """The two routes of the recording; one recording at a time.
-
-    Args:
-        screen: Tells the size to record.
-    """
+    """The two routes of the recording; one recording at a time."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

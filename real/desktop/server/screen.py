@@ -16,11 +16,7 @@ _BACKGROUND = 0x38566E
 
 
 class Screen:
-    """Takes screenshots.
-
-    Args:
-        connection: The X server's connection, used for everything but screenshots.
-    """
+    """Takes screenshots."""
 
     def __init__(self, connection: XConnection) -> None:
         self._connection = connection

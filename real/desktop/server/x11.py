@@ -20,11 +20,7 @@ _FROM_A_PAGER = 2  # EWMH: who asks; window managers obey a pager where they wou
 
 
 class XConnection:
-    """Lends the connection to one caller at a time; connects at first use, and again after the server went away.
-
-    Args:
-        name: The display, such as ``:99``.
-    """
+    """Lends the connection to one caller at a time; connects at first use, and again after the server went away."""
 
     def __init__(self, name: str) -> None:
         self.name = name

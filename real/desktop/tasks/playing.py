@@ -70,11 +70,6 @@ async def desktops(
 ) -> AsyncIterator[DesktopProvider]:
     """Provide desktops of one engine; at the end none is left.
 
-    Args:
-        spec: What runs.
-        settings: The engine.
-        screen: Width and height of its screen, pixels.
-
     Raises:
         EngineMissing: If no engine answers.
     """
@@ -90,12 +85,7 @@ async def desktops(
 
 
 async def try_out(provider: EnvProvider, task: Task, *, slot: int = 0) -> Tried:
-    """Play a task's oracle, then do nothing, each on a fresh desktop.
-
-    Raises:
-        EnvFault: If a desktop failed.
-        ScoreUnavailable: If the evaluator did.
-    """
+    """Play a task's oracle, then do nothing, each on a fresh desktop."""
     oracle = await play(provider, task, ORACLES[task.id], slot=slot)
     return Tried(oracle, await do_nothing(provider, task, slot=slot))
 
@@ -105,10 +95,6 @@ async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slo
 
     As one who looks would, it waits for a moment where an action has not changed the screen: a busy machine is slow to
     open a window. These WAITs are among the actions that it returns.
-
-    Raises:
-        EnvFault: If the desktop failed.
-        ScoreUnavailable: If the evaluator did.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -135,12 +121,7 @@ def _changed(before: Any, after: Any) -> bool:
 
 
 async def do_nothing(provider: EnvProvider, task: Task, *, slot: int = 0) -> float:
-    """Return the higher score of no action at all and of DONE at once.
-
-    Raises:
-        EnvFault: If the desktop failed.
-        ScoreUnavailable: If the evaluator did.
-    """
+    """Return the higher score of no action at all and of DONE at once."""
     desktop = await provider.start(slot)
     try:
         await desktop.reset(task, seed=0)

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dartsim.config import load
-from dartsim.envs.actions import Click, Done, Drag, Fail, Scroll, make_grammar
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.actions.model import Click, Done, Drag, Fail, Scroll
 from dartsim.envs.base import is_infeasible
 from dartsim.real.desktop.tasks import FOLDER, desktop_tasks
 from dartsim.real.desktop.tasks.oracles import ORACLES

@@ -20,7 +20,9 @@ import httpx
 import numpy as np
 
 from dartsim.core.png import encode_png
-from dartsim.envs.actions import Click, Drag, MalformedAction, Move, TypeText, make_grammar
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.actions.grammar import MalformedAction
+from dartsim.envs.actions.model import Click, Drag, Move, TypeText
 from dartsim.real.osworld.pyautogui_code import PREFIX
 from dartsim.real.osworld.transport import ServerTraits
 

@@ -14,7 +14,8 @@ from gymnasium.error import ResetNeeded
 from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Task
-from dartsim.envs.actions import Click, TypeText, make_grammar
+from dartsim.envs.actions import make_grammar
+from dartsim.envs.actions.model import Click, TypeText
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.desktop import OsworldDesktop

@@ -19,7 +19,7 @@ from gymnasium.utils.env_checker import check_env
 import dartsim.real  # noqa: F401 - registers the environment
 from dartsim.core.errors import EnvBroken, EnvFault
 from dartsim.core.types import Task
-from dartsim.envs.actions import Click, TypeText
+from dartsim.envs.actions.model import Click, TypeText
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.real.osworld.env import OSWorldEnv
 from dartsim.real.osworld.errors import ActionUncertain, VmRefused

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("httpx")
 
-from dartsim.envs.actions import (
+from dartsim.envs.actions import make_grammar, read
+from dartsim.envs.actions.model import (
     Click,
     Done,
     Down,
@@ -20,9 +21,7 @@ from dartsim.envs.actions import (
     TypeText,
     Up,
     Wait,
-    make_grammar,
 )
-from dartsim.envs.actions.grammars import read
 from dartsim.real.osworld.pyautogui_code import PREFIX, command, placing, snippets
 
 
