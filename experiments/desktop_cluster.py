@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartsim.config import Config, load
-from dartsim.core.ports import Store, SyncMode
+from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Reply, Request, Weights
 from dartsim.observe import DesktopState, Listener, Recorder
 from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings

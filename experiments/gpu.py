@@ -30,7 +30,7 @@ import numpy as np
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import (
     Attempt,
     Batch,

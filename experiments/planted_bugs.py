@@ -223,8 +223,8 @@ def _lost_deadline(old: Any) -> Any:
 
 @_planted(WeightSync, "__init__", "a rolling change of weights takes all workers at once")
 def _all_at_once(old: Any) -> Any:
-    def make(self: WeightSync, service: Any, plan: Any, weights: Any) -> None:
-        old(self, service, replace(plan, workers_at_a_time=None), weights)
+    def make(self: WeightSync, service: Any, config: Any, *rest: Any) -> None:
+        old(self, service, config.replace(workers_at_a_time="all"), *rest)
 
     return make
 

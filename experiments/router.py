@@ -39,11 +39,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dartsim.config.schema import RolloutConfig
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
-from dartsim.rollout.sync import SyncPlan
 from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ async def ours(url: str, turns: Turns) -> Any:
         for index in range(WORKERS):
             worker = VllmWorker(index, AttachedEngine(url), turns.codec, weights=Weights(0), settings=settings)
             workers.append(await stack.enter_async_context(worker))
-        pool = RolloutService(workers, weights=Weights(0), router=SessionAffine(), plan=SyncPlan(), recorder=recorder)
+        pool = RolloutService(
+            workers, weights=Weights(0), router=SessionAffine(), config=RolloutConfig(), recorder=recorder
+        )
         track = recorder.desktops.tracks[0]
 
         async def ask(number: int) -> Any:

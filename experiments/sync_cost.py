@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dartsim.config.schema import RolloutConfig, SyncConfig
 from dartsim.core.errors import WorkerFault
-from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import DesktopState, EngineState, Recorder
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
-from dartsim.rollout.sync import SyncPlan
 from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
 
 if TYPE_CHECKING:
@@ -48,9 +47,9 @@ STANDIN_START_SECONDS = 5.0
 """Of the stand-in; vLLM's own start with a 7B model takes minutes."""
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 PLANS = {
-    "rolling_keep": SyncPlan(mode=SyncMode.KEEP, workers_at_a_time=1, retry_seconds=1.0),
-    "global_pause": SyncPlan(mode=SyncMode.KEEP, workers_at_a_time=None, retry_seconds=1.0),
-    "restart": SyncPlan(mode=SyncMode.RESTART, workers_at_a_time=1, retry_seconds=1.0),
+    "rolling_keep": SyncConfig(mode="keep", workers_at_a_time=1, retry_seconds=1.0),
+    "global_pause": SyncConfig(mode="keep", workers_at_a_time="all", retry_seconds=1.0),
+    "restart": SyncConfig(mode="restart", workers_at_a_time=1, retry_seconds=1.0),
 }
 
 
@@ -85,7 +84,7 @@ def options_of(engine: str, model: Model) -> EngineOptions:
     return EngineOptions(python=sys.executable, model=first, entry=(str(STANDIN),), flags=flags, start_seconds=60.0)
 
 
-async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int, between_seconds: float) -> Figures:
+async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: int, between_seconds: float) -> Figures:
     """Serve desktops, publish weights now and then, and return what that cost."""
     from dartsim.real.engines.launcher import LocalEngine
     from dartsim.real.engines.ledger import WeightsLedger
@@ -112,7 +111,13 @@ async def mode_cost(engine: str, plan: SyncPlan, model: Model, publications: int
             for worker in workers:
                 group.create_task(stack.enter_async_context(worker))
         recorder = Recorder(loop.time, num_envs=DESKTOPS, num_engines=ENGINES)
-        pool = RolloutService(workers, weights=model.weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
+        pool = RolloutService(
+            workers,
+            weights=model.weights(0),
+            router=SessionAffine(),
+            config=RolloutConfig(sync=plan),
+            recorder=recorder,
+        )
         serving = asyncio.create_task(pool.run())
         stop = asyncio.Event()
         asking = [asyncio.create_task(desktop(pool, recorder, number, stop)) for number in range(DESKTOPS)]

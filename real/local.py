@@ -15,7 +15,8 @@ from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from dartsim.core.errors import DartsimError, LearnerFault, WorkerFault, WorkerRestarted
-from dartsim.core.ports import Learner, SyncMode
+from dartsim.core.ports import Learner
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Content, Reply, Request, UpdateResult, Version, Weights
 
 P = ParamSpec("P")
@@ -84,7 +85,7 @@ class LocalWorker:
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Take new weights after the batch that is being computed."""
-        if mode is SyncMode.RESTART:
+        if mode.kills_requests:
             killed, self._waiting = [*self._computing, *self._waiting], []
             for asked in killed:
                 _fail(asked, WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))

@@ -182,7 +182,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
             f"curation.task_filter.min_mean = {tasks.min_mean:g} is more than curation.task_filter.max_mean = "
             f"{tasks.max_mean:g}: every task would be left out. Lower the first."
         )
-    if sync.cache == "lost" and (sync.mode != "keep" or config.backend.workers != "sim"):
+    if sync.cache == "lost" and (not sync.sync_mode.keeps_requests or config.backend.workers != "sim"):
         yield (
             'rollout.sync.cache = "lost" says what becomes of requests that are kept: it needs rollout.sync.mode = '
             '"keep" and backend.workers = "sim".'

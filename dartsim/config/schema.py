@@ -15,7 +15,7 @@ from dartsim.config.sections.desktop import DesktopConfig, DesktopHostConfig
 from dartsim.config.sections.faults import FaultsConfig, FaultWindow
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
-from dartsim.config.sections.rollout import RolloutConfig
+from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
 from dartsim.config.sections.run import AlarmsConfig, RecorderConfig, RunConfig
 from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
@@ -34,6 +34,8 @@ __all__ = [
     "FaultsConfig",
     "FsdpConfig",
     "RayPart",
+    "RolloutConfig",
+    "SyncConfig",
     "VllmConfig",
 ]
 

@@ -14,7 +14,8 @@ from typing import Any
 from typing_extensions import override
 
 from dartsim.core.errors import InvariantViolated, WorkerRestarted
-from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Resumable, Store, SyncMode
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Resumable, Store
+from dartsim.core.sync_modes import SyncMode, sync_modes
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -201,7 +202,7 @@ async def check_policy_worker(
     observation: Observation | None = None,
     *,
     version: Version = 0,
-    modes: Sequence[SyncMode] = tuple(SyncMode),
+    modes: Sequence[SyncMode] | None = None,
     source: object = None,
 ) -> None:
     """Check that a worker answers, forgets cancelled requests, and changes weights in each of its modes.
@@ -210,7 +211,7 @@ async def check_policy_worker(
         worker: Up, without a request.
         observation: What its requests show.
         version: What it serves.
-        modes: Ways to change weights that it has.
+        modes: Sync modes that it has; all of them by default.
         source: Where it finds weights; the same for every version.
     """
     shown = observation or Observation(None, TASK.instruction)
@@ -223,15 +224,15 @@ async def check_policy_worker(
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.wait([cancelled])
-    for mode in modes:
-        live = [] if mode is SyncMode.DRAIN else [ask(2), ask(3)]
+    for mode in sync_modes() if modes is None else modes:
+        live = [] if mode.drains else [ask(2), ask(3)]
         await asyncio.sleep(0)
         await worker.load(Weights(version + 1, source), mode)
         for request in live:
             try:
                 _check_reply(await request, version, version + 1)
             except WorkerRestarted:
-                _require(mode is SyncMode.RESTART, f"a {mode} weight change killed a request")
+                _require(mode.kills_requests, f"a weight sync in mode {mode} killed a request")
         version += 1
         _check_reply(await ask(4), version, version)
 

@@ -6,9 +6,9 @@ Conformance checks for each port are plain functions in ``dartsim.core.checks``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Protocol
 
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -75,17 +75,6 @@ class EnvProvider(Protocol):
             EnvStartFailed: If it did not become ready.
         """
         ...
-
-
-class SyncMode(StrEnum):
-    """What a weight change does to requests that are running on the worker."""
-
-    DRAIN = "drain"
-    """The caller has let them finish: there are none."""
-    KEEP = "keep"
-    """They are frozen while weights load, and go on under the new ones with their old cache."""
-    RESTART = "restart"
-    """They are killed with ``WorkerRestarted``, as when the server process is restarted."""
 
 
 class PolicyWorker(Protocol):

@@ -1,15 +1,22 @@
 """Registries: the components that a configuration chooses by name, one registry per kind.
 
 A component is a class that is registered under its kind and name. Adding one means adding one file to the package of
-its kind; nothing else has to know it:
+its kind; nothing else has to know it. Of some kinds a table chooses the component, with its parameters beside it:
 
     @register("router", "random")
     class RandomRouter(Router):
         class Parameters(ComponentSection):  # only if it has parameters
             ...
 
-A configuration then chooses it by ``rule = "random"``, with its parameters beside that key. Packages are imported when
-a name of their kind is first looked up, so that importing this module, or the schema, loads no component.
+``rollout.routing.rule = "random"`` then chooses it. Others are chosen by a plain setting, and have no parameters:
+
+    @register("sync_mode", "abort")
+    class Abort(SyncMode):
+        ...
+
+``rollout.sync.mode = "abort"`` then chooses it. Packages are imported when a name of their kind is first looked up, so
+that importing this module, or the schema, loads no component. Other distributions add components in modules that they
+name as entry points of the group ``dartsim.plugins``.
 """
 
 from __future__ import annotations
@@ -18,7 +25,9 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
@@ -34,8 +43,16 @@ PACKAGES = {
     "admission": "dartsim.curation.rules",
     "batch": "dartsim.curation.rules",
     "selection": "dartsim.curation.rules",
+    "sync_mode": "dartsim.core.sync_modes",
+    "desktops": "dartsim.run.backends",
+    "engine": "dartsim.run.backends",
+    "learner": "dartsim.run.backends",
+    "store": "dartsim.store.kinds",
 }
 """Where the built-in components of each kind are: every module of the package is imported."""
+
+PLUGINS = "dartsim.plugins"
+"""Group of the entry points whose modules register components of other distributions."""
 
 TAG = "rule"
 """The key that names the component, in a table that chooses one."""
@@ -64,7 +81,17 @@ class ComponentSection(Section):
         return iter(())
 
 
-_components: dict[str, dict[str, type[ComponentSection]]] = {kind: {} for kind in PACKAGES}
+class NamedComponent:
+    """A component without parameters or state that a plain setting names; there is one instance of each."""
+
+    name: ClassVar[str]
+    """What a configuration calls it; set when it is registered."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_components: dict[str, dict[str, type]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
 
 
@@ -82,22 +109,30 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
 
     def add(component: type[C]) -> type[C]:
         before = known.get(name)
-        made = f"{component.__module__}.{component.__qualname__}.Parameters"
-        if before is not None and f"{before.__module__}.{before.__qualname__}" != made:
-            raise ValueError(f"there are two components of kind {kind} named {name!r}: {before.component}, {component}")
-        base: type[ComponentSection] = getattr(component, "Parameters", ComponentSection)
-        tag: Any = (Literal[name], Field(name, description=base.model_fields[TAG].description))
-        make: Any = create_model
-        section = make(
-            "Parameters", __base__=base, __module__=component.__module__, __doc__=component.__doc__, rule=tag
-        )
-        section.__qualname__ = f"{component.__qualname__}.Parameters"
-        section.component = component
-        component.Parameters = section  # type: ignore[attr-defined]
-        known[name] = section
+        if before is not None and _path(before) != _path(component):
+            raise ValueError(f"there are two components of kind {kind} named {name!r}: {before}, {component}")
+        if issubclass(component, NamedComponent):
+            component.name = name
+        else:
+            _set_parameters(component, name)
+        known[name] = component
         return component
 
     return add
+
+
+def _path(component: type) -> str:
+    return f"{component.__module__}.{component.__qualname__}"
+
+
+def _set_parameters(component: Any, name: str) -> None:
+    base: type[ComponentSection] = getattr(component, "Parameters", ComponentSection)
+    tag: Any = (Literal[name], Field(name, description=base.model_fields[TAG].description))
+    make: Any = create_model
+    section = make("Parameters", __base__=base, __module__=component.__module__, __doc__=component.__doc__, rule=tag)
+    section.__qualname__ = f"{component.__qualname__}.Parameters"
+    section.component = component
+    component.Parameters = section
 
 
 def names(kind: str) -> list[str]:
@@ -112,25 +147,74 @@ def parameters(kind: str, name: str) -> type[ComponentSection]:
     Raises:
         KeyError: If there is none of that name.
     """
+    section: type[ComponentSection] = _lookup(kind, name).Parameters
+    return section
+
+
+@cache
+def component(kind: str, name: str) -> Any:
+    """Return a component that a plain setting names.
+
+    Raises:
+        KeyError: If there is none of that name.
+    """
+    return _lookup(kind, name)()
+
+
+def _lookup(kind: str, name: str) -> Any:
     if name not in _of_kind(kind):
         _load(kind)
     return _of_kind(kind)[name]
 
 
-def _of_kind(kind: str) -> dict[str, type[ComponentSection]]:
+def _of_kind(kind: str) -> dict[str, type]:
     if kind not in _components:
         raise ValueError(f"there is no kind of component {kind!r}; there are: {', '.join(_components)}")
     return _components[kind]
 
 
 def _load(kind: str) -> None:
-    """Import every module of a kind's package, once."""
+    """Import every module of a kind's package, and the plug-ins, once."""
     if kind in _loaded:
         return
     package = import_module(PACKAGES[kind])
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         import_module(module.name)
+    load_plugins()
     _loaded.add(kind)
+
+
+@cache
+def load_plugins() -> None:
+    """Import the modules of other distributions that register components or kinds of faults."""
+    for plugin in entry_points(group=PLUGINS):
+        plugin.load()
+
+
+def _unknown(kind: str, name: Any) -> PydanticCustomError:
+    known = names(kind)
+    *first, last = map(repr, known)
+    close = get_close_matches(str(name), known, 1, 0.0)
+    wanted = f"{', '.join(first)} or {last}" if first else last
+    return PydanticCustomError("unknown_component", f"{wanted} (did you mean {close[0]!r}?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Marks a setting that names a component of a kind: ``Annotated[str, Named("sync_mode")]``."""
+
+    kind: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._validated, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": names(self.kind), "type": "string"}
+
+    def _validated(self, value: str) -> str:
+        if value not in names(self.kind):
+            raise _unknown(self.kind, value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +261,10 @@ class Choice:
         try:
             section = self.section(value)
         except (KeyError, TypeError):
-            raise self._unknown(value[TAG]) from None
+            name = value[TAG]
+            detail = InitErrorDetails(type=_unknown(self.kind, name), loc=(TAG,), input=name)
+            raise ValidationError.from_exception_data(self.kind, [detail]) from None
         return section.model_validate(dict(value))
-
-    def _unknown(self, name: Any) -> ValidationError:
-        known = names(self.kind)
-        *first, last = map(repr, known)
-        close = get_close_matches(str(name), known, 1, 0.0)
-        wanted = f"{', '.join(first)} or {last}" if first else last
-        error = PydanticCustomError("unknown_component", f"{wanted} (did you mean {close[0]!r}?)")
-        detail = InitErrorDetails(type=error, loc=(TAG,), input=name)
-        return ValidationError.from_exception_data(self.kind, [detail])
 
 
 def _dumped(section: ComponentSection, info: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from dartsim.config import Config
 from dartsim.core.errors import InvariantViolated
-from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
 from dartsim.sim import Node
 from dartsim.sim.tasks import NODE
@@ -209,7 +210,7 @@ class CheckedWorker:
         self._loading = False
         self._newest = version
         """Newest version that it was told to load."""
-        self._keeps = monitor.config.rollout.sync.mode == "keep"
+        self._keeps = monitor.config.rollout.sync.sync_mode.keeps_requests
         self._request_seconds = monitor.config.rollout.limits.request_seconds
 
     async def generate(self, request: Request) -> Reply:
@@ -266,7 +267,7 @@ class CheckedWorker:
             monitor.fail(
                 "I6", f"worker {self.index} was told to load version {version}, the learner made {monitor.updated}"
             )
-        if mode is SyncMode.DRAIN and self.live:
+        if mode.drains and self.live:
             monitor.fail("I10", f"worker {self.index} was to be drained and loads with {self.live} live requests")
         self._loading, self.usable, self._newest = True, False, version
         limit = monitor.config.rollout.limits.load_seconds

@@ -50,7 +50,7 @@ MAX_EVENTS = 60_000
 """Of a life; more is something that polls."""
 
 LOAD_RETRY_SECONDS = 80.0
-"""Longest wait between two tries to load weights (``SyncPlan.retry_seconds``, doubled four times)."""
+"""Longest wait between two tries to load weights (``rollout.sync.retry_seconds``, doubled four times)."""
 
 
 @dataclass(frozen=True)

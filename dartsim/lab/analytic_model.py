@@ -153,7 +153,7 @@ LEAST_LEFT = 0.05
 def out_seconds(prepared: PreparedRun) -> float:
     """Return how long a slice of workers is out for new weights, seconds."""
     engine = prepared.config.cluster.engine
-    if prepared.config.rollout.sync.mode != "restart" and engine.transfer_seconds is not None:
+    if not prepared.config.rollout.sync.sync_mode.restarts_engine and engine.transfer_seconds is not None:
         return engine.transfer_seconds
     return engine.reload_seconds
 

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, SyncMode
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
 from dartsim.observe.recorder import Instrument
 

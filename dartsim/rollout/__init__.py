@@ -5,7 +5,6 @@ from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.lockstep import LockstepService
 from dartsim.rollout.routers import Router
 from dartsim.rollout.service import RolloutService, Service, Session
-from dartsim.rollout.sync import SyncPlan
 from dartsim.rollout.warm import WarmProvider
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "Router",
     "Service",
     "Session",
-    "SyncPlan",
     "WarmProvider",
     "play",
 ]

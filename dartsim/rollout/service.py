@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Reply, Request, Version, Weights
 from dartsim.observe import DesktopState, EngineState, Recorder, Track
 from dartsim.rollout.routers import Routed, Router
-from dartsim.rollout.sync import SyncPlan, WeightSync, WorkerSlot
+from dartsim.rollout.sync import WeightSync, WorkerSlot
 
 # A global name costs a tenth of an attribute lookup in an enumeration.
 IDLE, BUSY = EngineState.IDLE, EngineState.BUSY
@@ -107,9 +108,8 @@ class RolloutService:
         engines: The workers, all with ``weights`` loaded.
         weights: The weights that they serve at first.
         router: Chooses the worker of each request.
-        plan: How weights are synced.
+        config: How weights are synced, and on how many workers a request is tried.
         recorder: Records states and counts.
-        max_tries: Workers that a request is tried on before its attempt fails.
     """
 
     def __init__(
@@ -118,13 +118,12 @@ class RolloutService:
         *,
         weights: Weights,
         router: Router,
-        plan: SyncPlan,
+        config: RolloutConfig,
         recorder: Recorder,
-        max_tries: int = 10,
     ) -> None:
         self.recorder = recorder
         self.router = router
-        self.max_tries = max_tries
+        self.max_tries = config.request_tries
         self.workers = [
             WorkerSlot(index, engine, recorder.engines.tracks[index], weights.version)
             for index, engine in enumerate(engines)
@@ -134,7 +133,7 @@ class RolloutService:
         self._returns: asyncio.TaskGroup | None = None
         for worker in self.workers:
             self.bring_up(worker)
-        self.sync = WeightSync(self, plan, weights)
+        self.sync = WeightSync(self, config.sync, config.limits.load_seconds, weights)
 
     # -- requests ---------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from dartsim.config.sections.rollout import SyncConfig
 from dartsim.core.errors import WorkerFault, cause_of
-from dartsim.core.ports import PolicyWorker, SyncMode
+from dartsim.core.ports import PolicyWorker
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.observe import EngineState, Recorder, Track
 from dartsim.rollout.routers import Routed
@@ -29,25 +30,6 @@ class LoadTimedOut(WorkerFault):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"weights were not loaded within {seconds:g} s (rollout.limits.load_seconds)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncPlan:
-    """How workers load new weights.
-
-    Attributes:
-        mode: What happens to requests that are running on a worker.
-        workers_at_a_time: Size of a slice; None changes all workers at once.
-        retry_seconds: Wait before another try after a failed load; doubled each time, up to 16-fold.
-        tries: Failed loads of a worker before the sync goes on without it.
-        load_seconds: Longest time of one load; a longer one has failed.
-    """
-
-    mode: SyncMode = SyncMode.DRAIN
-    workers_at_a_time: int | None = 1
-    retry_seconds: float = 5.0
-    tries: int = 3
-    load_seconds: float = 1200.0
 
 
 class WorkerSlot(Routed):
@@ -100,9 +82,11 @@ class WeightSync:
     worker that is set apart end with its next load, which is a restart.
     """
 
-    def __init__(self, service: Pool, plan: SyncPlan, weights: Weights) -> None:
+    def __init__(self, service: Pool, config: SyncConfig, load_seconds: float, weights: Weights) -> None:
         self._service = service
-        self._plan = plan
+        self._config = config
+        self._mode = config.sync_mode
+        self._load_seconds = load_seconds
         self._target = weights
         self.since = service.recorder.clock()
         """When it began to wait, or to sync; loop time."""
@@ -156,7 +140,7 @@ class WeightSync:
         counts = self._service.recorder.counts
         while behind := [w for w in self._service.workers if w.version < self._target.version and not w.apart]:
             counts["syncs"] += 1
-            size = self._plan.workers_at_a_time or len(behind)
+            size = len(behind) if self._config.workers_at_a_time == "all" else self._config.workers_at_a_time
             for start in range(0, len(behind), size):
                 await self._change(behind[start : start + size], returns)
         self.since = self._service.recorder.clock()
@@ -186,18 +170,18 @@ class WeightSync:
 
     async def _refresh(self, worker: WorkerSlot, returns: asyncio.TaskGroup) -> None:
         """Take a worker down, load the newest weights, and bring it up; or set it apart if loads fail."""
-        service, mode = self._service, self._plan.mode
+        service, mode = self._service, self._mode
         if worker.apart:
             return  # went down since the slices were made
         service.take_down(worker)
-        if mode is SyncMode.DRAIN and worker.in_flight:
+        if mode.drains and worker.in_flight:
             worker.drained = asyncio.get_running_loop().create_future()
             await worker.drained
             worker.drained = None
         service.stop(worker)
         number = 1
         while fault := await self._load(worker, mode):
-            if fault.back is not None or number == self._plan.tries:
+            if fault.back is not None or number == self._config.tries:
                 worker.apart = True
                 self._refusing += fault.back is None
                 returns.create_task(self._load_apart(worker, number, refusing=fault.back is None))
@@ -209,7 +193,7 @@ class WeightSync:
     async def _load_apart(self, worker: WorkerSlot, number: int, *, refusing: bool) -> None:
         """Retry a worker that is set apart until it has loaded weights."""
         # This may take long: a restart ends the requests that are kept in it, and they are retried elsewhere.
-        mode = SyncMode.RESTART if self._plan.mode is SyncMode.KEEP else self._plan.mode
+        mode = SyncMode.RESTART if self._mode.keeps_requests else self._mode
         await self._wait(worker, number)
         while await self._load(worker, mode):
             await self._tell()  # the weights that were newest then may be torn as well
@@ -223,10 +207,10 @@ class WeightSync:
         """Try to load and serve the newest weights; return why it failed, or None."""
         weights = self._target
         try:
-            async with asyncio.timeout(self._plan.load_seconds):
+            async with asyncio.timeout(self._load_seconds):
                 await worker.engine.load(weights, mode)
         except (WorkerFault, TimeoutError) as error:
-            fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._plan.load_seconds)
+            fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._load_seconds)
             logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
             counts = self._service.recorder.counts
             counts["fault/load"] += 1
@@ -241,7 +225,7 @@ class WeightSync:
 
     async def _wait(self, worker: WorkerSlot, number: int) -> None:
         """Wait before another try; ``number`` tries (from 1) have failed."""
-        await asyncio.sleep(self._plan.retry_seconds * 2 ** min(number - 1, 4))
+        await asyncio.sleep(self._config.retry_seconds * 2 ** min(number - 1, 4))
         worker.track.enter(EngineState.LOADING)
 
     async def _tell(self) -> None:

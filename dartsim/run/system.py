@@ -12,7 +12,7 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.config.sections.run import RunConfig
 from dartsim.core.errors import DartsimError
-from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store, SyncMode
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task, Version, Weights
 from dartsim.curation import (
@@ -35,7 +35,6 @@ from dartsim.rollout import (
     Rollout,
     RolloutService,
     Service,
-    SyncPlan,
     WarmProvider,
 )
 from dartsim.run.resume_point import ResumePoint
@@ -86,9 +85,8 @@ class System:
             engines,
             weights=weights or Weights(0),
             router=config.rollout.routing.build(),
-            plan=_sync_plan(config),
+            config=config.rollout,
             recorder=recorder,
-            max_tries=config.rollout.request_tries,
         )
         service = transport(self.pool)
         if config.rollout.lockstep:
@@ -304,10 +302,3 @@ def success_pool(config: Config) -> SuccessPool | None:
     """Return the configured pool, empty; None if there is none."""
     pool = config.curation.pool
     return SuccessPool(pool, success_reward=config.curation.success_reward) if pool.enabled else None
-
-
-def _sync_plan(config: Config) -> SyncPlan:
-    sync = config.rollout.sync
-    size = None if sync.workers_at_a_time == "all" else sync.workers_at_a_time
-    load_seconds = config.rollout.limits.load_seconds
-    return SyncPlan(mode=SyncMode(sync.mode), workers_at_a_time=size, load_seconds=load_seconds)

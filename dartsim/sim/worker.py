@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dartsim.core.errors import WorkerFault, WorkerRestarted
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Request, Version, Weights
 from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.control_loop import ControlLoop
@@ -145,12 +145,12 @@ class SimWorker:
         """Take new weights after the modelled time; what happens to running requests is the mode's."""
         if self._prepare_seconds:
             await asyncio.sleep(self._prepare_seconds)
-        if mode is SyncMode.RESTART:
+        if mode.kills_requests:
             self._restarting = True
             self.kill(lambda: WorkerRestarted(f"worker {self.index} was restarted for version {weights.version}"))
-        elif mode is SyncMode.KEEP:
+        elif mode.keeps_requests:
             self.engine.pause()
-        draw = self._reload_seconds if mode is SyncMode.RESTART else self._transfer_seconds
+        draw = self._reload_seconds if mode.restarts_engine else self._transfer_seconds
         if self._control is None:
             await asyncio.sleep(self.engine.stands_still_in + draw())
         else:
@@ -162,7 +162,7 @@ class SimWorker:
         self._restarting = False
         if self._cache is not None:
             self._cache.clear()
-        if mode is SyncMode.KEEP and self._forgets and isinstance(self.engine, FluidEngine):
+        if mode.keeps_requests and self._forgets and isinstance(self.engine, FluidEngine):
             self._ask_again(self.engine)
         self.engine.resume()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.curation import TurnSelection
 from dartsim.real.engines.plan import backend_of, engine_options, refuse_other_numbers

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import WorkerFault, cause_of
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import PauseMode
 from dartsim.real.engines.engine_weights import EngineWeights
@@ -42,7 +42,6 @@ from dartsim.real.engines.settings import EngineHealth, WorkerSettings
 
 logger = logging.getLogger(__name__)
 
-_PAUSES: dict[SyncMode, PauseMode] = {SyncMode.KEEP: "keep", SyncMode.DRAIN: "wait", SyncMode.RESTART: "abort"}
 _DOWN = (EngineRefused, EngineLost, EngineHung, EngineStartFailed)
 """Faults of a load that say that the engine is not there, rather than that it does not want these weights."""
 _GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
@@ -150,14 +149,15 @@ class EngineSupervisor:
 
     async def _load(self, weights: Weights, mode: SyncMode) -> None:
         facts = await self._engine_weights.read(weights)
-        if mode is SyncMode.RESTART:
+        if mode.kills_requests:
             self._kill(EngineRestarted(f"{self._engine.name} was restarted for version {weights.version}"))
         there = self._engine.running and self._engine_weights.client is not None
-        if self._engine.can_restart and (mode is SyncMode.RESTART or not there):
+        if self._engine.can_restart and (mode.restarts_engine or not there):
             self._counts["restarts"] += 1
             await self._engine_weights.restart(weights.version, facts)
         else:
-            await self._engine_weights.change(weights.version, facts, _PAUSES[mode])
+            pause: PauseMode = "keep" if mode.keeps_requests else "wait" if mode.drains else "abort"
+            await self._engine_weights.change(weights.version, facts, pause)
         await self._serve(weights)
 
     async def _serve(self, weights: Weights) -> None:

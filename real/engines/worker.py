@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from dartsim.core.errors import WorkerFault, cause_of
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Version, Weights
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.engine_weights import EngineWeights

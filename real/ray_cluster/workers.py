@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Observation, Reply, Request, Turn, Version, Weights
 from dartsim.real.local import LocalWorker, SamplingPolicy
 from dartsim.real.ray_cluster.errors import EngineHostLost, PartGone, PartLost

@@ -168,7 +168,7 @@ def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
         ("run.hours.minutes=3", "run.hours = {'minutes': 3}: wanted a valid number"),
         ("run=3", "run = 3: wanted a table"),
         ("rollout.lockstep=1", "rollout.lockstep = 1: wanted a valid boolean"),
-        ("rollout.sync.mode=drian", "rollout.sync.mode = 'drian': wanted 'drain', 'keep' or 'restart'"),
+        ("rollout.sync.mode=drian", "'drain', 'keep' or 'restart' (did you mean 'drain'?). What happens to"),
         ("rollout.sync.workers_at_a_time=two", "= 'two': wanted a valid integer or 'all'"),
         ("rollout.limits.step_seconds=0", "rollout.limits.step_seconds = 0: wanted greater than 0"),
         ("cluster.faults.kinds.step_failed.share=2.0", "= 2.0: wanted less than or equal to 1"),

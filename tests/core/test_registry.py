@@ -4,7 +4,10 @@ import pytest
 from pydantic import Field, ValidationError
 
 from dartsim.config import load
+from dartsim.core.errors import ConfigError
 from dartsim.core.registry import ComponentSection, names, parameters, register
+from dartsim.core.sync_modes import SyncMode
+from dartsim.observe import EngineState
 from dartsim.rollout.routers import Routed, Router
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -65,3 +68,22 @@ def test_a_name_is_given_once():
 def test_a_kind_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="there is no kind of component 'rooter'; there are: "):
         register("rooter", "any")
+
+
+@register("sync_mode", "abort")
+class Abort(SyncMode):
+    """Requests are killed, and the engine takes weights while it is up."""
+
+
+def test_a_sync_mode_of_another_project_kills_requests_without_a_restart():
+    slow = ["cluster.engine.reload_seconds=900.0", "cluster.engine.transfer_seconds=2.0", "run.updates=2"]
+    config = load(preset_name="dart", overrides=["run.hours=6", *slow, "rollout.sync.mode=abort"])
+    recorder = run_simulation(prepare(config)).recorder
+    assert recorder.counts["fault/request_restarted"] > 0
+    loading = recorder.engines.seconds()[EngineState.LOADING]
+    assert 0.0 < loading < 900.0
+
+
+def test_a_name_that_no_component_has_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"rollout\.sync\.mode = 'kepe': wanted .*did you mean 'keep'\?"):
+        load(preset_name="dart", overrides=["rollout.sync.mode=kepe"])

@@ -8,7 +8,7 @@ import pytest
 
 from dartsim.core import checks
 from dartsim.core.errors import LearnerFault, WorkerFault, WorkerRestarted
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Content, Observation, Request, UpdateResult, Weights
 from dartsim.real.local import LocalLearner, LocalWorker
 

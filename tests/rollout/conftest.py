@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig, SyncConfig
 from dartsim.core.errors import WorkerFault, WorkerRestarted
-from dartsim.core.ports import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, StepResult, Task, Trajectory, Turn, Weights
 from dartsim.observe import Recorder
 
@@ -50,6 +50,15 @@ def reply(action="act", version=0, worker=0):
 
 def trajectory_of(attempt, ending, reward=None, cause=None, turns=0):
     return Trajectory(attempt, (Turn(SEEN, reply()),) * turns, ending, reward, cause, 0.0, now())
+
+
+def sync_config(*, load_seconds=1200.0, max_tries=10, mode="drain", **sync):
+    """The section of a pool: how it syncs weights, and on how many workers it tries a request."""
+    return RolloutConfig(
+        request_tries=max_tries,
+        sync=SyncConfig(mode=str(mode), **sync),
+        limits=LimitsConfig(load_seconds=load_seconds),
+    )
 
 
 class Desktop:
@@ -227,9 +236,9 @@ class Engine:
     async def load(self, weights: Weights, mode):
         assert self.state in ("up", "failed"), f"worker {self.index} was given two loads at once"
         assert weights.version > self.version
-        if mode is SyncMode.DRAIN:
+        if mode.drains:
             assert not self.live, "a drained worker has live requests"
-        elif mode is SyncMode.RESTART:
+        elif mode.kills_requests:
             self.killed += len(self.live)
             for future in list(self.live):
                 future.set_exception(WorkerRestarted("restarted"))
@@ -246,7 +255,7 @@ class Engine:
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
         self.version = weights.version
         self.state = "up"
-        if mode is SyncMode.KEEP:
+        if mode.keeps_requests:
             for future, entry in self.live.items():
                 entry[1] = asyncio.get_running_loop().call_later(entry[0], self._answer, future)
                 entry[0] += now()

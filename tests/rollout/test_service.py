@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.ports import SyncMode
 from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
-from dartsim.rollout import RolloutService, SyncPlan
+from dartsim.rollout import RolloutService
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.rollout.routers.session_affine import SessionAffine
 
@@ -16,7 +15,7 @@ from dartsim.rollout.routers.session_affine import SessionAffine
 class Pool:
     """A service over fake engines, with clients that have a desktop each."""
 
-    def __init__(self, fakes, engines, *, clients=1, router=None, max_tries=10, **plan):
+    def __init__(self, fakes, engines, *, clients=1, router=None, **options):
         self.fakes = fakes
         self.engines = engines
         self.recorder = fakes.recorder(clients, len(engines))
@@ -24,9 +23,8 @@ class Pool:
             engines,
             weights=Weights(0),
             router=router or LeastInFlight(),
-            plan=SyncPlan(**plan),
+            config=fakes.sync_config(**options),
             recorder=self.recorder,
-            max_tries=max_tries,
         )
         self.sessions = [
             self.service.session(fakes.attempt(number), self.recorder.desktops.tracks[number])
@@ -126,7 +124,7 @@ async def test_a_cancelled_request_leaves_its_worker(fakes):
 
 async def test_drained_requests_finish_and_later_ones_wait(fakes):
     """One worker: a request from 0 to 3, a publication at 1, a load from 3 to 13, a request from 2 to 16."""
-    pool = Pool(fakes, fakes.engines(1), clients=2, mode=SyncMode.DRAIN)
+    pool = Pool(fakes, fakes.engines(1), clients=2, mode="drain")
     first = pool.asking(0)
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))
@@ -141,7 +139,7 @@ async def test_drained_requests_finish_and_later_ones_wait(fakes):
 
 
 async def test_kept_requests_go_on_under_the_new_weights(fakes):
-    pool = Pool(fakes, fakes.engines(1), mode=SyncMode.KEEP)
+    pool = Pool(fakes, fakes.engines(1), mode="keep")
     asking = pool.asking()
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))
@@ -154,7 +152,7 @@ async def test_kept_requests_go_on_under_the_new_weights(fakes):
 
 async def test_requests_killed_by_a_restart_are_asked_again_and_counted(fakes):
     engines = fakes.engines(2)
-    pool = Pool(fakes, engines, clients=2, mode=SyncMode.RESTART)
+    pool = Pool(fakes, engines, clients=2, mode="restart")
     asking = [pool.asking(0), pool.asking(1)]
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))
@@ -169,7 +167,7 @@ async def test_requests_killed_by_a_restart_are_asked_again_and_counted(fakes):
 
 async def test_a_restart_of_all_workers_at_once_lets_requests_wait(fakes):
     engines = fakes.engines(2)
-    pool = Pool(fakes, engines, clients=2, mode=SyncMode.RESTART, workers_at_a_time=None)
+    pool = Pool(fakes, engines, clients=2, mode="restart", workers_at_a_time="all")
     asking = [pool.asking(0), pool.asking(1)]
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))
@@ -181,7 +179,7 @@ async def test_a_restart_of_all_workers_at_once_lets_requests_wait(fakes):
 
 async def test_waiting_for_a_pool_that_is_stopped_is_counted_apart(fakes):
     """Kept requests and new ones alike wait from 1 to 11, while every worker loads."""
-    pool = Pool(fakes, fakes.engines(2), clients=3, mode=SyncMode.KEEP, workers_at_a_time=None)
+    pool = Pool(fakes, fakes.engines(2), clients=3, mode="keep", workers_at_a_time="all")
     asking = [pool.asking(0), pool.asking(1)]
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))
@@ -194,7 +192,7 @@ async def test_waiting_for_a_pool_that_is_stopped_is_counted_apart(fakes):
 
 
 async def test_while_one_worker_serves_the_pool_is_not_stopped(fakes):
-    pool = Pool(fakes, fakes.engines(2), clients=2, mode=SyncMode.KEEP, workers_at_a_time=1)
+    pool = Pool(fakes, fakes.engines(2), clients=2, mode="keep", workers_at_a_time=1)
     asking = [pool.asking(0), pool.asking(1)]
     await asyncio.sleep(1.0)
     pool.service.publish(Weights(1))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import sync_modes
 from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
-from dartsim.rollout import RolloutService, SyncPlan
+from dartsim.rollout import RolloutService
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.sim import simulate
 
@@ -29,10 +29,14 @@ class Watched(LeastInFlight):
         self.numbers.append(self.num_routable)
 
 
-def service_of(fakes, engines, *, clients=0, **plan):
+def service_of(fakes, engines, *, clients=0, **options):
     recorder = fakes.recorder(max(clients, 1), len(engines))
     service = RolloutService(
-        engines, weights=Weights(0), router=Watched(), plan=SyncPlan(**plan), recorder=recorder, max_tries=1000
+        engines,
+        weights=Weights(0),
+        router=Watched(),
+        config=fakes.sync_config(max_tries=1000, **options),
+        recorder=recorder,
     )
     syncing = asyncio.get_running_loop().create_task(service.run())
     return service, syncing
@@ -57,7 +61,7 @@ async def test_a_rolling_change_visits_slices_in_turn(fakes):
 
 async def test_all_workers_can_change_at_once(fakes):
     engines = fakes.engines(3)
-    service, _ = service_of(fakes, engines, workers_at_a_time=None)
+    service, _ = service_of(fakes, engines, workers_at_a_time="all")
     service.publish(Weights(1))
     await service.settled(1)
     assert fakes.now() == 10.0
@@ -209,11 +213,11 @@ async def test_a_request_may_end_after_the_change_that_waited_for_it_was_given_u
     assert fakes.now() == 25.0
 
 
-@pytest.mark.parametrize("mode", list(SyncMode))
+@pytest.mark.parametrize("mode", sync_modes(), ids=str)
 @given(data=st.data())
 def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
     num_workers = data.draw(st.integers(1, 4), label="workers")
-    size = data.draw(st.sampled_from([None, 1, 2, 3]), label="workers at a time")
+    size = data.draw(st.sampled_from(["all", 1, 2, 3]), label="workers at a time")
     clients = data.draw(st.integers(0, 5), label="clients")
     pauses = data.draw(st.lists(st.sampled_from([0.0, 1.0, 7.0, 11.0, 40.0]), max_size=4), label="pauses")
     seconds = data.draw(st.lists(st.integers(1, 9), min_size=4, max_size=4), label="request seconds")
@@ -240,7 +244,7 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
                 assert reply.version in published
                 assert reply.oldest_version in published
                 assert reply.oldest_version <= reply.version
-                assert mode is SyncMode.KEEP or reply.oldest_version == reply.version
+                assert mode.keeps_requests or reply.oldest_version == reply.version
                 replies.append(reply)
                 track.enter(DesktopState.ACTING)
                 await asyncio.sleep(thinking)
@@ -254,12 +258,14 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
         assert [worker.version for worker in service.workers] == [published[-1]] * num_workers
         assert [engine.version for engine in engines] == [published[-1]] * num_workers
         assert service.router.num_routable == num_workers
-        assert min(service.router.numbers, default=num_workers) >= num_workers - (size or num_workers)
+        assert min(service.router.numbers, default=num_workers) >= num_workers - (
+            num_workers if size == "all" else size
+        )
         for engine in engines:  # one load at a time
             assert all(a[1] <= b[0] for a, b in pairwise(engine.loads))
         counts = service.recorder.counts
         assert counts["fault/request_restarted"] == sum(engine.killed for engine in engines)
-        assert mode is SyncMode.RESTART or not counts["fault/request_restarted"]
+        assert mode.kills_requests or not counts["fault/request_restarted"]
         assert counts["fault/request_worker"] == 0
         for task in tasks:
             assert not task.done()
@@ -453,7 +459,7 @@ async def test_requests_kept_in_a_worker_that_takes_no_weights_are_asked_elsewhe
     """Loads of worker 0 end at 11, 26 and 46 in vain; the next one is a restart, at 66."""
     engines = fakes.engines(2, seconds=5.0)
     engines[0].load_faults = iter([True] * 100)
-    service, _ = service_of(fakes, engines, clients=1, mode=SyncMode.KEEP, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines, clients=1, mode="keep", retry_seconds=5.0)
     session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
     asking = asyncio.get_running_loop().create_task(session.generate(Request(fakes.attempt(), 0, fakes.SEEN, [])))
     await asyncio.sleep(1.0)

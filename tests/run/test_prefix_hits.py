@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.core.ports import SyncMode
+from dartsim.config.schema import RolloutConfig
+from dartsim.core.sync_modes import SyncMode, sync_modes
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import Recorder
 from dartsim.observe.figures import figures
-from dartsim.rollout import RolloutService, SyncPlan
+from dartsim.rollout import RolloutService
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -46,7 +47,9 @@ def made(prompts, num_workers=1):
         )
         for index in range(num_workers)
     ]
-    service = RolloutService(engines, weights=Weights(0), router=LeastInFlight(), plan=SyncPlan(), recorder=recorder)
+    service = RolloutService(
+        engines, weights=Weights(0), router=LeastInFlight(), config=RolloutConfig(), recorder=recorder
+    )
     return service, recorder, engines
 
 
@@ -92,7 +95,7 @@ PROMPTS = st.builds(
     num_turns=st.just(12),
 )
 STEPS = st.lists(
-    st.one_of(st.tuples(st.integers(0, 2), st.integers(0, 14)), st.sampled_from(list(SyncMode))),
+    st.one_of(st.tuples(st.integers(0, 2), st.integers(0, 14)), st.sampled_from(sync_modes())),
     min_size=1,
     max_size=25,
 )

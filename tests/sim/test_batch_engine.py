@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import ConfigError, WorkerRestarted
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
 from dartsim.sim import simulate
 from dartsim.sim.batch_engine import BatchEngine

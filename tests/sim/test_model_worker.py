@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Version, Weights
 from dartsim.sim import SimLoop
 from dartsim.sim.engine import FluidEngine

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dartsim.core.registry import Choice, ComponentSection
+from dartsim.core.registry import Choice, ComponentSection, Named, component
 from dartsim.core.section import Deadline, Positive, Seconds, Section
+from dartsim.core.sync_modes import SyncMode
 
 ROUTER = Choice("router", "least_in_flight")
 
@@ -15,7 +16,7 @@ ROUTER = Choice("router", "least_in_flight")
 class SyncConfig(Section):
     """How workers come to new weights."""
 
-    mode: Literal["drain", "keep", "restart"] = Field(
+    mode: Annotated[str, Named("sync_mode")] = Field(
         "drain", description="What happens to requests that run on a worker whose weights change."
     )
     workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
@@ -25,6 +26,16 @@ class SyncConfig(Section):
         "what they had said (AReaL, verl; simulated workers only).",
     )
     resume_seconds: Seconds = Field(0.0, description="cache lost: until clients ask again (AReaL: .5, verl: 1).")
+    retry_seconds: Seconds = Field(5.0, description="Wait after a failed load, doubled each time, up to 16-fold.")
+    tries: Positive = Field(
+        3, description="Loads of a worker that the others wait for; it then continues to try by itself."
+    )
+
+    @property
+    def sync_mode(self) -> SyncMode:
+        """The sync mode that is named."""
+        mode: SyncMode = component("sync_mode", self.mode)
+        return mode
 
 
 class LimitsConfig(Section):

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from dartsim.core.errors import WorkerFault, WorkerRestarted
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Request, Weights
 from dartsim.sim.faults.faulty_network import FaultyNetwork, Unanswered, worker
 from dartsim.sim.faults.injector import CONTROL, LEARNER, FaultInjector

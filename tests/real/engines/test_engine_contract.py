@@ -15,7 +15,7 @@ import pytest
 
 from dartsim.core import checks
 from dartsim.core.errors import WorkerFault, WorkerRestarted
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Weights
 
 pytest.importorskip("httpx")
@@ -245,14 +245,14 @@ def test_new_weights_answer_after_a_load(
                 await way.prepare(worker._engine_weights.connected())
             for version in (1, 2):
                 live = [asyncio.create_task(worker.generate(request_of(n))) for n in range(4)]
-                if mode is SyncMode.DRAIN:
+                if mode.drains:
                     await asyncio.gather(*live)
                 else:
                     await asyncio.sleep(0.01)
                 await worker.load(Weights(version, str(models.folders[version])), mode)
                 for ended in await asyncio.gather(*live, return_exceptions=True):
                     if isinstance(ended, BaseException):
-                        assert mode is SyncMode.RESTART
+                        assert mode.kills_requests
                         assert isinstance(ended, WorkerRestarted)
                     else:
                         assert version - 1 <= ended.oldest_version <= ended.version <= version

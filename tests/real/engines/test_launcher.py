@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.errors import ConfigError, WorkerFault, WorkerRestarted
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dartsim.core.errors import ConfigError, WorkerFault
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
 from dartsim.real.engines.request_codec import RequestCodec
@@ -179,14 +179,15 @@ def test_weights_that_come_back_are_served_again(standin: Any, models: Any, requ
 def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
     standin: Any, models: Any, request_of: Any, tmp_path: Path
 ) -> None:
+    from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
-    from dartsim.rollout import RolloutService, SyncPlan
+    from dartsim.rollout import RolloutService
     from dartsim.rollout.routers.session_affine import SessionAffine
 
     async def test(engine: Process, worker: VllmWorker) -> None:
         recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
-        plan = SyncPlan(mode=SyncMode.DRAIN, retry_seconds=0.01)
-        service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder)
+        config = RolloutConfig(sync=SyncConfig(mode="drain", retry_seconds=0.01))
+        service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), config=config, recorder=recorder)
         running = asyncio.create_task(service.run())
         old = shutil.copytree(models.folders[1], tmp_path / "version-000001")
         service.publish(Weights(1, str(old)))

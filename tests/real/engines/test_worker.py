@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import (
     EngineBadReply,
@@ -248,9 +248,10 @@ def test_weights_in_memory_are_written_once_for_all_workers(
 def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
     standin: Any, models: Any, request_of: Any
 ) -> None:
+    from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
     from dartsim.observe.figures import figures
-    from dartsim.rollout import RolloutService, SyncPlan
+    from dartsim.rollout import RolloutService
     from dartsim.rollout.routers.session_affine import SessionAffine
 
     async def main() -> None:
@@ -261,9 +262,9 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             worker_at(two, models) as second,
         ):
             recorder = Recorder(asyncio.get_running_loop().time, num_envs=8, num_engines=2)
-            plan = SyncPlan(mode=SyncMode.KEEP, workers_at_a_time=1, retry_seconds=0.05)
+            config = RolloutConfig(sync=SyncConfig(mode="keep", workers_at_a_time=1, retry_seconds=0.05))
             service = RolloutService(
-                [first, second], weights=Weights(0), router=SessionAffine(), plan=plan, recorder=recorder
+                [first, second], weights=Weights(0), router=SessionAffine(), config=config, recorder=recorder
             )
             running = asyncio.create_task(service.run())
 

@@ -8,7 +8,7 @@ import pytest
 
 from dartsim.core import checks
 from dartsim.core.errors import WorkerFault, cause_of
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Observation, Reply, Request, Turn, Weights
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dartsim.core.checks import sample_attempt
 from dartsim.core.errors import LearnerFault, StoreFault, StoreFull, UpdateUncertain, WorkerFault, cause_of
-from dartsim.core.ports import SyncMode
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Observation, Request, UpdateResult, Weights
 from dartsim.sim.faults.faulty_cluster import FaultyStore
 from dartsim.sim.faults.faulty_learner import FaultyLearner
