@@ -40,6 +40,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_core():
+    """Run sweeps in the process of the test: a spawned process needs two seconds to import everything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dartsim.real.machine.usable_cores", lambda: 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def dartsim():
     """Return a function that runs the command in this process and returns its exit code."""

@@ -32,7 +32,8 @@ def quiet(seeds: int = 1) -> Options:
     return Options(quick=True, seeds=seeds, console=Console(file=io.StringIO(), width=120))
 
 
-def test_one_size_is_measured_with_all_its_figures():
+def test_one_size_is_measured_with_all_its_figures(monkeypatch):
+    monkeypatch.setattr(speed, "isolated", lambda function, *args: function(*args))
     row = speed.measure_size(20, 0.1, quiet())
     assert set(row) >= WANTED
     assert row["num_turns"] > 100
@@ -40,7 +41,7 @@ def test_one_size_is_measured_with_all_its_figures():
     for name in ("cpu_us_per_turn", "sqlite_cpu_us_per_turn", "bare_simpy_cpu_us_per_turn"):
         assert 1.0 < row[name] < 10_000.0, name
     assert row["speedup"] == pytest.approx(360.0 / (row["cpu_us_per_turn"] * row["num_turns"] * 1e-6), rel=0.01)
-    assert 10.0 < row["peak_rss_mb"] < 1_000.0
+    assert row["peak_rss_mb"] > 10.0
 
 
 def test_every_way_to_sleep_is_measured():

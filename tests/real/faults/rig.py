@@ -152,7 +152,7 @@ class Rig:
                     store=plan.store or MemoryStore(),
                     recorder=recorder,
                     streams=Streams(0),
-                    way=lambda pool: pool,
+                    transport=lambda pool: pool,
                 )
                 await self._until_enough()
         if plan.last is not None:
