@@ -29,11 +29,11 @@ from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, simulate
-from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.faults import KINDS, FaultFreeCluster
-from dartsim.sim.faults.active import kind_named
+from dartsim.sim.faults.kinds import kind_named
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
+from dartsim.sim.surrogate import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
 

@@ -15,7 +15,6 @@ from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import generated_tasks, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.sim import SimEnvironment
-from dartsim.sim.difficulty import TaskDifficulty, difficulties
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.faults import active_faults
@@ -24,7 +23,7 @@ from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import AttemptLengths, RecordedAttempt, RecordedOutcomes
+from dartsim.sim.surrogate import AttemptLengths, RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""

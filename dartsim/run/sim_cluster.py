@@ -21,7 +21,6 @@ from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
 from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
-from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults
@@ -29,12 +28,10 @@ from dartsim.sim.fitting import drifting
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
-from dartsim.sim.model_worker import ContentModel, ModelWorker
-from dartsim.sim.network_latency import DelayedService
+from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.prompts import ReplyLengths
-from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy
-from dartsim.sim.worker import SimWorker
+from dartsim.sim.worker import ContentModel, DelayedService, ModelWorker, SimWorker
 
 
 def desktop_maker(config: Config) -> Callable[[], GuiEnv]:

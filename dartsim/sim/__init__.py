@@ -1,7 +1,6 @@
 """Virtual time and the cluster model: the only place of dartsim that knows SimPy."""
 
-from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.events import as_event, wait
+from dartsim.sim.environment import SimEnvironment, as_event, wait
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.simulate import SimReport, simulate, simulate_reported

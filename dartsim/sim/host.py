@@ -14,8 +14,7 @@ import simpy
 
 from dartsim.core.errors import ConfigError
 from dartsim.sim.cores import SharedCores
-from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.events import wait
+from dartsim.sim.environment import SimEnvironment, wait
 
 MIB_PER_GIB = 1024
 

@@ -1,22 +1,25 @@
-"""``SimWorker``: an inference worker in virtual time.
+"""Inference in virtual time: workers whose replies take modeled time, and the network latency in front of them.
 
-How long a reply takes is modelled; what it says is a policy's.
+``SimWorker`` takes what a reply says from a policy; ``ModelWorker`` from a model that sees and acts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
-from dartsim.core.types import Reply, Request, Version, Weights
-from dartsim.sim.batch_engine import BatchEngine
+from dartsim.core.types import Attempt, Content, Reply, Request, Version, Weights
+from dartsim.observe import Track
+from dartsim.rollout import Service, Session
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import EngineJob, FluidEngine
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.surrogate import ReplyPolicy
 
 
@@ -203,3 +206,121 @@ def _fail(job: EngineJob, fault: WorkerFault) -> None:
     future = job.payload
     if not future.done():
         future.set_exception(fault)
+
+
+class ContentModel(Protocol):
+    """What computes replies, shared by the workers of a pool, which may serve different versions at once."""
+
+    def add(self, weights: Weights) -> None:
+        """Take the weights of a version."""
+        ...
+
+    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
+        """Answer requests with the weights of a version."""
+        ...
+
+
+class _WrittenReply(NamedTuple):
+    content: Content
+    version: Version
+
+
+class ModelWorker(SimWorker):
+    """A ``SimWorker`` whose replies are computed by a model: content is real, time is modeled.
+
+    When the first reply falls due, all requests in flight are computed as one batch: the model answers a few large
+    batches instead of many small ones, without any effect on simulated time.
+
+    Invariant: every reply was computed by one version, which the worker served then.
+    """
+
+    def __init__(self, *arguments: Any, model: ContentModel, **options: Any) -> None:
+        super().__init__(*arguments, policy=_NoPolicy(), **options)
+        self._model = model
+        self._open: dict[tuple[int, int], Request] = {}
+        self._written: dict[tuple[int, int], _WrittenReply] = {}
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request after its modelled latency."""
+        key = (request.attempt.id, request.turn)
+        self._open[key] = request
+        try:
+            return await super().generate(request)
+        finally:
+            self._open.pop(key, None)
+            self._written.pop(key, None)
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Take new weights after the modelled time."""
+        await super().load(weights, mode)
+        self._model.add(weights)
+        if self.engine.atomic:
+            self._written.clear()  # what still waits is computed by the weights that its batch finds
+
+    def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
+        key = (request.attempt.id, request.turn)
+        if key not in self._written:
+            self._compute()
+        content, made_by = self._written[key]
+        said = len(content.tokens)
+        return Reply(content.action, made_by, made_by, self.index, prompt, said, *content[1:], cached)
+
+    def _compute(self) -> None:
+        """Compute everything in flight that is not computed yet."""
+        keys = [key for key in self._open if key not in self._written]
+        contents = self._model.compute([self._open[key] for key in keys], self.version)
+        self._written.update(
+            (key, _WrittenReply(content, self.version)) for key, content in zip(keys, contents, strict=True)
+        )
+
+
+class _NoPolicy:
+    def act(self, request: Request) -> str:
+        raise AssertionError("a worker that asks a model has no policy of its own")
+
+
+class DelayedSession:
+    """A session whose requests reach the pool after a latency."""
+
+    __slots__ = ("_create_future", "_env", "_inner", "_seconds")
+
+    def __init__(self, inner: Session, env: SimEnvironment, seconds: float) -> None:
+        self._inner = inner
+        self._env = env
+        self._seconds = seconds
+        self._create_future = asyncio.get_running_loop().create_future
+
+    async def generate(self, request: Request) -> Reply:
+        """Wait for the latency, then ask."""
+        # A timer of the world: half the price of asyncio.sleep, and a perturbed world may stretch it.
+        env = self._env
+        arrival = self._create_future()
+        timer = env.call_in(env.delay(self._seconds), _arrived, arrival)
+        try:
+            await arrival
+        except BaseException:
+            timer.cancel()
+            raise
+        return await self._inner.generate(request)
+
+    def close(self) -> None:
+        """Close the session behind it."""
+        self._inner.close()
+
+
+class DelayedService:
+    """A service behind a latency of ``seconds``, both directions together, the same for every request."""
+
+    def __init__(self, inner: Service, env: SimEnvironment, seconds: float) -> None:
+        self._inner = inner
+        self._env = env
+        self._seconds = seconds
+
+    def session(self, attempt: Attempt, track: Track) -> Session:
+        """Open a session."""
+        return DelayedSession(self._inner.session(attempt, track), self._env, self._seconds)
+
+
+def _arrived(arrival: asyncio.Future[None]) -> None:
+    if not arrival.done():
+        arrival.set_result(None)

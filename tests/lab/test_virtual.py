@@ -14,7 +14,7 @@ from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedW
 from dartsim.run import simulation
 from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.run.simulation import run_simulation
-from dartsim.sim.batch_engine import BatchEngine
+from dartsim.sim.measured_engines import BatchEngine
 from dartsim.sim.surrogate import RecordedAttempt
 
 SIX = (

@@ -14,9 +14,9 @@ from dartsim.core.types import Ending
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import simulate_reported
-from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.faults import KINDS, Effect, FaultFreeCluster, Scope
 from dartsim.sim.faults.kinds import FUZZ_PLACES
+from dartsim.sim.surrogate import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 HOURS, HEALED = 1.0, 0.4

@@ -16,8 +16,8 @@ from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import _only_error
 from dartsim.sim import simulate_reported
-from dartsim.sim.difficulty import TaskDifficulty
 from dartsim.sim.perturb import Perturbation
+from dartsim.sim.surrogate import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 HOURS = 0.4

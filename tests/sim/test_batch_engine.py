@@ -13,11 +13,10 @@ from dartsim.core.errors import ConfigError, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
 from dartsim.sim import simulate
-from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.engine import ABORTED, DONE
-from dartsim.sim.model_worker import ModelWorker
+from dartsim.sim.measured_engines import BatchEngine
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.worker import SimWorker
+from dartsim.sim.worker import ModelWorker, SimWorker
 
 PROMPTS = PromptModel()
 RELOAD = 5.0

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from dartsim.sim.batch_engine import BatchEngine
 from dartsim.sim.control_loop import ControlLoop
+from dartsim.sim.measured_engines import BatchEngine
 
 
 def control(seconds):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
-from dartsim.sim.difficulty import (
+from dartsim.sim.surrogate import (
     ALWAYS_SOLVED,
     DECILES,
     DOMAINS,

@@ -3,7 +3,7 @@
 import asyncio
 from math import inf
 
-from dartsim.sim.network_latency import DelayedService
+from dartsim.sim.worker import DelayedService
 
 
 def service(inner):

@@ -12,8 +12,8 @@ from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import ConfigError
 from dartsim.sim import simulate
 from dartsim.sim.engine import ABORTED
+from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.worker import SimWorker
 
 

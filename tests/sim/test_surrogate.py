@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request, Task
-from dartsim.sim.difficulty import TaskDifficulty
-from dartsim.sim.surrogate import AttemptLengths, SurrogateActions, SurrogatePolicy, _uniform
+from dartsim.sim.surrogate import AttemptLengths, SurrogateActions, SurrogatePolicy, TaskDifficulty, _uniform
 
 ACTIONS = SurrogateActions("work", "solve", "done")
 

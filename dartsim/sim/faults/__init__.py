@@ -1,16 +1,25 @@
 """Faults of the modelled cluster: one table of kinds, one injector, and faulty versions of every component.
 
-    kinds (the table, kinds.toml) <-- active (of a configuration) <-- timing (when) <-- injector (where, and what)
+    kinds (the table; those active under a configuration) <-- timing (when) <-- injector (where, and what)
     injector <-- faulty_network <-- faulty_env, faulty_worker, faulty_learner <-- faulty_cluster
 
 The wrappers are put around modelled components from outside; the control plane does not know of them. A fault comes
 from a rate or from a window at a set time, which is what ``dartsim fuzz`` draws.
 """
 
-from dartsim.sim.faults.active import ActiveFault, active_faults, as_data
 from dartsim.sim.faults.faulty_cluster import FaultFreeCluster, FaultyCluster
 from dartsim.sim.faults.injector import ClusterSize, FaultInjector
-from dartsim.sim.faults.kinds import KINDS, PROFILES, Effect, FaultKind, Place, Scope
+from dartsim.sim.faults.kinds import (
+    KINDS,
+    PROFILES,
+    ActiveFault,
+    Effect,
+    FaultKind,
+    Place,
+    Scope,
+    active_faults,
+    as_data,
+)
 
 __all__ = [
     "KINDS",

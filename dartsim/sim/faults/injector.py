@@ -15,8 +15,7 @@ from typing import Any
 
 from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.faults.active import ActiveFault
-from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
+from dartsim.sim.faults.kinds import ActiveFault, Effect, FaultKind, Place, Scope
 from dartsim.sim.faults.timing import CallFault, WindowFault
 
 CONTROL, LEARNER, STORE = "control", "learner", "store"

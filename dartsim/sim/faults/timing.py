@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 
 from dartsim.config.schema import FaultWindow
-from dartsim.sim.faults.active import ActiveFault
+from dartsim.sim.faults.kinds import ActiveFault
 from dartsim.sim.latency import Latency
 
 MIN_WINDOW_SECONDS = 1e-3

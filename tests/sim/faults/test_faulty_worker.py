@@ -15,8 +15,8 @@ from dartsim.sim.faults.faulty_network import FaultyNetwork, pairs
 from dartsim.sim.faults.faulty_worker import FaultyWorker
 from dartsim.sim.faults.injector import CONTROL, LEARNER
 from dartsim.sim.learner import SimLearner
+from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.shared_engine import SharedEngine
 from dartsim.sim.worker import SimWorker
 
 

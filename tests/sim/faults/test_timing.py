@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.schema import FaultWindow
-from dartsim.sim.faults.active import ActiveFault
-from dartsim.sim.faults.kinds import KINDS
+from dartsim.sim.faults.kinds import KINDS, ActiveFault
 from dartsim.sim.faults.timing import CallFault, WindowFault
 from dartsim.sim.latency import Constant
 

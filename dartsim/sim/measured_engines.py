@@ -1,0 +1,352 @@
+"""Inference engines that were measured from outside: known is how long replies take, and how many there were at once.
+
+How long prompts and replies are is in the measured seconds, not in the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from dartsim.core.errors import ConfigError
+from dartsim.sim.control_loop import ControlLoop, seen
+from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, EngineJob
+
+if TYPE_CHECKING:
+    from dartsim.sim.environment import SimEnvironment, Timer
+
+
+class MeasuredEngine(ABC):
+    """The interface that ``SimWorker`` needs of an engine.
+
+    Args:
+        env: The environment whose clock and timers it uses.
+        factor: Draws the factor of a measured time.
+    """
+
+    atomic: ClassVar[bool]
+    """Whether a reply is computed by one version of the weights."""
+
+    def __init__(self, env: SimEnvironment, factor: Callable[[], float]) -> None:
+        self.env = env
+        self._factor = factor
+        self._paused = False
+        self._num_submitted = 0
+
+    def submit(
+        self,
+        prompt_tokens: int,
+        cached_tokens: int,
+        images: int,
+        output_tokens: int,
+        done: Callable[[EngineJob], None],
+        payload: Any = None,
+    ) -> EngineJob:
+        """Hand in a request; ``done(job)`` is called when it is answered. Its lengths change nothing."""
+        job = EngineJob(self._num_submitted, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
+        self._num_submitted += 1
+        self._enter(job)
+        return job
+
+    @abstractmethod
+    def _enter(self, job: EngineJob) -> None:
+        """Accept a new job."""
+
+    @abstractmethod
+    def abort(self, job: EngineJob) -> bool:
+        """Take a job out; return whether it was still inside."""
+
+    @abstractmethod
+    def abort_all(self) -> list[EngineJob]:
+        """Take all jobs out, and return them in order of submission."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Stop progress, at once or after what cannot be interrupted."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Continue where ``pause`` stopped."""
+
+    @property
+    @abstractmethod
+    def stands_still_in(self) -> float:
+        """Seconds from a pause until nothing moves."""
+
+    @property
+    @abstractmethod
+    def num_jobs(self) -> int:
+        """Jobs inside."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether at least one job is inside."""
+        return self.num_jobs > 0
+
+
+class BatchEngine(MeasuredEngine):
+    """One batch at a time, first in first out: ``real.learners.local.LocalWorker``, which has no continuous batching.
+
+    A batch of ``n`` takes ``batch_seconds + n * request_seconds``, times a factor. Nothing interrupts it, and what
+    arrives meanwhile is the next one. Requests that reach an idle engine at the same instant are one batch.
+
+    States of a job: waiting > decoding (its batch is being computed) > done, and aborted from the first two.
+    Invariant: at most one batch of at most ``max_batch`` jobs is computed, and none begins while it is paused.
+
+    Args:
+        env: The environment whose clock and timers it uses.
+        batch_seconds: Of a batch, whatever its size.
+        request_seconds: Of each request in it.
+        max_batch: Most requests of a batch.
+        factor: Draws the factor of a batch's time.
+        control: The event loop that begins and ends batches, if it is so busy that they wait for it.
+    """
+
+    atomic = True
+
+    def __init__(
+        self,
+        env: SimEnvironment,
+        *,
+        batch_seconds: float,
+        request_seconds: float,
+        max_batch: int = 64,
+        factor: Callable[[], float] = lambda: 1.0,
+        control: ControlLoop | None = None,
+    ) -> None:
+        if batch_seconds + request_seconds <= 0.0 or min(batch_seconds, request_seconds) < 0.0 or max_batch < 1:
+            raise ConfigError(
+                "a batch engine needs batch_seconds and request_seconds >= 0, not both 0, and max_batch >= 1; "
+                f"got {batch_seconds=}, {request_seconds=}, {max_batch=}"
+            )
+        super().__init__(env, factor)
+        self.batch_seconds = batch_seconds
+        self.request_seconds = request_seconds
+        self.max_batch = max_batch
+        self._control = control
+        self._waiting: list[EngineJob] = []
+        self._batch: list[EngineJob] | None = None
+        self._end = 0.0
+        self._beginning = False
+        self._stills: list[asyncio.Future[None]] = []
+
+    @override
+    def _enter(self, job: EngineJob) -> None:
+        self._waiting.append(job)
+        self._wake()
+
+    @override
+    def abort(self, job: EngineJob) -> bool:
+        if job.state >= DONE:
+            return False
+        if job.state == WAITING:
+            self._waiting.remove(job)
+        job.state = ABORTED
+        return True
+
+    @override
+    def abort_all(self) -> list[EngineJob]:
+        jobs = [job for job in (*(self._batch or ()), *self._waiting) if job.state < DONE]
+        for job in jobs:
+            job.state = ABORTED
+        self._waiting.clear()
+        return jobs
+
+    @override
+    def pause(self) -> None:
+        self._paused = True
+
+    @override
+    def resume(self) -> None:
+        self._paused = False
+        self._wake()
+
+    @property
+    @override
+    def stands_still_in(self) -> float:
+        return 0.0 if self._batch is None else max(0.0, self._end - self.env.now)
+
+    async def stood_still(self) -> None:
+        """Wait until there is no batch, and until the control loop, if there is one, has handled its replies."""
+        while self._batch is not None:
+            still: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._stills.append(still)
+            await still
+
+    @property
+    @override
+    def num_jobs(self) -> int:
+        return len(self._waiting) + sum(job.state == DECODING for job in self._batch or ())
+
+    def _wake(self) -> None:
+        """Begin a batch once everything that happens at this instant has handed in its requests."""
+        if self._batch is None and not self._beginning and self._waiting and not self._paused:
+            self._beginning = True
+            soon = asyncio.get_running_loop().call_soon if self._control is None else self._control.soon
+            soon(self._begin)
+
+    def _begin(self) -> None:
+        self._beginning = False
+        if self._batch is not None or self._paused or not self._waiting:
+            return
+        batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+        for job in batch:
+            job.state = DECODING
+        self._batch = batch
+        if self._control is None:
+            self._compute(len(batch), self._finish)
+        else:  # a thread does it, which takes another turn of the loop
+            self._control.soon(self._compute, len(batch), partial(self._control.soon, self._finish))
+
+    def _compute(self, size: int, then: Callable[[], object]) -> None:
+        seconds = self.env.delay((self.batch_seconds + self.request_seconds * size) * self._factor())
+        self._end = self.env.now + seconds
+        self.env.call_at(self._end, then)
+
+    def _finish(self) -> None:
+        batch, self._batch = self._batch or [], None
+        if self._control is None:
+            # Waiting requests go first: a client that is answered now asks again too late for the next batch.
+            self._begin()
+        for job in batch:
+            if job.state == DECODING:
+                job.state = DONE
+                job._done(job)
+        if self._control is not None:
+            # The same requests, for no client has seen its reply yet; but the loop handles replies before the thread.
+            self._begin()
+        stills, self._stills = self._stills, []
+        for still in stills:
+            if self._control is None:
+                seen(still)
+            else:
+                self._control.soon(seen, still)
+
+
+class SharedEngine(MeasuredEngine):
+    """All requests at once, slowed down by their number: continuous batching as ``dartsim measure`` sees it.
+
+    With ``n`` requests inside, each progresses so that it would take ``alone_seconds + (n - 1) * beside_seconds``. All
+    progress at one rate, so each is known by the progress at which it ends, and one armed timer is enough.
+
+    Args:
+        env: The environment whose clock and timers it uses.
+        alone_seconds: Of a request that is alone, > 0.
+        beside_seconds: How much longer for each other request inside, >= 0.
+        factor: Draws the factor of a request's time.
+    """
+
+    atomic = False
+
+    def __init__(
+        self,
+        env: SimEnvironment,
+        *,
+        alone_seconds: float,
+        beside_seconds: float,
+        factor: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        if alone_seconds <= 0.0 or beside_seconds < 0.0:
+            raise ConfigError(
+                "a shared engine needs a time for a request alone > 0 and for each beside it >= 0; "
+                f"got {alone_seconds=}, {beside_seconds=}"
+            )
+        super().__init__(env, factor)
+        self.alone_seconds = alone_seconds
+        self.beside_seconds = beside_seconds
+        self._heap: list[tuple[float, int, EngineJob]] = []  # by the progress at which a request ends
+        self._progress = 0.0
+        self._since = 0.0
+        self._timer: Timer | None = None
+
+    @override
+    def _enter(self, job: EngineJob) -> None:
+        self._advance()
+        job.state = DECODING
+        heappush(self._heap, (self._progress + self.env.delay(self._factor()), job.id, job))
+        self._arm()
+
+    @override
+    def abort(self, job: EngineJob) -> bool:
+        if job.state >= DONE:
+            return False
+        self._advance()
+        job.state = ABORTED
+        self._heap = [entry for entry in self._heap if entry[2] is not job]
+        heapify(self._heap)
+        self._arm()
+        return True
+
+    @override
+    def abort_all(self) -> list[EngineJob]:
+        self._advance()
+        jobs = sorted((entry[2] for entry in self._heap), key=lambda job: job.id)
+        for job in jobs:
+            job.state = ABORTED
+        self._heap.clear()
+        self._arm()
+        return jobs
+
+    @override
+    def pause(self) -> None:
+        self._advance()
+        self._paused = True
+        self._arm()
+
+    @override
+    def resume(self) -> None:
+        self._advance()
+        self._paused = False
+        self._arm()
+
+    @property
+    @override
+    def stands_still_in(self) -> float:
+        return 0.0
+
+    @property
+    @override
+    def num_jobs(self) -> int:
+        return len(self._heap)
+
+    def _seconds(self) -> float:
+        """Return what a request takes among those inside now."""
+        return self.alone_seconds + self.beside_seconds * (len(self._heap) - 1)
+
+    def _advance(self) -> None:
+        """Let progress catch up with the clock."""
+        now = self.env.now
+        if self._heap and not self._paused:
+            self._progress += (now - self._since) / self._seconds()
+        elif not self._heap:
+            self._progress = 0.0  # keeps the number small; no request refers to it
+        self._since = now
+
+    def _arm(self) -> None:
+        """Wake at the end of the next request, if there is one and it progresses."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap and not self._paused:
+            left = max(0.0, self._heap[0][0] - self._progress)
+            self._timer = self.env.call_in(left * self._seconds(), self._finish)
+
+    def _finish(self) -> None:
+        """Answer the request that is due, and those that are due with it but for rounding."""
+        self._timer = None
+        self._advance()
+        due = self._heap[0][0]
+        self._progress = max(self._progress, due)
+        done = []
+        while self._heap and self._heap[0][0] <= self._progress * (1.0 + 1e-12):
+            done.append(heappop(self._heap)[2])
+        self._arm()
+        for job in done:
+            job.state = DONE
+            job._done(job)
