@@ -141,7 +141,7 @@ def server(turns: Turns) -> Iterator[str]:
 async def ours(url: str, turns: Turns) -> Any:
     """The pool as a run has it."""
     from dartsim.real.engines.launcher import AttachedEngine
-    from dartsim.real.engines.settings import WorkerSettings
+    from dartsim.real.engines.options import WorkerSettings
     from dartsim.real.engines.worker import VllmWorker
 
     settings = WorkerSettings(warm_up=False)  # the server has one answer, for one prompt

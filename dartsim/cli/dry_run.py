@@ -19,7 +19,7 @@ from dartsim.config import Config
 from dartsim.config.sections.backend import DESKTOPS
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.lab.estimate import engine_places, estimate
-from dartsim.real.engines.plan import engine_options, refuse_other_numbers
+from dartsim.real.engines.options import engine_options, refuse_other_numbers
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.run.prepare import prepare
 

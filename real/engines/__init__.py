@@ -1,12 +1,12 @@
-"""Inference for real: vLLM engines behind the port ``PolicyWorker``, spoken to over HTTP.
+"""Inference engines: vLLM servers behind the port ``PolicyWorker``, reached over HTTP.
 
-    options, launcher           engines as processes, or attached to by address; plugin: what runs inside them
-    client, metrics             the routes that are used, their errors, the load they report
-    request_codec               requests to tokens and screenshots, answers to content
-    weights, ledger             how weights get in, and how it is known that they arrived
-    engine_weights, supervisor  an engine with its weights; its states, and who starts it again
-    in_flight, settings         requests on their way, and the patience with them
-    worker                      all of it behind the port; a pool's workers started beside one another
+    options, launcher           how engines are started, as processes or by attaching; plugin: our code inside them
+    client                      the HTTP routes we use, with their errors
+    request_codec               requests to tokens and screenshots, answers to replies
+    weights, ledger             how weights get in, and how we know that they arrived
+    engine_weights, supervisor  an engine and its weights; its states and restarts
+    in_flight                   requests under way
+    worker, backend             all of it behind the port; the configured pool
 
-Nothing is imported here: what starts engines needs no torch, what asks them does.
+This module imports nothing: starting engines needs no torch, asking them does.
 """

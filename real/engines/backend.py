@@ -1,4 +1,4 @@
-"""vLLM engines as a configuration describes them, each behind a worker, for the length of a run."""
+"""The configured vLLM engines, each behind a worker, for the length of a run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from dartsim.core.install import install_command
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.curation import TurnSelection
-from dartsim.real.engines.plan import backend_of, engine_options, refuse_other_numbers
+from dartsim.real.engines.options import WorkerSettings, engine_options, refuse_other_numbers, transfer_backend
 from dartsim.real.ray_cluster.backend import placed, ray_engines
 
 try:
     from dartsim.real.engines.launcher import AttachedEngine, Engine, LocalEngine
     from dartsim.real.engines.ledger import WeightsLedger
     from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.engines.settings import WorkerSettings
     from dartsim.real.engines.weights import Spool, transfer_for
     from dartsim.real.engines.worker import VllmWorker, started
     from dartsim.real.scratch import scratch_folder
@@ -32,26 +31,26 @@ except ModuleNotFoundError as missing:
 logger = logging.getLogger(__name__)
 
 ENTROPY_TOKENS = 20
-"""Likeliest tokens that high-entropy selection asks for: exact for actions of up to so many words."""
+"""Likeliest tokens that high-entropy selection asks for: exact for grammars with up to that many choices."""
 
 
 @asynccontextmanager
 async def vllm_workers(
     config: Config, vlm: Vlm, *, version: Version, on_step: Callable[[str, int, int], None] | None = None
 ) -> AsyncIterator[list[VllmWorker]]:
-    """Start the configured engines, or attach to them, give them the model's weights, and stop ours at the end.
+    """Start the configured engines, or attach to them, with the model's weights; stop ours at the end.
 
     Args:
         config: The configuration.
         vlm: The model.
-        version: Of its weights.
-        on_step: Told "engines", how many are there and how many there will be: a start takes minutes.
+        version: The version of its weights.
+        on_step: Called with "engines", the number that are up and the total: a start takes minutes.
 
     Raises:
-        ConfigError: If there is no interpreter with vLLM, or more workers than addresses.
-        WorkerFault: If an engine does not come up, or does not hold the weights it was given.
+        ConfigError: If no interpreter with vLLM is named, or the number of addresses is not that of workers.
+        WorkerFault: If an engine does not come up or has other weights than it was given.
     """
-    # Engines on other machines read from the learner's folder, which is on a disk that they see.
+    # Engines on other machines read from the learner's folder, which is on a shared disk.
     shared = config.trainer.fsdp.folder if config.backend.learner == "fsdp" else None
     if placed(config, "workers"):
         shared = config.ray.folder or shared
@@ -73,32 +72,31 @@ async def vllm_workers(
                     index,
                     engine,
                     codec,
-                    # What an attached engine holds is anybody's guess until it was loaded.
-                    weights=Weights(weights.version) if isinstance(engine, AttachedEngine) else weights,
-                    transfer=transfer_for(backend_of(config.vllm)),
+                    # The weights of an attached engine are unknown until it was loaded.
+                    weights=Weights(version) if isinstance(engine, AttachedEngine) else weights,
+                    transfer=transfer_for(transfer_backend(config.vllm)),
                     ledger=ledger,
                     spool=spool,
                     settings=settings,
                 )
                 for index, engine in enumerate(engines)
             ]
+            num_up = 0
 
-            there = 0
-
-            def tell() -> None:
+            def report() -> None:
                 if on_step is not None:
-                    on_step("engines", there, len(workers))
+                    on_step("engines", num_up, len(workers))
 
-            async def begin(worker: VllmWorker) -> None:
-                nonlocal there
+            async def start(worker: VllmWorker) -> None:
+                nonlocal num_up
                 await worker.start()
                 if isinstance(worker.engine, AttachedEngine):
                     await worker.load(weights, SyncMode.DRAIN)
-                there += 1
-                tell()
+                num_up += 1
+                report()
 
-            tell()
-            await stack.enter_async_context(started(workers, at_once=config.vllm.concurrent_starts, begin=begin))
+            report()
+            await stack.enter_async_context(started(workers, at_once=config.vllm.concurrent_starts, start=start))
             yield workers
 
 
@@ -109,7 +107,7 @@ def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
         engines = [AttachedEngine(url, start_seconds=vllm.start_seconds) for url in vllm.addresses]
     else:
         engines = [
-            LocalEngine(options, folder, name=f"engine-{number}", progress=_tell(number))
+            LocalEngine(options, folder, name=f"engine-{number}", progress=_log_start(number))
             for number, options in enumerate(engine_options(config, model))
         ]
     refuse_other_numbers(config, len(engines))
@@ -121,6 +119,5 @@ def _top_logprobs(config: Config) -> int:
     return ENTROPY_TOKENS if selection.needs_entropies else 0
 
 
-def _tell(number: int) -> Callable[[float, str], None]:
-    """Return what logs how an engine's start goes on."""
+def _log_start(number: int) -> Callable[[float, str], None]:
     return lambda seconds, line: logger.info("engine %d, %.0f s: %s", number, seconds, line)

@@ -1,8 +1,8 @@
 """``EngineWeights``: one engine and the weights in it: started with them, changed, named and confirmed.
 
-    weights --Spool--> folder --Ledger--> whole? --pause, Transfer, or a new process--> engine --Ledger--> confirmed
+    weights --Spool--> folder --Ledger--> complete? --pause, Transfer or restart--> engine --Ledger--> confirmed
 
-``EngineSupervisor`` says when.
+``EngineSupervisor`` decides when.
 """
 
 from __future__ import annotations
@@ -15,23 +15,16 @@ from dartsim.real.engines.client import EngineClient, PauseMode
 from dartsim.real.engines.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
 from dartsim.real.engines.launcher import Engine
 from dartsim.real.engines.ledger import FolderFacts, WeightsLedger
-from dartsim.real.engines.settings import WorkerSettings
+from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.weights import FolderReload, Spool, Transfer
 
 
 class EngineWeights:
-    """Puts weights into one engine. Knows nothing of requests, and calls of it must not overlap.
+    """Puts weights into one engine. Knows nothing about requests; calls must not overlap.
 
     Attributes:
-        engine: The server.
+        engine: The server, not started at first.
         client: The connection to it, once it was started.
-
-    Args:
-        engine: The server, not started.
-        transfer: How weights get in.
-        ledger: What engines must hold.
-        spool: Where weights that are no folder are written.
-        settings: ``recompute`` and ``confirm``.
     """
 
     def __init__(
@@ -51,10 +44,10 @@ class EngineWeights:
         self._settings = settings or WorkerSettings()
 
     async def read(self, weights: Weights) -> FolderFacts:
-        """Return what is known of the folder of weights; tensors are written to one.
+        """Inspect the folder of weights; tensors are written to one first.
 
         Raises:
-            WeightsTorn: If the folder is gone, is not whole, or is of another model.
+            WeightsTorn: If the folder is gone, incomplete, or of another model.
             WeightsRefused: If there is nothing to load.
         """
         if self._spool is not None:
@@ -70,28 +63,28 @@ class EngineWeights:
 
     # ---- the process
 
-    async def begin(self, first: Weights) -> None:
-        """Start the engine as it is configured, with the weights that it is configured with.
+    async def start(self, first: Weights) -> None:
+        """Start the engine with the weights it is configured with.
 
         Raises:
             EngineStartFailed: If it did not become healthy.
-            WeightsUnconfirmed: If it holds others.
+            WeightsUnconfirmed: If it has other weights.
         """
         await self.engine.start()
         await self._connect()
         client = self.connected()
         if await client.paused():
-            await client.resume()  # whoever used it before left it so
+            await client.resume()  # its last client left it paused
         await client.label(first.version)
         if first.source is not None:
             facts = await asyncio.to_thread(self._ledger.inspect, Path(first.source))
             await self._confirm(first.version, facts)
 
     async def restart(self, version: Version, facts: FolderFacts) -> None:
-        """Start the process again, with the folder of the weights if it can be started from; it may be left paused."""
+        """Restart the process, from the folder of the weights if it is a whole model's; it may be left paused."""
         await self.stop()
         whole = facts.path.is_dir() and (facts.path / "config.json").is_file()
-        await self._start(facts.path if whole else None)
+        await self._start_process(facts.path if whole else None)
         await self._connect()
         if whole:
             await self.connected().label(version)
@@ -99,16 +92,16 @@ class EngineWeights:
         else:
             await self.change(version, facts, "wait")
 
-    async def _start(self, folder: Path | None) -> None:
-        """Start the process from a folder, which need not stay where it is meanwhile."""
+    async def _start_process(self, folder: Path | None) -> None:
+        """Start the process from a folder, which newer versions may replace meanwhile."""
         if folder is None or self._spool is None:
             await self.engine.start(folder)
             return
-        async with self._spool.held(folder) as kept:
-            await self.engine.start(kept)
+        async with self._spool.held(folder) as copy:
+            await self.engine.start(copy)
 
     async def stop(self) -> None:
-        """Leave the engine, and end its process if it is ours."""
+        """Disconnect, and end the process if it is ours."""
         await self._disconnect()
         await self.engine.stop()
 
@@ -135,7 +128,7 @@ class EngineWeights:
     # ---- the weights
 
     async def change(self, version: Version, facts: FolderFacts, pause: PauseMode) -> None:
-        """Change the weights of an engine that runs; it is paused for that, and left so."""
+        """Change the weights of a running engine, which is left paused."""
         client = self.connected()
         await self._transfer.look(facts.path)
         await client.pause(pause)

@@ -1,20 +1,20 @@
-"""What goes wrong with an inference engine, as errors that are counted by their ``cause``.
+"""Faults of an inference engine, counted by their ``cause``.
 
 WorkerFault
-├── EngineRefused         nothing listens: the engine is down or starting
-├── EngineHung            no whole answer within the time-out; the request was aborted
-├── EngineLost            the connection broke before the answer was whole
+├── EngineRefused         nothing listens: the engine is down or starting; the request was not sent
+├── EngineHung            no complete answer in time; the request was aborted
+├── EngineLost            the connection broke before the answer was complete
 ├── EngineBadReply        an answer that makes no sense: a status, a shape, a token that is not allowed
-├── EnginePaused          somebody else paused the engine, and did not resume it in time
+├── EnginePaused          another client paused the engine and did not resume it in time (HTTP 503)
 ├── EngineUnloaded        the last weight change failed; the engine serves nothing until one succeeds
-├── EngineStartFailed     the engine's process did not become healthy
-├── WeightsTorn           a folder of weights is not whole, or is of another model
-├── WeightsRefused        the engine could not load the weights
-├── WeightsUnconfirmed    the engine holds other weights than those it was given
+├── EngineStartFailed     the engine's process ended or stayed unhealthy before it served
+├── WeightsTorn           a folder of weights is incomplete or of another model; the engine was not touched
+├── WeightsRefused        the engine could not load the weights; its present ones are unknown
+├── WeightsUnconfirmed    the engine's checksums or version say that it has other weights
 └── WorkerRestarted
-    ├── EngineRestarted   the request was killed by a planned restart
-    ├── EngineDied        the request was killed by the end of the engine's process
-    └── EngineAborted     somebody else aborted the request
+    ├── EngineRestarted   a planned restart ended the request
+    ├── EngineDied        the engine's process ended under the request
+    └── EngineAborted     another client aborted the request, or paused the engine in mode ``abort``
 """
 
 from __future__ import annotations
@@ -25,37 +25,33 @@ from dartsim.core.errors import WorkerFault, WorkerRestarted
 
 
 class EngineFault(WorkerFault):
-    """Base of the faults of an engine that was not restarted."""
+    """A fault of an engine that was not restarted."""
 
     cause: ClassVar[str] = "engine_fault"
 
 
 class EngineRefused(EngineFault):
-    """Nothing listens at the engine's address. The request was not sent."""
+    """Nothing listens at the engine's address."""
 
-    cause: ClassVar[str] = "engine_refused"
+    cause = "engine_refused"
 
 
 class EngineHung(EngineFault):
     """The engine did not answer in time."""
 
-    cause: ClassVar[str] = "engine_hung"
+    cause = "engine_hung"
 
 
 class EngineLost(EngineFault):
-    """The connection broke before the answer was whole."""
+    """The connection broke before the answer was complete."""
 
-    cause: ClassVar[str] = "engine_lost"
+    cause = "engine_lost"
 
 
 class EngineBadReply(EngineFault):
-    """The engine answered something that makes no sense.
+    """The engine answered something that makes no sense; ``status`` is the HTTP status."""
 
-    Attributes:
-        status: HTTP status.
-    """
-
-    cause: ClassVar[str] = "engine_bad_reply"
+    cause = "engine_bad_reply"
 
     def __init__(self, message: str, *, status: int = 200) -> None:
         super().__init__(message)
@@ -63,54 +59,54 @@ class EngineBadReply(EngineFault):
 
 
 class EnginePaused(EngineFault):
-    """The engine refuses new requests until it is resumed (HTTP 503)."""
+    """The engine refuses new requests until it is resumed."""
 
-    cause: ClassVar[str] = "engine_paused"
+    cause = "engine_paused"
 
 
 class EngineUnloaded(EngineFault):
-    """The engine holds no weights that it may serve."""
+    """The engine has no weights that it may serve."""
 
-    cause: ClassVar[str] = "engine_unloaded"
+    cause = "engine_unloaded"
 
 
 class EngineStartFailed(EngineFault):
-    """The engine's process ended, or stayed unhealthy, before it served."""
+    """The engine did not come up."""
 
-    cause: ClassVar[str] = "engine_start_failed"
+    cause = "engine_start_failed"
 
 
 class WeightsTorn(EngineFault):
-    """A folder of weights is not whole, or is of another model. The engine was not touched."""
+    """A folder of weights is incomplete or of another model."""
 
-    cause: ClassVar[str] = "weights_torn"
+    cause = "weights_torn"
 
 
 class WeightsRefused(EngineFault):
-    """The engine could not load the weights; what it holds now is unknown."""
+    """The engine could not load the weights."""
 
-    cause: ClassVar[str] = "weights_refused"
+    cause = "weights_refused"
 
 
 class WeightsUnconfirmed(EngineFault):
-    """The engine's checksums or version say that it holds other weights."""
+    """The engine has other weights than it was given."""
 
-    cause: ClassVar[str] = "weights_unconfirmed"
+    cause = "weights_unconfirmed"
 
 
 class EngineRestarted(WorkerRestarted):
-    """The engine was restarted on purpose under a live request."""
+    """A planned restart ended the request."""
 
     cause: ClassVar[str] = "engine_restarted"
 
 
 class EngineDied(WorkerRestarted):
-    """The engine's process ended under a live request."""
+    """The engine's process ended under the request."""
 
     cause: ClassVar[str] = "engine_died"
 
 
 class EngineAborted(WorkerRestarted):
-    """The engine ended the request before it was complete: it was paused in mode ``abort``, or told to abort it."""
+    """The engine ended the request before it was complete."""
 
     cause: ClassVar[str] = "engine_aborted"

@@ -1,17 +1,17 @@
-"""``InFlight``: requests on their way to one engine, each ended in the engine when nobody waits for it any more."""
+"""``InFlight``: requests under way to one engine; each is ended in the engine when nobody waits for it any more."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dartsim.core.errors import WorkerFault
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineAborted, EngineBadReply, EngineLost, EnginePaused, EngineRefused
-from dartsim.real.engines.settings import WorkerSettings
+from dartsim.real.engines.options import WorkerSettings
 
 _UNAVAILABLE = 503
 _SENDERS = itertools.count()
@@ -21,9 +21,9 @@ class InFlight:
     """Sends requests.
 
     Args:
-        name: Of the engine, for people.
-        settings: Patience.
-        target: Returns whom to ask, and the salt of the prefix cache, or None for one that nobody else has.
+        name: Name of the engine, for messages.
+        settings: Time limits and retries.
+        target: Returns the client to ask, and the salt of the prefix cache or None for one that nobody else has.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class InFlight:
         self._number = itertools.count()
         self._live: set[asyncio.Task[dict[str, Any]]] = set()
         self._killed: dict[asyncio.Task[dict[str, Any]], WorkerFault] = {}
-        self._errands: set[asyncio.Task[None]] = set()
+        self._aborts: set[asyncio.Task[None]] = set()
 
     async def send(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer: asked again while the engine is paused, and once more if the connection broke.
+        """Return the answer; ask again while the engine is paused, and once more if the connection broke.
 
         Raises:
             WorkerFault: If there was none.
@@ -48,7 +48,7 @@ class InFlight:
         waited, lost = 0.0, 0
         while True:
             try:
-                return await self._once(body)
+                return await self._send_once(body)
             except EngineBadReply as fault:
                 if fault.status != _UNAVAILABLE:
                     raise
@@ -61,56 +61,53 @@ class InFlight:
                     raise
                 continue
             except EngineRefused:
-                # A moment for who watches the process; and no pool of one engine uses up its tries at once.
+                # Time for the supervisor to notice; and a pool of one engine must not use up its tries at once.
                 await asyncio.sleep(settings.retry_seconds)
                 raise
             waited += settings.retry_seconds
             await asyncio.sleep(settings.retry_seconds)
 
-    async def _once(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request once. Whatever ends this call early ends the request in the engine."""
+    async def _send_once(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request once. If this call ends early, the request ends in the engine too."""
         client, salt = self._target()
         request_id = f"{self._prefix}-{next(self._number)}"
-        whole = {**body, "request_id": request_id, "cache_salt": salt or request_id}
-        sending = asyncio.create_task(client.generate(whole, seconds=2 * self._settings.request_seconds))
+        full_body = {**body, "request_id": request_id, "cache_salt": salt or request_id}
+        sending = asyncio.create_task(client.generate(full_body, seconds=2 * self._settings.request_seconds))
         self._live.add(sending)
         caller = asyncio.current_task()
         assert caller is not None
-        wishes = caller.cancelling()
+        cancels = caller.cancelling()
         try:
             answer = await sending
         except asyncio.CancelledError:
             killed = self._killed.get(sending)
-            # Both may come in one tick; whoever cancelled the caller waits for its end.
-            if killed is not None and caller.cancelling() == wishes:
+            # Both may come in one tick; then the caller's cancellation counts.
+            if killed is not None and caller.cancelling() == cancels:
                 raise killed from None
-            self._errand(_abort(client, request_id))
+            abort = asyncio.create_task(_abort(client, request_id))
+            self._aborts.add(abort)
+            abort.add_done_callback(self._aborts.discard)
             raise
         finally:
             self._live.discard(sending)
             self._killed.pop(sending, None)
         if answer.get("choices") and answer["choices"][0].get("finish_reason") == "abort":
-            raise EngineAborted(f"{self._name}: somebody aborted request {request_id}")
+            raise EngineAborted(f"{self._name}: another client aborted request {request_id}")
         return answer
 
     def kill(self, fault: WorkerFault) -> None:
-        """Fail all requests that are on their way."""
+        """Fail all requests that are under way."""
         for sending in self._live:
             if sending.cancel():
                 self._killed[sending] = fault
 
     async def settle(self) -> None:
-        """Wait until the engine was told of all requests that were given up."""
-        if self._errands:
-            await asyncio.wait(self._errands)
-
-    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        """Wait until the engine was told about all requests that were given up."""
+        if self._aborts:
+            await asyncio.wait(self._aborts)
 
 
 async def _abort(client: EngineClient, request_id: str) -> None:
-    """Abort beside closing the connection: a proxy in between may keep its own open."""
+    """Abort in addition to closing the connection: a proxy in between may keep its own open."""
     with contextlib.suppress(WorkerFault):
         await client.abort(request_id)

@@ -1,4 +1,4 @@
-"""Engines as processes: start, watch, stop, and start again; or attach to one that somebody else runs."""
+"""Engines as processes: start, watch, stop, restart; or attach to one that somebody else runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from dartsim.real.processes import end_with
 logger = logging.getLogger(__name__)
 
 _TAIL_LINES = 20
-_BEGIN = "---- start "
-_NAMED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
+_START_LINE = "---- start "
+_ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
 _HEALTH_SECONDS = 0.1
 _GIVEN: deque[int] = deque(maxlen=256)
 """Ports last given to engines."""
 
 Progress = Callable[[float, str], None]
-"""Told every few seconds of a start: seconds since it began, and the log's last line."""
+"""Called every few seconds of a start with the seconds since it began and the log's last line."""
 
 
 class Engine(Protocol):
@@ -41,11 +41,11 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A name for messages."""
 
     @property
     def url(self) -> str:
-        """Where it listens; may change when it is started again."""
+        """Its address; a restart may change it."""
 
     @property
     def can_restart(self) -> bool:
@@ -53,10 +53,13 @@ class Engine(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether its process lives, as far as is known from here."""
+        """Whether its process runs, as far as we know."""
 
     async def start(self, model: Path | None = None) -> None:
-        """Return when it is healthy; ``model`` is another folder to start with than configured.
+        """Start it, unless it runs, and return when it is healthy.
+
+        Args:
+            model: Folder to start with instead of the configured one.
 
         Raises:
             EngineStartFailed: If it did not become healthy.
@@ -66,16 +69,11 @@ class Engine(Protocol):
         """End it. Never raises."""
 
     async def ended(self) -> int:
-        """Wait until its process has ended by itself, and return the exit status; never returns if unknown."""
+        """Wait until its process has ended by itself and return the exit status; never returns if unknown."""
 
 
 class AttachedEngine:
-    """A server that somebody else runs, by address.
-
-    Args:
-        url: Such as ``http://node7:8000``.
-        start_seconds: It must be healthy within this time.
-    """
+    """A server that somebody else runs, such as ``http://node7:8000``."""
 
     can_restart = False
     running = True
@@ -100,22 +98,21 @@ class AttachedEngine:
         """Leave it alone."""
 
     async def ended(self) -> int:
-        """Never return."""
         never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return await never
 
 
 class LocalEngine:
-    """A server that is a process of this machine, in a process group of its own.
+    """A server that is a process of this machine, in its own process group.
 
-    It ends with this process, however this process ends: the kernel then sends it SIGTERM, and it ends its own
-    children. The log is one file an engine; a restart appends to it.
+    It ends with this process, however that ends: the kernel then sends it SIGTERM, and it ends its own children. Each
+    engine has one log; a restart appends to it.
 
     Args:
         options: How it is started.
-        folder: For logs and the plugin's folder.
-        name: Of the engine and of its log.
-        progress: Told how a start goes on.
+        folder: Holds the logs and the plugin's folder.
+        name: Name of the engine and its log.
+        progress: Reports the progress of a start.
     """
 
     can_restart = True
@@ -134,17 +131,15 @@ class LocalEngine:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://{self.options.host}:{self._port}"
 
     @property
     def pid(self) -> int | None:
-        """Of its first process, which is the number of its process group."""
+        """Its first process, which is also the number of its process group."""
         return self._process.pid if self._process is not None else None
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self, model: Path | None = None) -> None:
@@ -163,7 +158,7 @@ class LocalEngine:
             raise
 
     async def stop(self) -> None:
-        """Ask the process to end, and kill the whole group when its time is up."""
+        """Ask the process to end, and kill the whole group after ``stop_seconds``."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -172,12 +167,11 @@ class LocalEngine:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.options.stop_seconds):
                     await process.wait()
-        # Also what is left of the group of a process that has ended, or was killed, by itself.
+        # Also the rest of the group of a process that has ended by itself.
         _signal(process.pid, signal.SIGKILL)
         await process.wait()
 
     async def ended(self) -> int:
-        """Wait until the process has ended without being asked to."""
         while True:
             process = self._process
             if process is not None:
@@ -192,15 +186,14 @@ class LocalEngine:
         site = await asyncio.to_thread(write_site, self._folder / "site")
         self._port = options.port or free_port(options.host)
         command = options.command(self._port, None if model is None else str(model))
-        environment = os.environ | options.variables(site)
         self.starts += 1
         with self.log.open("ab") as log:
-            log.write(f"{_BEGIN}{self.starts}: {hidden(' '.join(command))}\n".encode())
+            log.write(f"{_START_LINE}{self.starts}: {hidden(' '.join(command))}\n".encode())
             log.flush()
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
-                    env=environment,
+                    env=os.environ | options.variables(site),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=asyncio.subprocess.STDOUT,
@@ -216,23 +209,20 @@ class LocalEngine:
 
     async def _until_healthy(self) -> None:
         loop = asyncio.get_running_loop()
-        begun, told = loop.time(), 0.0
+        started, reported = loop.time(), 0.0
         assert self._process is not None
         async with EngineClient(self.url, control_seconds=5.0) as client:
             while not await client.healthy():
-                seconds = loop.time() - begun
+                seconds = loop.time() - started
+                problem = None
                 if self._process.returncode is not None:
-                    raise EngineStartFailed(
-                        f"{self.name} ended with status {self._process.returncode} after {seconds:.0f} s; its log, "
-                        f"{str(self.log)!r}, ends:\n{self._tail()}"
-                    )
-                if seconds > self.options.start_seconds:
-                    raise EngineStartFailed(
-                        f"{self.name} was not healthy within {self.options.start_seconds:g} s; its log, "
-                        f"{str(self.log)!r}, ends:\n{self._tail()}"
-                    )
-                if self._progress is not None and seconds - told >= 5.0:
-                    told = seconds
+                    problem = f"ended with status {self._process.returncode} after {seconds:.0f} s"
+                elif seconds > self.options.start_seconds:
+                    problem = f"was not healthy within {self.options.start_seconds:g} s"
+                if problem is not None:
+                    raise EngineStartFailed(f"{self.name} {problem}; its log, {str(self.log)!r}, ends:\n{self._tail()}")
+                if self._progress is not None and seconds - reported >= 5.0:
+                    reported = seconds
                     self._progress(seconds, self._tail().rpartition("\n")[2])
                 await asyncio.sleep(_HEALTH_SECONDS)
 
@@ -240,20 +230,20 @@ class LocalEngine:
         """Return the end of the log, after the lines that name errors: the first cause is far above the end."""
         with self.log.open(encoding="utf-8", errors="replace") as log:
             lines = [line.rstrip() for line in log]
-        last = max(i for i, line in enumerate(lines) if line.startswith(_BEGIN))
-        named = dict.fromkeys(line for line in lines[last:-_TAIL_LINES] if _NAMED.search(line))
-        return "\n".join([*named, *lines[last:][-_TAIL_LINES:]])
+        last = max(i for i, line in enumerate(lines) if line.startswith(_START_LINE))
+        errors = dict.fromkeys(line for line in lines[last:-_TAIL_LINES] if _ERROR.search(line))
+        return "\n".join([*errors, *lines[last:][-_TAIL_LINES:]])
 
 
 def free_port(host: str) -> int:
-    """Return a port that was free a moment ago, and that no other engine of this process was just given.
+    """Return a port that was free a moment ago and that no other engine of this process was just given.
 
     The kernel may name one twice before it is listened on; the second engine would then be taken for the first.
     """
     while True:
-        with socket.socket() as found:
-            found.bind((host, 0))
-            port = int(found.getsockname()[1])
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            port = int(probe.getsockname()[1])
         if port not in _GIVEN:
             _GIVEN.append(port)
             return port
@@ -265,26 +255,26 @@ def _signal(group: int, number: int) -> None:
 
 
 MODULE = "dartsim_vllm_plugin"
-"""Name of the plugin's copy. It must not be ours: the engine's environment may hold another version of this package."""
+"""Name of the plugin's copy; not ours, because the engine's environment may have another version of this package."""
 
 
 def write_site(folder: Path) -> Path:
-    """Write the folder, and return it; writing it again changes nothing, also for an engine that just reads it."""
+    """Write the folder that puts the plugin on the engine's path, and return it. May be repeated while it is read."""
     here = Path(__file__).parent
-    facts = folder / f"{MODULE}-1.dist-info"
-    facts.mkdir(parents=True, exist_ok=True)
+    metadata = folder / f"{MODULE}-1.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
     _write(folder / f"{MODULE}.py", (here / "plugin.py").read_bytes())
     _write(folder / "sitecustomize.py", (here / "torchvision_cpu.py").read_bytes())
-    _write(facts / "METADATA", f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n".encode())
-    _write(facts / "entry_points.txt", plugin.ENTRY_POINTS.format(module=MODULE).encode())
+    _write(metadata / "METADATA", f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n".encode())
+    _write(metadata / "entry_points.txt", plugin.ENTRY_POINTS.format(module=MODULE).encode())
     return folder
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Put a file there as a whole: engines are started beside one another, and share the folder."""
+    """Replace a file atomically: engines start at the same time and share the folder."""
     if file.is_file() and file.read_bytes() == content:
         return
     handle, name = tempfile.mkstemp(dir=file.parent)
-    with os.fdopen(handle, "wb") as partial:
-        partial.write(content)
+    with os.fdopen(handle, "wb") as partial_file:
+        partial_file.write(content)
     Path(name).replace(file)

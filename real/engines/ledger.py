@@ -1,6 +1,6 @@
-"""What the engines of a pool have to hold: folders of weights that are whole, and checksums that belong to a version.
+"""What the engines of a pool must hold: complete folders of weights, and checksums that belong to a version.
 
-folder --headers, sizes--> whole? --engine loads it--> its checksums --folder, other engines--> confirmed?
+folder --headers, sizes--> complete? --engine loads it--> its checksums --folder, other engines--> confirmed?
 """
 
 from __future__ import annotations
@@ -16,32 +16,8 @@ from typing import Any, NamedTuple
 from dartsim.core.types import Version
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
 
-
-class FileNow(NamedTuple):
-    """What tells a file from one that took its place, or that was written to since.
-
-    Attributes:
-        file: Its path.
-        inode: Of the file that is there now.
-        size: Bytes.
-        changed_ns: When it was written last, nanoseconds.
-    """
-
-    file: Path
-    inode: int
-    size: int
-    changed_ns: int
-
-
-def file_now(file: Path) -> FileNow:
-    """Return a file as it is.
-
-    Raises:
-        OSError: If it is not there.
-    """
-    found = file.stat()
-    return FileNow(file, found.st_ino, found.st_size, found.st_mtime_ns)
-
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Dtype and shape of each tensor, by name."""
 
 _HASHED_BYTES = 64 * 2**20
 """Tensors up to this size are hashed: norms and biases of every layer at any scale, all of a small model."""
@@ -50,49 +26,71 @@ _BLANK = hashlib.sha256(b"").hexdigest()
 """The checksum of a matrix that the engine has repacked."""
 
 
+class FileState(NamedTuple):
+    """Distinguishes a file from one that replaced it or that was written since: ``changed_ns`` is its last write."""
+
+    file: Path
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def file_state(file: Path) -> FileState:
+    """Return the present state of a file.
+
+    Raises:
+        OSError: If there is none.
+    """
+    stat = file.stat()
+    return FileState(file, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """What is known of a folder of weights.
+    """A folder of weights, or a single file.
 
     Attributes:
-        path: The folder, or a single file.
-        shapes: Dtype and shape of each tensor, by name.
+        path: The folder or file.
+        shapes: Its tensors.
         digests: SHA-256 of the bytes of its smaller tensors, by name.
     """
 
     path: Path
-    shapes: Mapping[str, tuple[str, tuple[int, ...]]]
+    shapes: Shapes
     digests: Mapping[str, str]
 
 
 def read_folder(path: Path) -> FolderFacts:
-    """Read a folder of safetensors, and see that every file is as long as its header says.
+    """Read a folder of safetensors, and check that every file is as long as its header says.
 
     Raises:
-        WeightsTorn: If there is none, or one is cut.
+        WeightsTorn: If there is none, or one is truncated.
     """
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise WeightsTorn(f"{str(path)!r} holds no safetensors file")
-    return _read_files(path, tuple(_now(file) for file in files))
+    states = []
+    for file in files:
+        try:
+            states.append(file_state(file))
+        except OSError as error:
+            raise _torn(file, error) from error
+    return _read_files(path, tuple(states))
 
 
-def _now(file: Path) -> FileNow:
-    try:
-        return file_now(file)
-    except OSError as error:
-        raise WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}") from error
+def _torn(file: Path, error: Exception) -> WeightsTorn:
+    return WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}")
 
 
 @lru_cache(maxsize=8)  # each engine of a pool asks for the same folder, of which gigabytes are hashed
-def _read_files(path: Path, files: tuple[FileNow, ...]) -> FolderFacts:
+def _read_files(path: Path, files: tuple[FileState, ...]) -> FolderFacts:
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
     digests: dict[str, str] = {}
     for file, *_ in files:
         try:
             _read_file(file, shapes, digests)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}") from error
+            raise _torn(file, error) from error
     return FolderFacts(path, shapes, digests)
 
 
@@ -107,7 +105,7 @@ def _read_file(file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], diges
         header.pop("__metadata__", None)
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
         if size != 8 + length + end:
-            raise ValueError(f"it has {size} bytes, its header tells of {8 + length + end}")
+            raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
         for name, entry in header.items():
             begin, stop = entry["data_offsets"]
             shapes[name] = (entry["dtype"], tuple(entry["shape"]))
@@ -117,34 +115,33 @@ def _read_file(file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], diges
 
 
 class WeightsLedger:
-    """What engines of one pool should hold, by version. Engines of one pool share one.
+    """What the engines of one pool should hold, by version; they share one ledger.
 
     An engine's checksums are over its own parameters: some are the checkpoint's tensors byte by byte (norms, biases,
     embeddings), others are fused from several or repacked. So they are confirmed in three ways: the checkpoint's
-    tensors that were found among the first engine's at first must be found again at every load; the checksums change
-    if the folder's did; and engines that hold equal weights have equal ones.
+    tensors that the first engine held verbatim must be there after every load; the checksums change if the folder's
+    did; and engines with equal weights have equal checksums.
 
     Limits: vLLM's CPU build repacks the matrices of linear layers and reports the checksum of an empty tensor for
-    them. There, norms, biases, embeddings and the output matrix are what is compared; our file transfer checks
-    besides that every parameter of the model was loaded.
+    them. There, norms, biases, embeddings and the output matrix are compared; our file transfer also checks that every
+    parameter of the model was loaded.
     """
 
     def __init__(self) -> None:
-        self._shapes: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+        self._shapes: Shapes | None = None
         self._verbatim: frozenset[str] | None = None
         self._digests: dict[Version, Mapping[str, str]] = {}
         self._checksums: dict[Version, Mapping[str, str]] = {}
 
     def inspect(self, path: Path) -> FolderFacts:
-        """Read a folder. All that are inspected hold the same names and shapes; call it in a thread.
+        """Read a folder, which must have the names and shapes of the first one inspected; call it in a thread.
 
         Raises:
-            WeightsTorn: If it is not whole, or is of another model than the first one inspected.
+            WeightsTorn: If it is incomplete or of another model.
         """
         facts = read_folder(path)
-        if self._shapes is None:
-            self._shapes = facts.shapes
-        wanted, found = self._shapes, facts.shapes
+        wanted, found = self._shapes or facts.shapes, facts.shapes
+        self._shapes = wanted
         if wanted != found:
             odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
             raise WeightsTorn(
@@ -159,8 +156,8 @@ class WeightsLedger:
         Raises:
             WeightsUnconfirmed: If it holds something else.
         """
-        there = set(checksums.values())
-        found = frozenset(name for name, digest in facts.digests.items() if digest in there)
+        in_engine = set(checksums.values())
+        found = frozenset(name for name, digest in facts.digests.items() if digest in in_engine)
         if self._verbatim is None:
             self._verbatim = found
         if missing := sorted(self._verbatim - found):
@@ -175,20 +172,19 @@ class WeightsLedger:
             del self._checksums[oldest], self._digests[oldest]
 
     def _compare(self, version: Version, facts: FolderFacts, checksums: Mapping[str, str]) -> None:
-        """Compare with the same version elsewhere, or with the newest one known."""
+        """Compare with the same version in another engine, or with the newest one known."""
         if not self._checksums:
             return
         other = version if version in self._checksums else max(self._checksums)
         same_folder = self._digests[other] == facts.digests
         known = self._checksums[other]
-        common = checksums.keys() & known.keys()
-        differing = sorted(name for name in common if checksums[name] != known[name])
+        differing = sorted(name for name in checksums.keys() & known.keys() if checksums[name] != known[name])
         if same_folder and differing:
             raise WeightsUnconfirmed(
                 f"version {version}: {len(differing)} parameters differ from an engine with version {other} and the "
                 f"very same weights, first {differing[0]}"
             )
-        # What is repacked shows no change: a change of nothing else says nothing.
+        # Repacked matrices show no change, so that no visible change proves nothing where there are some.
         if not same_folder and not differing and _BLANK not in checksums.values():
             raise WeightsUnconfirmed(
                 f"version {version}: the engine's checksums are those of version {other}, whose weights were others; "

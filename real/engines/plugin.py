@@ -1,7 +1,7 @@
 """What runs inside vLLM: a weight transfer from files, and token grammars. Imports vLLM only when vLLM asks for it.
 
-The launcher puts a copy of this one file, with its entry points, on the path of the engine's interpreter, so that
-nothing has to be installed there. Written for vLLM 0.32 and 0.33.
+The launcher puts a copy of this file, with its entry points, on the path of the engine's interpreter, so that nothing
+has to be installed there. Written for vLLM 0.32 and 0.33.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _END, _REFUSED = -1, -2
 
 
 def register() -> None:
-    """Make the file transfer known to vLLM; called in each of its processes, perhaps more than once."""
+    """Register the file transfer with vLLM; called in each of its processes, perhaps more than once."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     if BACKEND not in WeightTransferEngineFactory._registry:
@@ -49,7 +49,7 @@ def _file_engine() -> type[Any]:
 
     ``update_weights`` takes ``path`` (a file or folder of safetensors, under the root given at first) and ``sha256``
     (by file name). All files are read and checked before the model is touched, and a layer is only replaced when
-    all of its weights have come; layers without weights are an error.
+    all of its weights are there; layers without weights are an error.
     """
     from dataclasses import dataclass, field
 
@@ -84,7 +84,7 @@ def _file_engine() -> type[Any]:
             """Nothing: each update is whole."""
 
         def update_weights(self, update_info: dict[str, Any]) -> None:
-            # The one inherited waits for an accelerator, which there may not be.
+            # The inherited method waits for an accelerator, which there may not be.
             self.receive_weights(self.parse_update_info(update_info))
 
         def receive_weights(self, update_info: Update) -> None:
@@ -115,10 +115,10 @@ def _file_engine() -> type[Any]:
 
 
 def _grammar_processor() -> type[Any]:
-    """Return the logits processor that lets a reply only say what a grammar allows, token by token.
+    """Return the logits processor that allows only what the grammar allows, token by token.
 
-    It changes the distribution that is sampled, and so the processed log-probabilities: they are those of the
-    learner, which computes under the very same mask.
+    It changes the sampled distribution, and so the processed log-probabilities, which equal those of the learner: it
+    computes under the same mask.
     """
     import torch
     from vllm.v1.sample.logits_processor.builtin import process_dict_updates
@@ -155,7 +155,7 @@ def _grammar_processor() -> type[Any]:
                 raise RuntimeError(f"a request asks for a grammar and the model's folder holds no {GRAMMAR_FILE}")
             width = self._refused.shape[1]
             for row, reply in self._replies.items():
-                # After its end a reply is cut by whoever asked; any token will do.
+                # ``RequestCodec`` cuts a reply after its end; any token will do.
                 state = max(reply.walk(self._follows), 0)
                 logits[row, :width].masked_fill_(self._refused[state], float("-inf"))
                 logits[row, width:] = float("-inf")
@@ -165,7 +165,7 @@ def _grammar_processor() -> type[Any]:
 
 
 class _Reply:
-    """Where a reply is in the grammar."""
+    """The state of a reply in the grammar."""
 
     def __init__(self, tokens: list[int]) -> None:
         self._tokens = tokens
@@ -174,7 +174,7 @@ class _Reply:
 
     def walk(self, follows: Any) -> int:
         """Return the state after the tokens so far."""
-        if len(self._tokens) < self._seen:  # begun anew, after a preemption
+        if len(self._tokens) < self._seen:  # started again after a preemption
             self._seen = self._state = 0
         for token in self._tokens[self._seen :]:
             if token < 0:
@@ -206,5 +206,5 @@ def __getattr__(name: str) -> type[Any]:
     """Make the classes that need vLLM when vLLM asks for them."""
     if name not in _LATE:
         raise AttributeError(name)
-    made = globals()[name] = _LATE[name]()
-    return made
+    created = globals()[name] = _LATE[name]()
+    return created

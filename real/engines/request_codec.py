@@ -1,7 +1,7 @@
-"""``RequestCodec``: requests of the control plane as bodies for vLLM, and its answers as content.
+"""``RequestCodec``: turns requests of the control plane into bodies for vLLM, and its answers into replies.
 
-Prompts are those of the learner, token by token, with one difference: a screenshot's run of image tokens is sent as
-a single one beside the screenshot itself, and the server puts as many in its place as the screenshot has.
+Prompts are those of the learner, token by token, with one difference: a screenshot is sent with a single image token,
+which the server expands to as many as the screenshot has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -21,24 +21,25 @@ from PIL import Image
 from dartsim.core.types import Request
 from dartsim.real.engines.errors import EngineBadReply
 from dartsim.real.engines.plugin import GRAMMAR_KEY
-from dartsim.real.vlm.config import Decoding
-from dartsim.real.vlm.grammar import END, REFUSED, TokenGrammar
+from dartsim.real.vlm.grammar import END, REFUSED
 from dartsim.real.vlm.images import ImageRules, Picture
-from dartsim.real.vlm.prompts import PromptBuilder, VlmPrompt
+from dartsim.real.vlm.prompts import VlmPrompt
 from dartsim.real.vlm.sampling import reply_keys
-from dartsim.real.vlm.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from dartsim.real.vlm.model import Vlm
 
 
 def lower_bound(sampled: float, others: Sequence[float], num_allowed: int) -> float:
     """Return a lower bound of a distribution's entropy, nats.
 
-    Exact if the tokens given are all that can come. Otherwise no token that is missing is likelier than the least
-    likely of the others, so each adds at least its share times minus that log-probability.
+    Exact if the given tokens are all that are allowed. Otherwise no missing token is likelier than the least likely of
+    the others, so each adds at least its probability times minus that log-probability.
 
     Args:
-        sampled: Log-probability of the token that came, nats.
-        others: Those of the likeliest tokens beside it, nats.
-        num_allowed: Tokens that can come at all.
+        sampled: Log-probability of the sampled token, nats.
+        others: Log-probabilities of the likeliest other tokens, nats.
+        num_allowed: Tokens that are allowed.
     """
     known = [x for x in (sampled, *others) if x > -1_000.0]  # masked tokens come as -9999
     entropy = -sum(math.exp(x) * x for x in known)
@@ -51,11 +52,11 @@ def lower_bound(sampled: float, others: Sequence[float], num_allowed: int) -> fl
 def lower_bounds(
     places: Sequence[Mapping[str, Any]], num_allowed: Sequence[int]
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the lower bound at each place of a reply.
+    """Return the lower bound at each position of a reply.
 
     Args:
         places: vLLM's ``logprobs.content``: a sampled token, and ``top_logprobs`` that begin with it.
-        num_allowed: Tokens that could come, at each place.
+        num_allowed: Allowed tokens at each position.
     """
     bounds = []
     for place, count in zip(places, num_allowed, strict=True):
@@ -66,24 +67,24 @@ def lower_bounds(
 
 
 _REFUSE = -100.0
-"""Logit bias of a token that must not come: a chance of 1e-43 against the likeliest one's is none in float32."""
+"""Logit bias of a token that is not allowed: a probability of 1e-43 against the likeliest one's is 0 in float32."""
 _MAX_LISTED = 4_096
 """Longest list of tokens sent with a request."""
 _LARGE_PIXELS = 256 * 256
-"""Screenshots from this size on are cut and compressed in a thread."""
+"""Screenshots of at least this size are cut and compressed in a thread."""
 
 
 class EncodedRequest(NamedTuple):
-    """A request, ready to be sent: its body without an id, and the number of tokens of its whole prompt."""
+    """A request ready to be sent: its body without an id, and the number of tokens of its whole prompt."""
 
     body: dict[str, Any]
     prompt_tokens: int
 
 
 class DecodedReply(NamedTuple):
-    """A whole answer: what was said, by which versions (oldest, newest), after how many tokens found in the cache.
+    """A whole answer; ``oldest`` and ``newest`` are the versions of its tokens.
 
-    ``cached_tokens`` is None if the engine does not say.
+    ``cached_tokens`` counts prompt tokens found in the prefix cache; None if the engine does not say.
     """
 
     action: str
@@ -95,23 +96,10 @@ class DecodedReply(NamedTuple):
     cached_tokens: int | None
 
 
-class ModelLanguage(Protocol):
-    """What a worker has to know of a model, without its weights; a ``Vlm`` is one."""
-
-    vocabulary: Vocabulary
-    rules: ImageRules
-    prompts: PromptBuilder
-    grammar: TokenGrammar
-
-    @property
-    def decoding(self) -> Decoding:
-        """What is sampled."""
-
-
 class RequestCodec:
     """Turns requests into bodies of ``POST /inference/v1/generate``, and answers into content.
 
-    How the grammar reaches the engine, the mask being exactly the learner's in each case:
+    How the grammar reaches the engine, so that the mask is exactly the learner's in each case:
 
     - one state with few allowed tokens (single-token actions): ``allowed_token_ids``;
     - one state with few refused tokens (free text): ``logit_bias``;
@@ -120,58 +108,52 @@ class RequestCodec:
       spelling of a word in tokens, so their mask, and with it the log-probabilities, would not be the learner's.
 
     Args:
-        language: The model's vocabulary, prompts, images and grammar.
-        top_logprobs: Likeliest tokens asked for at every place, for ``Reply.entropies``; 0 asks for none, and leaves
-            them None. vLLM has no entropies. From the k likeliest tokens a lower bound follows, which is exact where
-            the grammar allows no more than k tokens, and off by less than the rest's share otherwise
-            (``lower_bound``). It costs the engine little and the reply about 60 bytes a token and entry.
+        vlm: The model, for its vocabulary, prompts, images and grammar.
+        top_logprobs: Likeliest tokens asked for at every position, for ``Reply.entropies``; 0 leaves them None. vLLM
+            reports no entropies. The k likeliest tokens give a lower bound, which is exact where the grammar allows at
+            most k tokens (``lower_bound``). It costs the engine little and the reply about 60 bytes a token and entry.
             High-entropy selection keeps every turn whose entropies are None: with that rule, ask for 20, or let the
             learner compute them.
         greedy: Take the likeliest tokens. vLLM then reports log-probabilities before temperature.
-        max_bytes: Bytes of compressed screenshots remembered.
+        max_bytes: Limit of the cache of compressed screenshots.
     """
 
     def __init__(
-        self, language: ModelLanguage, *, top_logprobs: int = 0, greedy: bool = False, max_bytes: int = 64 * 1024 * 1024
+        self, vlm: Vlm, *, top_logprobs: int = 0, greedy: bool = False, max_bytes: int = 64 * 1024 * 1024
     ) -> None:
-        self.language = language
+        self.vlm = vlm
         self._top = top_logprobs
         self._greedy = greedy
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._urls: OrderedDict[bytes, str] = OrderedDict()
-        self._bytes = 0
+        self.cached_bytes = 0
         self._max_bytes = max_bytes
-        self._sampling = self._fixed()
-
-    @property
-    def needs_plugin(self) -> bool:
-        """Whether the engine must have our logits processor, and the grammar in its model folder."""
-        return "extra_args" in self._sampling
+        self._sampling = self._sampling_params()
 
     async def encode(self, request: Request) -> EncodedRequest:
-        """Return what is sent for a request."""
+        """Encode a request, in a thread if its screenshot is large."""
         shape = getattr(request.observation.screenshot, "shape", (0, 0))
         if shape[0] * shape[1] >= _LARGE_PIXELS:
             return await asyncio.to_thread(self.encode_now, request)
         return self.encode_now(request)
 
     def encode_now(self, request: Request) -> EncodedRequest:
-        """Return what is sent for a request; may be called from several threads."""
-        with self._one:  # the pictures that are remembered are shared
-            prompt = self.language.prompts.build(request.observation, request.history)
+        """Encode a request in this thread; may be called from several."""
+        with self._lock:  # the cache of pictures is shared
+            prompt = self.vlm.prompts.build(request.observation, request.history)
         key = int(reply_keys([(request.attempt.seed, request.turn)])[0]) >> 1
         body = {
-            "token_ids": short_tokens(prompt, self.language.vocabulary.image),
+            "token_ids": short_tokens(prompt, self.vlm.vocabulary.image),
             "content_parts": [{"type": "image_url", "url": self._url(picture)} for picture in prompt.pictures],
             "sampling_params": {**self._sampling, "seed": key},
         }
         return EncodedRequest(body, len(prompt.tokens))
 
-    def decode(self, answer: Mapping[str, Any], asked: EncodedRequest) -> DecodedReply:
-        """Return what an answer says.
+    def decode(self, answer: Mapping[str, Any], request: EncodedRequest) -> DecodedReply:
+        """Read an answer to a request.
 
         Raises:
-            EngineBadReply: If a field is missing, a token is not allowed, or the prompt was understood otherwise.
+            EngineBadReply: If a field is missing, a token is not allowed, or the prompt had another length.
         """
         try:
             usage, choice = answer["usage"], answer["choices"][0]
@@ -179,22 +161,22 @@ class RequestCodec:
             places = choice["logprobs"]["content"]
             tokens = [int(token) for token in choice["token_ids"]]
             logprobs = [float(place["logprob"]) for place in places]
-            found = int(usage["prompt_tokens"])
+            prompt_tokens = int(usage["prompt_tokens"])
             details = usage.get("prompt_tokens_details") or {}
             cached = None if details.get("cached_tokens") is None else int(details["cached_tokens"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineBadReply(f"the engine answered {str(answer)[:300]}: {error!r} is missing or odd") from error
-        if found != asked.prompt_tokens:
+        if prompt_tokens != request.prompt_tokens:
             raise EngineBadReply(
-                f"the engine read a prompt of {found} tokens, wanted {asked.prompt_tokens}; are its vocabulary and "
-                "image rules those of the learner?"
+                f"the engine read a prompt of {prompt_tokens} tokens, wanted {request.prompt_tokens}; are its "
+                "vocabulary and image rules those of the learner?"
             )
         if len(logprobs) != len(tokens) or not tokens:
             raise EngineBadReply(f"the engine answered {len(tokens)} tokens and {len(logprobs)} log-probabilities")
-        num = self._length(tokens)
+        num = self._reply_length(tokens)
         entropies = lower_bounds(places[:num], self._allowed_counts(tokens[:num])) if self._top else None
         return DecodedReply(
-            self.language.vocabulary.decode(tokens[:num]),
+            self.vlm.vocabulary.decode(tokens[:num]),
             np.asarray(tokens[:num], dtype=np.int64),
             np.asarray(logprobs[:num], dtype=np.float32),
             entropies,
@@ -205,49 +187,49 @@ class RequestCodec:
 
     # ---- sampling
 
-    def _fixed(self) -> dict[str, Any]:
+    def _sampling_params(self) -> dict[str, Any]:
         """Return the sampling parameters that all requests share."""
-        grammar, decoding = self.language.grammar, self.language.decoding
+        grammar, decoding = self.vlm.grammar, self.vlm.decoding
         longest = min(grammar.longest or decoding.max_new_tokens, decoding.max_new_tokens)
-        ends, going = (np.flatnonzero(x.any(axis=0)) for x in (grammar.follows == END, grammar.follows >= 0))
+        ends, continues = (np.flatnonzero(x.any(axis=0)) for x in (grammar.follows == END, grammar.follows >= 0))
         return {
             "max_tokens": longest,
             "temperature": 0.0 if self._greedy else decoding.temperature,
             "top_p": 1.0,
             "logprobs": self._top,
-            # A token that ends a reply in one state and not in another stops nothing; the reply is cut in ``decode``.
-            "stop_token_ids": sorted(set(ends.tolist()) - set(going.tolist())),
+            # A token that ends a reply in one state but not in another stops nothing; ``decode`` cuts the reply.
+            "stop_token_ids": sorted(set(ends.tolist()) - set(continues.tolist())),
             "detokenize": False,
             **self._mask(),
         }
 
     def _mask(self) -> dict[str, Any]:
-        allowed = self.language.grammar.allowed
-        if len(allowed) > 1:
-            return {"extra_args": {GRAMMAR_KEY: True}, "ignore_eos": True}
+        allowed = self.vlm.grammar.allowed
         yes, no = np.flatnonzero(allowed[0]), np.flatnonzero(~allowed[0])
-        if min(len(yes), len(no)) > _MAX_LISTED:
-            return {"extra_args": {GRAMMAR_KEY: True}, "ignore_eos": True}
-        if len(yes) <= len(no):
-            return {"allowed_token_ids": yes.tolist(), "ignore_eos": True}
-        return {"logit_bias": {str(token): _REFUSE for token in no.tolist()}, "ignore_eos": True}
+        if len(allowed) > 1 or min(len(yes), len(no)) > _MAX_LISTED:
+            mask: dict[str, Any] = {"extra_args": {GRAMMAR_KEY: True}}
+        elif len(yes) <= len(no):
+            mask = {"allowed_token_ids": yes.tolist()}
+        else:
+            mask = {"logit_bias": {str(token): _REFUSE for token in no.tolist()}}
+        return mask | {"ignore_eos": True}
 
-    def _length(self, tokens: Sequence[int]) -> int:
+    def _reply_length(self, tokens: Sequence[int]) -> int:
         """Return the number of tokens up to the end of the reply."""
-        follows, state = self.language.grammar.follows, 0
+        follows, state = self.vlm.grammar.follows, 0
         for place, token in enumerate(tokens):
             state = int(follows[state, token]) if 0 <= token < follows.shape[1] else REFUSED
             if state == REFUSED:
                 raise EngineBadReply(
-                    f"the engine said token {token} in place {place}, which the grammar does not allow; was it started "
-                    "with our plugin, and with the grammar in its model's folder?"
+                    f"the engine sampled token {token} at position {place}, which the grammar does not allow; was it "
+                    "started with our plugin, and with the grammar in its model's folder?"
                 )
             if state == END:
                 return place + 1
         return len(tokens)
 
     def _allowed_counts(self, tokens: Sequence[int]) -> list[int]:
-        grammar = self.language.grammar
+        grammar = self.vlm.grammar
         return [int(grammar.allowed[state].sum()) for state in grammar.states(tokens)]
 
     # ---- screenshots
@@ -256,14 +238,14 @@ class RequestCodec:
         known = self._urls.get(picture.key)
         if known is not None:
             return known
-        url = data_url(picture, self.language.rules)
-        with self._one:
+        url = data_url(picture, self.vlm.rules)
+        with self._lock:
             if picture.key not in self._urls:
                 self._urls[picture.key] = url
-                self._bytes += len(picture.key) + len(url)
-                while self._bytes > self._max_bytes and len(self._urls) > 1:
+                self.cached_bytes += len(picture.key) + len(url)
+                while self.cached_bytes > self._max_bytes and len(self._urls) > 1:
                     key, dropped = self._urls.popitem(last=False)
-                    self._bytes -= len(key) + len(dropped)
+                    self.cached_bytes -= len(key) + len(dropped)
         return url
 
 
@@ -277,12 +259,12 @@ def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:
 
 
 def data_url(picture: Picture, rules: ImageRules) -> str:
-    """Return a picture as a PNG in a data URL: resized as the model reads it, so that the server resizes nothing."""
+    """Return a picture as a PNG in a data URL, resized as the model reads it, so that the server resizes nothing."""
     p, m = rules.patch_size, rules.merge_size
     rows, columns = picture.grid
     blocks = picture.patches.reshape(rows // m, columns // m, m, m, 3, p, p)
     image = blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * p, columns * p, 3)
     file = io.BytesIO()
-    # Fast compression: the engine is next door, and half the size would cost five times as long.
+    # Fast compression: the network is fast, and half the size would take five times as long.
     Image.fromarray(np.ascontiguousarray(image)).save(file, "png", compress_level=1)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")

@@ -1,15 +1,15 @@
-"""``EngineSupervisor``: the states of one engine, and who starts it again when its process has ended by itself.
+"""``EngineSupervisor``: the states of one engine, and its restarts after its process has ended by itself.
 
     start ──► up ──load──► loading ──► up
               │                 └────► unloaded ──load──► loading
               │ its process ends
               ▼
-             down ──► started again with what it served ──► up
+             down ──► restarted with the same weights ──► up
               │ ▲            │ a fault: once more, later
               │ └────────────┘
-              └──► unloaded: what it served is gone; the next load starts it, with something newer
+              └──► unloaded: those weights are gone; the next load starts it with newer ones
 
-A request to an engine that is down says when it is back; that is also when only a load can help it.
+A fault of a request to a ``down`` engine says when to retry: when the engine is up, or only a load can bring it up.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import WorkerFault, cause_of
@@ -38,30 +39,43 @@ from dartsim.real.engines.errors import (
     WeightsTorn,
     WeightsUnconfirmed,
 )
-from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.options import WorkerSettings
 
 logger = logging.getLogger(__name__)
 
 _DOWN = (EngineRefused, EngineLost, EngineHung, EngineStartFailed)
-"""Faults of a load that say that the engine is not there, rather than that it does not want these weights."""
-_GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
-"""Faults of a start that say that what the engine served last cannot be had, so that other weights may help."""
+"""Faults of a load that mean that the engine is not there, rather than that it does not accept these weights."""
+_WEIGHTS_GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
+"""Faults of a restart that mean that the last weights cannot be had, so that other weights may help."""
+
+
+class EngineHealth(StrEnum):
+    """The state of an engine."""
+
+    DOWN = "down"
+    """Not started, or its process ended."""
+    LOADING = "loading"
+    """Its weights are being changed."""
+    UNLOADED = "unloaded"
+    """The last weight sync failed, or the weights it served before its process ended are gone."""
+    UP = "up"
+    """It serves."""
 
 
 class EngineSupervisor:
     """One engine between its start and its end. One load or start at a time; the lock is free between two tries.
 
     Attributes:
-        state: What the engine is good for. ``UP`` only if it answers, under ``version``, and was warmed up.
-        version: Of the weights it serves, or served last.
+        state: The engine's state. ``UP`` only if it answers, under ``version``, and was warmed up.
+        version: The version it serves, or served last.
 
     Args:
         engine_weights: The engine and the weights in it.
         weights: What the engine starts with.
-        settings: Patience.
-        counts: Where ``restarts``, ``deaths`` and faults are counted.
-        kill: Fails the requests that are on their way.
-        warm_up: Asks the engine once, before it is up.
+        settings: Time limits and retries.
+        counts: Counts ``restarts``, ``deaths`` and faults.
+        kill: Fails the requests that are under way.
+        warm_up: Sends the engine one request before it is up.
     """
 
     def __init__(
@@ -83,10 +97,10 @@ class EngineSupervisor:
         self._counts = counts
         self._kill = kill
         self._warm_up = warm_up
-        self._one_load = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._up = asyncio.Event()
         self._back = asyncio.Event()
-        self._reviving = False
+        self._restarting = False
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -94,14 +108,14 @@ class EngineSupervisor:
 
         Raises:
             EngineStartFailed: If it did not become healthy.
-            WeightsUnconfirmed: If it holds other weights than those it was started with.
+            WeightsUnconfirmed: If it has other weights than it was started with.
         """
-        async with self._one_load:
+        async with self._lock:
             await self._bring_up()
         self._watch = asyncio.create_task(self._watch_engine(), name=f"watch-{self._engine.name}")
 
     async def leave(self) -> None:
-        """Start and watch it no more. May be called twice."""
+        """Stop starting and watching it. May be called twice."""
         self._enter(EngineHealth.DOWN)
         watch, self._watch = self._watch, None
         if watch is not None:
@@ -115,7 +129,7 @@ class EngineSupervisor:
         await self._up.wait()
 
     async def wait_until_back(self) -> None:
-        """Wait until an engine that was down serves, or can only be brought to serve by a load."""
+        """Wait until an engine that was down serves, or only a load can make it serve."""
         await self._back.wait()
 
     def _enter(self, state: EngineHealth) -> None:
@@ -132,9 +146,9 @@ class EngineSupervisor:
     # ---- loads
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Put new weights into the engine, see that they arrived, and serve them; see ``VllmWorker.load``."""
-        async with self._one_load:
-            self._reviving = False  # an engine that is down is from here on started by loads
+        """Put new weights into the engine, confirm them, and serve them; see ``VllmWorker.load``."""
+        async with self._lock:
+            self._restarting = False  # from here on, loads start an engine that is down
             self._enter(EngineHealth.LOADING)
             try:
                 await self._load(weights, mode)
@@ -151,8 +165,8 @@ class EngineSupervisor:
         facts = await self._engine_weights.read(weights)
         if mode.kills_requests:
             self._kill(EngineRestarted(f"{self._engine.name} was restarted for version {weights.version}"))
-        there = self._engine.running and self._engine_weights.client is not None
-        if self._engine.can_restart and (mode.restarts_engine or not there):
+        connected = self._engine.running and self._engine_weights.client is not None
+        if self._engine.can_restart and (mode.restarts_engine or not connected):
             self._counts["restarts"] += 1
             await self._engine_weights.restart(weights.version, facts)
         else:
@@ -170,7 +184,7 @@ class EngineSupervisor:
         """Start the engine with the weights it should serve now."""
         weights = self._weights
         if weights is self._first:
-            await self._engine_weights.begin(weights)
+            await self._engine_weights.start(weights)
             if self._settings.warm_up:
                 await self._warm_up()
             self._enter(EngineHealth.UP)
@@ -181,48 +195,49 @@ class EngineSupervisor:
     # ---- the process
 
     async def _watch_engine(self) -> None:
-        """Start the engine again whenever its process ends by itself while it is up."""
+        """Restart the engine whenever its process ends by itself while it is up."""
         while True:
-            # An engine that is being loaded, or was not loaded, is started again by the next load.
+            # The next load starts an engine that ends while it is loaded or unloaded.
             await self._up.wait()
-            status = await self._ended()
-            async with self._one_load:
+            status = await self._exit_status()
+            async with self._lock:
                 if self.state is not EngineHealth.UP or (status is not None and self._engine.running):
                     continue
                 self._counts["deaths"] += 1
                 logger.warning("%s ended with status %s; starting it again", self._engine.name, status)
                 self._enter(EngineHealth.DOWN)
                 self._kill(EngineDied(f"{self._engine.name} ended with status {status} under the request"))
-                self._reviving = True
-            await self._revive()
+                self._restarting = True
+            await self._restart_until_up()
 
-    async def _ended(self) -> int | None:
-        """Return the exit status, or None if who should tell it failed: then it is started anew to be sure."""
+    async def _exit_status(self) -> int | None:
+        """Wait until the process has ended; None if it cannot be watched, and is restarted to be sure."""
         try:
             return await self._engine.ended()
         except Exception:
             logger.exception("%s cannot be watched", self._engine.name)
             return None
 
-    async def _revive(self) -> None:
-        """Try to start the engine until it is up, or until a load does it; loads may come between two tries."""
-        first, failures, told = self._settings.retry_seconds, 0, ""
+    async def _restart_until_up(self) -> None:
+        """Try to start the engine until it is up, or until a load starts it; loads may come between two tries."""
+        first, failures, logged = self._settings.retry_seconds, 0, ""
         while True:
-            async with self._one_load:
-                fault = await self._try() if self._reviving else None
+            async with self._lock:
+                fault = await self._try_restart() if self._restarting else None
                 if fault is None:
-                    self._reviving = False
+                    self._restarting = False
                     return
-                if isinstance(fault, _GONE):
+                if isinstance(fault, _WEIGHTS_GONE):
                     self._enter(EngineHealth.UNLOADED)
-            if str(fault) != told:  # a folder that is gone is looked for every few seconds
-                told = str(fault)
-                logger.warning("%s: %s", self._engine.name, told)
+            if str(fault) != logged:  # a missing folder is looked for every few seconds
+                logged = str(fault)
+                logger.warning("%s: %s", self._engine.name, logged)
             failures += 1
             await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=16 * first))
 
-    async def _try(self) -> WorkerFault | None:
-        """Start the engine once; return why it is not up. After a fault nothing of it runs."""
+    async def _try_restart(self) -> WorkerFault | None:
+        """Start the engine once and return why it is not up. After a fault nothing of it runs."""
+        fault: WorkerFault
         try:
             try:
                 await self._engine_weights.stop()
@@ -230,12 +245,12 @@ class EngineSupervisor:
             except Exception:
                 await self._engine_weights.stop()
                 raise
-        except WorkerFault as fault:
-            found = fault
-        except Exception as error:  # a full disk, a tensor that cannot be written: who waits must not wait for ever
+        except WorkerFault as worker_fault:
+            fault = worker_fault
+        except Exception as error:  # a full disk, say: waiting requests must not wait forever
             logger.exception("%s could not be started", self._engine.name)
-            found = EngineStartFailed(f"{self._engine.name} could not be started: {error!r}")
+            fault = EngineStartFailed(f"{self._engine.name} could not be started: {error!r}")
         else:
             return None
-        self._counts[f"fault/{cause_of(found)}"] += 1
-        return found
+        self._counts[f"fault/{cause_of(fault)}"] += 1
+        return fault

@@ -1,8 +1,8 @@
-"""Lets the only published torchvision, a CUDA build, be imported beside a CPU build of torch.
+"""Lets the only published torchvision, a CUDA build, be imported with a CPU build of torch.
 
 vLLM imports torchvision for image transforms, which are plain torch code. Its compiled operators do not load on CPU,
-and the import then fails because it registers shapes for them; declaring their schemas first is enough. Copied into
-the engine's path as ``sitecustomize.py``. Where the compiled operators load, nothing is declared.
+and the import then fails because it registers shapes for them, unless their schemas are declared first. Copied into the
+engine's path as ``sitecustomize.py``. If the compiled operators load, nothing is declared.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class _BeforeTorchvision(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name == "torchvision":
             sys.meta_path.remove(self)
-            found = importlib.machinery.PathFinder.find_spec(name)
-            if found is not None and found.origin is not None:
-                _declare(Path(found.origin).parent)
+            spec = importlib.machinery.PathFinder.find_spec(name)
+            if spec is not None and spec.origin is not None:
+                _declare(Path(spec.origin).parent)
         return None
 
 
 def _declare(package: Path) -> None:
-    """Declare the operators unless the compiled ones are there."""
+    """Declare the operators unless the compiled ones load."""
     import torch
 
     for file in package.glob("_C*.so"):

@@ -129,7 +129,10 @@ def test_what_goes_wrong_is_told_as_a_fault_of_the_engine() -> None:
         async with serving(None) as (_, url):
             with pytest.raises(EngineHung, match=r"within 0\.05 s"):
                 await ask(url, 0.05)
-        for said, words in ((b"220 smtp ready\r\n\r\n", "no answer in HTTP"), (whole(b"[]"), "wanted a JSON object")):
+        for said, words in (
+            (b"220 smtp ready\r\n\r\n", "the answer is not HTTP"),
+            (whole(b"[]"), "wanted a JSON object"),
+        ):
             async with serving(said) as (_, url):
                 with pytest.raises(EngineBadReply, match=words):
                     await ask(url)

@@ -20,9 +20,9 @@ from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine
-from dartsim.real.engines.options import EngineOptions, one_engine_a_gpu
+from dartsim.real.engines.options import EngineOptions, WorkerSettings, one_engine_a_gpu
 from dartsim.real.engines.request_codec import RequestCodec
-from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.weights import file_transfer
 from dartsim.real.engines.worker import VllmWorker
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dartsim.real.engines.errors import EngineBadReply
+from dartsim.real.engines.plugin import GRAMMAR_KEY
 from dartsim.real.engines.request_codec import RequestCodec, data_url, lower_bound, lower_bounds, short_tokens
 
 
@@ -51,22 +52,25 @@ def test_a_screenshot_is_sent_as_the_model_reads_it(models: Any, size: tuple[int
     assert rules.cut(image).patches.tobytes() == picture.patches.tobytes()
 
 
-def test_the_mask_goes_the_way_that_is_exact(models: Any) -> None:
+def test_the_mask_goes_the_way_that_is_exact(models: Any, request_of: Any) -> None:
     from dartsim.real.vlm import build, tiny
 
-    several = RequestCodec(models.vlms[0])
-    assert several.needs_plugin
-    assert several._sampling["max_tokens"] == 24
-    single = RequestCodec(build(tiny()))
-    assert not single.needs_plugin
-    assert len(single._sampling["allowed_token_ids"]) == 9
-    assert single._sampling["max_tokens"] == 1
+    def sampling_of(vlm: Any) -> dict[str, Any]:
+        params: dict[str, Any] = RequestCodec(vlm).encode_now(request_of()).body["sampling_params"]
+        return params
+
+    several = sampling_of(models.vlms[0])
+    assert several["extra_args"] == {GRAMMAR_KEY: True}, "our plugin"
+    assert several["max_tokens"] == 24
+    single = sampling_of(build(tiny()))
+    assert "extra_args" not in single
+    assert len(single["allowed_token_ids"]) == 9
+    assert single["max_tokens"] == 1
     config = tiny()
-    free = RequestCodec(build(replace(config, decoding=replace(config.decoding, grammar="free", max_new_tokens=7))))
-    vocabulary = free.language.vocabulary
-    refused = {int(token) for token in free._sampling["logit_bias"]}
-    assert refused == vocabulary.special - {vocabulary.end}
-    assert free._sampling["stop_token_ids"] == [vocabulary.end]
+    vlm = build(replace(config, decoding=replace(config.decoding, grammar="free", max_new_tokens=7)))
+    free = sampling_of(vlm)
+    assert {int(token) for token in free["logit_bias"]} == vlm.vocabulary.special - {vlm.vocabulary.end}
+    assert free["stop_token_ids"] == [vlm.vocabulary.end]
 
 
 def test_a_reply_depends_on_its_seed_and_turn(models: Any, request_of: Any) -> None:
@@ -132,10 +136,14 @@ def test_another_prompt_than_the_learners_is_refused(models: Any, request_of: An
 
 def test_compressed_screenshots_are_remembered_up_to_a_bound(models: Any, request_of: Any) -> None:
     codec = RequestCodec(models.vlms[0], max_bytes=200_000)
+    held = []
     for screen in range(8):
         codec.encode_now(request_of(screen=screen))
-    assert codec._bytes == sum(len(key) + len(url) for key, url in codec._urls.items()) <= 200_000
-    assert len(codec._urls) >= 2
+        held.append(codec.cached_bytes)
+    assert 0 < held[0] < held[1], "the second one is kept beside the first"
+    assert held[1] <= held[-1] <= 200_000
+    codec.encode_now(request_of(screen=7))
+    assert codec.cached_bytes == held[-1], "the newest one is there"
 
 
 @given(st.lists(st.floats(-4.0, 4.0), min_size=2, max_size=12), st.integers(1, 12), st.integers(0, 11))

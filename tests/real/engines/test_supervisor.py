@@ -14,8 +14,9 @@ from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
+from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
-from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.weights import Spool
 from dartsim.real.engines.worker import VllmWorker
 
@@ -41,7 +42,7 @@ class Process:
         self.starts: list[Path | None] = []
         self.server: Any = None
         self._standin, self._model = standin, model
-        self._end = asyncio.Event()
+        self.end = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -55,7 +56,7 @@ class Process:
         self.starts.append(model)
         if self.faults:
             raise self.faults.pop(0)
-        self._end = asyncio.Event()
+        self.end = asyncio.Event()
         self.server = await self._standin.StandIn(model or self._model).__aenter__()
         self.prepare(self.server)
 
@@ -66,10 +67,10 @@ class Process:
 
     async def die(self) -> None:
         await self.stop()
-        self._end.set()
+        self.end.set()
 
     async def ended(self) -> int:
-        await self._end.wait()
+        await self.end.wait()
         if self.lies:
             raise self.lies.pop(0)
         return -9
@@ -103,7 +104,7 @@ async def died_under(engine: Process, worker: VllmWorker, request: Any) -> Worke
     asking = asyncio.create_task(worker.generate(request))
     await until(lambda: bool(engine.server.live))
     engine.server, server = None, engine.server
-    engine._end.set()
+    engine.end.set()
     with pytest.raises(WorkerFault) as caught:
         await asking
     await server.__aexit__()
@@ -281,7 +282,7 @@ def test_whatever_a_start_raises_it_is_tried_again(
 def test_an_engine_that_cannot_be_watched_is_started_anew(standin: Any, models: Any, request_of: Any) -> None:
     async def test(engine: Process, worker: VllmWorker) -> None:
         engine.lies = [OSError(5, "Input/output error")]
-        engine._end.set()
+        engine.end.set()
         await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
         assert (await worker.generate(request_of())).version == 0
 

@@ -24,8 +24,9 @@ from dartsim.real.engines.errors import (
     WeightsUnconfirmed,
 )
 from dartsim.real.engines.launcher import AttachedEngine
+from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
-from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.weights import Spool
 from dartsim.real.engines.worker import VllmWorker
 

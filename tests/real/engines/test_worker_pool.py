@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,20 +14,25 @@ from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine, free_port, write_site
 from dartsim.real.engines.ledger import WeightsLedger
-from dartsim.real.engines.options import EngineOptions
+from dartsim.real.engines.options import EngineOptions, WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
-from dartsim.real.engines.settings import EngineHealth, WorkerSettings
+from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.weights import file_transfer
 from dartsim.real.engines.worker import VllmWorker, started
 
 SECONDS = 10.0
 
 
+@dataclass
+class Named:
+    name: str
+
+
 class Slow:
     """A worker that takes its time to start, or to fail."""
 
     def __init__(self, index: int, seconds: float = SECONDS, *, fails: bool = False) -> None:
-        self.engine = SimpleNamespace(name=f"engine-{index}")
+        self.engine = Named(f"engine-{index}")
         self.began: float | None = None
         self.up = False
         self.closed = 0
