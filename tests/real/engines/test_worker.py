@@ -170,7 +170,7 @@ def test_a_torn_folder_is_seen_before_the_engine_is_touched(
     file.write_bytes(raw[:-10])
 
     async def test(server: Any, worker: VllmWorker) -> None:
-        with pytest.raises(WeightsTorn, match="its header tells of"):
+        with pytest.raises(WeightsTorn, match="its header says"):
             await worker.load(Weights(1, str(tmp_path)), SyncMode.KEEP)
         assert ("POST", "/pause") not in server.seen
         assert worker.state is EngineHealth.UNLOADED
