@@ -32,7 +32,7 @@ class ComparedRun:
 
     @property
     def finished(self) -> bool:
-        """Whether its directory holds the whole run, of this very configuration."""
+        """Whether its directory contains the finished run of this very configuration."""
         from dartsim.observe.rundir import CONFIG, SUMMARY
 
         done = (self.path / SUMMARY).is_file()
@@ -40,23 +40,19 @@ class ComparedRun:
 
 
 def make_runs(runs: Sequence[ComparedRun], ray: str | None = None) -> None:
-    """Make the runs that are not finished, with one progress bar.
-
-    Args:
-        runs: All of a comparison.
-        ray: Address of a cluster; None: this machine's cores.
+    """Make the unfinished runs, with one progress bar, on this machine's cores or on a Ray cluster.
 
     Raises:
         ConfigError: If there is no such cluster.
     """
     left = [run for run in runs if not run.finished]
     for run in left:
-        shutil.rmtree(run.path, ignore_errors=True)  # left by an interruption
+        shutil.rmtree(run.path, ignore_errors=True)  # of an interrupted run
     if not left:
         return
     with executor_for(ray=ray) as executor, progress_bar(errors) as progress:
-        shown = WithProgress(executor, progress, "runs")
-        for number, archive in shown.run(make_run if ray is None else make_archive, left):
+        counted = WithProgress(executor, progress, "runs")
+        for number, archive in counted.run(make_run if ray is None else make_archive, left):
             if archive is not None:
                 unpack(archive, left[number].path)
 
@@ -68,12 +64,12 @@ def make_run(run: ComparedRun, report: Report) -> None:
     from dartsim.run.execute import execute
 
     logging.getLogger().handlers = [named_handler(run.name)]
-    shown = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
-    execute(run.config, run.path, [shown], more_figures=bounds)
+    progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
+    execute(run.config, run.path, [progress], more_figures=bounds)
 
 
 def make_archive(run: ComparedRun, report: Report) -> bytes:
-    """Make a run wherever this is called, and return its directory as an archive."""
+    """Make a run on any node, and return its directory as an archive."""
     from dartsim.real.scratch import scratch_folder
 
     with scratch_folder("run") as folder:

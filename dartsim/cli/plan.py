@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json, Out, Overrides, ProfileOption, folder_target, new_folder
+from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ def plan(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Find the number of desktops, the split of GPUs and the weight sync that suit given machines.
+    """Find the best number of desktops, split of GPUs and weight sync for given machines.
 
-    Every figure is simulated, with seeds that the search has not seen; the closed form stands beside it, with an alarm
-    where they disagree.
+    Every figure is simulated, with seeds that the search did not use, and compared with its closed form; an alarm
+    reports where they disagree.
     """
     from dartsim.cli.options import load_with_profile
     from dartsim.lab.analytic_model import checks
@@ -73,78 +74,74 @@ def plan(
     base = load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
     virtual, prices = as_virtual(base), Prices(price_gpu_hour, price_host_hour)
     folder_target(out_folder or new_folder("plan"))  # fail before the work, not after it
-    try:
-        with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
-            counted = WithProgress(
-                executor, progress, "runs", expected=expected_runs(seeds), size=lambda job: len(job.seeds)
-            )
-            planner = Planner(
-                virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), executor=counted
-            )
-            made = planner.plan()
-            counted.done()
-    except KeyboardInterrupt:
-        errors.print("interrupted: nothing was written; the same command starts again")
-        raise typer.Exit(130) from None
-    if not made.rate:
+    interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
+    with interrupted, executor_for(processes, ray) as executor, progress_bar(errors) as progress:
+        counted = WithProgress(
+            executor, progress, "runs", expected=expected_runs(seeds), size=lambda job: len(job.seeds)
+        )
+        planner = Planner(virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), executor=counted)
+        result = planner.plan()
+        counted.done()
+    if not result.rate:
         errors.print("no update was finished; raise --hours", highlight=False)
         raise typer.Exit(1)
-    held = checks(prepare(made.config), made.figures)
-    path = _write(made, base, machines_text=f"{gpus} GPUs, {hosts}", folder=out_folder or new_folder("plan"))
+    bound_checks = checks(prepare(result.config), result.figures)
+    path = _write(result, base, machines_text=f"{gpus} GPUs, {hosts}", folder=out_folder or new_folder("plan"))
     if json_file != "-":
-        _show(made, held, path)
+        _show(result, bound_checks, path)
     if json_file is not None:
-        write_json(as_json(made, held, path), json_file)
+        write_json(_as_json(result, bound_checks, path), json_file)
 
 
-def _write(made: MachinePlan, base: Config, *, machines_text: str, folder: Path) -> Path:
+def _write(result: MachinePlan, base: Config, *, machines_text: str, folder: Path) -> Path:
     from dartsim.config import to_toml
-    from dartsim.lab.machines import words
     from dartsim.lab.planning import planned
     from dartsim.observe.rundir import write_text
 
     folder.mkdir(parents=True, exist_ok=True)
     comment = (
-        f"# Made by `dartsim plan` for {machines_text}: {words(made.split)}.\n"
-        f"# Simulated: {_simulated(made)}; cost per hour {made.figures['cost_per_hour']:.2f}.\n"
+        f"# Made by `dartsim plan` for {machines_text}: {result.split}.\n"
+        f"# Simulated: {_simulated(result)}; cost per hour {result.figures['cost_per_hour']:.2f}.\n"
     )
-    write_text(folder / FILE, comment + "\n" + to_toml(planned(base, made)))
+    write_text(folder / FILE, comment + "\n" + to_toml(planned(base, result)))
     return folder / FILE
 
 
-def _simulated(made: MachinePlan) -> str:
-    """Say what the plan trains, and how that was simulated."""
-    hours, first, last = made.config.run.hours, made.seeds[0], made.seeds[-1]
-    return f"{made.rate:.1f} trained turns/min{_spread(made)} (seeds {first} to {last}, {hours:g} h each)"
+def _simulated(result: MachinePlan) -> str:
+    """Return the plan's trained turns, and how they were simulated."""
+    hours, first, last = result.config.run.hours, result.seeds[0], result.seeds[-1]
+    return f"{result.rate:.1f} trained turns/min{_spread(result)} (seeds {first} to {last}, {hours:g} h each)"
 
 
-def _spread(made: MachinePlan) -> str:
+def _spread(result: MachinePlan) -> str:
     from dartsim.lab.comparison import half_width
     from dartsim.lab.planning import trained_rate
 
-    width = half_width([trained_rate(figures) for figures in made.by_seed])
+    width = half_width([trained_rate(figures) for figures in result.by_seed])
     return "" if width is None else f" ± {width:.1f}"
 
 
-def as_json(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> dict[str, Any]:
+def _as_json(result: MachinePlan, bound_checks: Sequence[BoundCheck], path: Path) -> dict[str, Any]:
     """Return a plan as plain values."""
     return {
-        "plan": {**asdict(made.split), "desktops_per_rollout_gpu": made.split.num_envs / made.split.workers},
-        "binding": made.binding,
-        "seeds": list(made.seeds),
-        "hours": made.config.run.hours,
-        "figures": made.figures,
-        "search_trained_turns_per_minute": made.searched,
-        "closed_form": asdict(made.predicted),
-        "checks": [{**asdict(check), "high": None if check.high == float("inf") else check.high} for check in held],
-        "alarms": [f"{check.figure}: {check.alarm}" for check in held if check.alarm],
-        "syncs": [asdict(way) for way in made.ways],
-        "sync_reason": made.reason,
+        "plan": {**asdict(result.split), "desktops_per_rollout_gpu": result.split.num_envs / result.split.workers},
+        "binding": result.binding,
+        "seeds": list(result.seeds),
+        "hours": result.config.run.hours,
+        "figures": result.figures,
+        "search_trained_turns_per_minute": result.searched,
+        "closed_form": asdict(result.predicted),
+        "checks": [
+            {**asdict(check), "high": None if check.high == float("inf") else check.high} for check in bound_checks
+        ],
+        "alarms": [f"{check.figure}: {check.alarm}" for check in bound_checks if check.alarm],
+        "syncs": [asdict(sync) for sync in result.syncs],
+        "sync_reason": result.reason,
         "extras": [
             {"what": extra.what, "gain": extra.gain, "half_width": extra.half_width, **_short(extra.figures)}
-            for extra in made.extras
+            for extra in result.extras
         ],
-        "others": [{**asdict(split), "trained_turns_per_minute": rate} for split, rate in made.others],
+        "others": [{**asdict(split), "trained_turns_per_minute": rate} for split, rate in result.others],
         "config": str(path),
     }
 
@@ -154,74 +151,71 @@ def _short(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in names}
 
 
-def _show(made: MachinePlan, held: Sequence[BoundCheck], path: Path) -> None:
-    split, figures = made.split, made.figures
-    table = plain_table(show_header=False)
-    table.add_column()
-    table.add_column(style="bold", overflow="fold")
-    cost = figures["cost_per_1000_turns"]
+def _show(result: MachinePlan, bound_checks: Sequence[BoundCheck], path: Path) -> None:
+    split, figures = result.split, result.figures
+    table = plain_table("", "", show_header=False)
+    table.columns[1].style = "bold"
     spares = f", and {split.spares} booted ahead" if split.spares else ""
     for name, value in (
         ("desktops", f"{split.num_envs} ({split.num_envs / split.workers:.1f} a rollout GPU){spares}"),
         ("GPUs", f"{split.workers} to roll out, {split.trainer} to train"),
-        ("weight sync", f"{split.sync}: {made.reason}"),
-        ("trained turns/min", f"{made.rate:.1f}{_spread(made)}"),
+        ("weight sync", f"{split.sync}: {result.reason}"),
+        ("trained turns/min", f"{result.rate:.1f}{_spread(result)}"),
         ("environment utilization", f"{figures['env_utilization']:.1%}"),
         ("GPU utilization (rollout)", f"{figures['gpu_utilization']:.1%}"),
         ("minutes per version", _number(figures["minutes_per_version"])),
         ("staleness, mean (largest)", f"{figures['staleness_mean']:.2f} ({figures['staleness_max']})"),
         ("cost per hour", f"{figures['cost_per_hour']:.2f}"),
-        ("cost per 1,000 trained turns", _number(cost)),
-        ("limited by", made.binding),
+        ("cost per 1,000 trained turns", _number(figures["cost_per_1000_turns"])),
+        ("limited by", result.binding),
     ):
         table.add_row(name, value)
     out.print(table)
     out.print()
-    out.print(_check_table(held))
+    out.print(_check_table(bound_checks))
     out.print()
-    out.print(_extra_table(made))
+    out.print(_extra_table(result))
     out.print()
-    out.print(_search_table(made))
-    out.print(f"figures: {_simulated(made)}", soft_wrap=True, highlight=False)
+    out.print(_search_table(result))
+    out.print(f"figures: {_simulated(result)}", soft_wrap=True, highlight=False)
     out.print(f"configuration: {path}", soft_wrap=True, highlight=False)
-    for check in held:
+    for check in bound_checks:
         if check.alarm:
             out.print(f"[bold red]alarm:[/bold red] {check.figure}: {check.alarm} ({check.law})", highlight=False)
 
 
-def _check_table(held: Sequence[BoundCheck]) -> Table:
-    table = plain_table("", numbers=("simulated", "closed form"))
-    table.add_column("law", overflow="fold")
-    for check in held:
+def _check_table(bound_checks: Sequence[BoundCheck]) -> Table:
+    table = plain_table("", numbers=("simulated", "closed form"), after=("law",))
+    for check in bound_checks:
         closed = f"<= {_number(check.high)}" if not check.low else f"{_number(check.low)} to {_number(check.high)}"
         table.add_row(check.figure, _number(check.simulated), closed, check.law)
     return table
 
 
-def _extra_table(made: MachinePlan) -> Table:
+def _extra_table(result: MachinePlan) -> Table:
+    from dartsim.lab.planning import trained_rate
+
     table = plain_table("simulated with", numbers=("trained/min", "change", "cost per hour", "cost per 1,000 turns"))
-    for extra in made.extras:
-        found = _short(extra.figures)
-        rate = found["steady_turns_per_minute"] or found["trained_turns_per_minute"]
-        costs = (_number(found[name]) for name in ("cost_per_hour", "cost_per_1000_turns"))
+    for extra in result.extras:
+        costs = (_number(extra.figures[name]) for name in ("cost_per_hour", "cost_per_1000_turns"))
         width = "" if extra.half_width is None else f" ± {100.0 * extra.half_width:.1f}"
-        table.add_row(extra.what, f"{rate:.1f}", f"{100.0 * extra.gain:+.1f}{width} %", *costs)
+        table.add_row(extra.what, f"{trained_rate(extra.figures):.1f}", f"{100.0 * extra.gain:+.1f}{width} %", *costs)
     return table
 
 
-def _search_table(made: MachinePlan) -> Table:
-    """Return what the search found instead: other ways to change weights with the same split, and other splits."""
+def _search_table(result: MachinePlan) -> Table:
+    """Return the alternatives of the search: other weight syncs with the same split, and other splits."""
     table = plain_table("in the search", numbers=("desktops", "GPUs", "trained/min", "against the plan"))
 
     def add(split: MachineSplit, rate: float) -> None:
-        against = "" if split == made.split else f"{rate / made.searched - 1.0:+.1%}" if made.searched else "–"
+        against = "" if split == result.split else f"{rate / result.searched - 1.0:+.1%}" if result.searched else "–"
         gpus = f"{split.workers} + {split.trainer}"
         table.add_row(split.sync, f"{split.num_envs} + {split.spares}", gpus, f"{rate:.1f}", against)
 
-    add(made.split, made.searched)
-    for way in made.ways[1:]:
-        add(replace(made.split, sync=way.sync), way.rate)
-    rest = [(split, rate) for split, rate in made.others if replace(split, sync=made.split.sync) != made.split]
+    add(result.split, result.searched)
+    for sync in result.syncs[1:]:
+        add(replace(result.split, sync=sync.sync), sync.rate)
+    rest = [(split, rate) for split, rate in result.others if replace(split, sync=result.split.sync) != result.split]
     for split, rate in rest[:SHOWN]:
         add(split, rate)
     return table

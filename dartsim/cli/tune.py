@@ -28,7 +28,7 @@ from dartsim.cli.signals import report_interrupt, undisturbed
 if TYPE_CHECKING:
     from dartsim.lab.study import Study, Trial
     from dartsim.lab.study_spec import StudyObjective, StudySpec
-    from dartsim.lab.validation import Held, Validation
+    from dartsim.lab.validation import ObjectiveEffect, Validation
 
 
 EXAMPLES = (
@@ -268,7 +268,7 @@ def _base_settings(spec: StudySpec) -> dict[str, Any]:
 def _effects(validation: Validation) -> Iterator[str]:
     """Yield the effect on each objective with fresh seeds."""
     first, *_, last = validation.seeds[:1] + validation.seeds
-    for row in validation.held:
+    for row in validation.effects:
         yield (
             f"({first if first == last else f'{first} to {last}'}), {_label(row)}: "
             f"{_number(row.best, row.best_half_width)} the best, {_number(row.first, row.first_half_width)} as it is: "
@@ -276,7 +276,7 @@ def _effects(validation: Validation) -> Iterator[str]:
         )
 
 
-def _effect(row: Held) -> str:
+def _effect(row: ObjectiveEffect) -> str:
     """Describe the change from the unmodified configuration to the best settings."""
     if row.change is None:
         return "not comparable"
@@ -295,7 +295,7 @@ def _best_table(
     table = plain_table("", numbers=("as it is", "best", "importance"), after=("moved alone, from the best",))
     base = _base_settings(spec)
     base_was_tried = all(first.settings.get(key) == value for key, value in base.items())
-    for number, (objective, row) in enumerate(zip(spec.objectives, validation.held, strict=True)):
+    for number, (objective, row) in enumerate(zip(spec.objectives, validation.effects, strict=True)):
         searched = _number(first.values[number] if first.values and base_was_tried else None)
         table.add_row(
             f"{_label(objective)}, in the search", searched, _number(best.values[number]), "", "", style="bold"
@@ -317,7 +317,7 @@ def _front_table(front: Sequence[Trial], spec: StudySpec) -> Table:
     return table
 
 
-def _label(objective: StudyObjective | Held) -> str:
+def _label(objective: StudyObjective | ObjectiveEffect) -> str:
     return objective.figure.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""One job of the laboratory: a configuration, simulated with some seeds."""
+"""``Job``: a configuration, simulated with several seeds; its figures, with bounds and cost."""
 
 from __future__ import annotations
 
@@ -23,47 +23,31 @@ from dartsim.run.simulation import run_simulation
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in one currency; by default cost is counted in GPU hours.
-
-    Attributes:
-        gpu_hour: Of one GPU for an hour, rollout or trainer.
-        host_hour: Of one machine for desktops for an hour.
-    """
+    """Prices of an hour of a GPU and of a desktop host, in any currency; by default cost is counted in GPU hours."""
 
     gpu_hour: float = 1.0
     host_hour: float = 0.0
 
     def per_hour(self, config: Config) -> float:
-        """Return what all machines of a configuration cost in an hour."""
-        return self.gpu_hour * num_gpus(config) + self.host_hour * config.cluster.hosts.count
+        """Return the cost of all machines of a configuration per hour."""
+        num_gpus = config.rollout.num_workers + config.cluster.learner.gpus
+        return self.gpu_hour * num_gpus + self.host_hour * config.cluster.hosts.count
 
     def figures(self, config: Config, turns_per_minute: float | None) -> dict[str, Any]:
-        """Return the cost an hour, and of 1,000 trained turns; None where none was trained."""
+        """Return the cost per hour, and per 1,000 trained turns; None where none was trained."""
         cost = self.per_hour(config)
         per_turn = cost / (60.0 * turns_per_minute) if turns_per_minute else None
         return {"cost_per_hour": cost, "cost_per_1000_turns": None if per_turn is None else 1000.0 * per_turn}
 
 
 GPU_HOURS = Prices()
-"""No prices: cost is GPU hours."""
-
-
-def num_gpus(config: Config) -> int:
-    """Return the GPUs of workers and trainer."""
-    return config.rollout.num_workers + config.cluster.learner.gpus
-
 
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A look at a run on its way.
-
-    Attributes:
-        hours: When.
-        least: The run is given up if its figure is below; None never.
-    """
+    """A check of a run after some hours, which stops it if its figure is below ``least`` (None: never)."""
 
     hours: float
     least: float | None = None
@@ -71,16 +55,16 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to simulate. Picklable, and its outcome does not depend on where or when it runs.
+    """A configuration to simulate. Picklable; its outcome does not depend on where or when it runs.
 
     Attributes:
-        name: What it is called in progress and messages.
-        config: The configuration, as ``as_virtual`` returns it.
+        name: For progress bars and messages.
+        config: As ``as_virtual`` returns it.
         seeds: One run for each; figures are means over them.
-        prices: What machines cost.
-        figure: What rungs look at, larger is better once multiplied by ``sign``.
-        sign: 1, or -1 where less is better.
-        rungs: Looks at the first seed's run, by rising hours.
+        prices: Prices of the machines.
+        figure: The figure that rungs check.
+        sign: 1 if more of it is better, else -1.
+        rungs: Checks of the first seed's run, in order.
     """
 
     name: str
@@ -94,14 +78,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a job.
+    """Result of a job.
 
     Attributes:
-        figures: Means over its seeds; of the largest staleness, the largest. Empty if it was given up or failed.
+        figures: Means over its seeds; the maximum of the largest staleness. Empty if it was stopped or failed.
         by_seed: Figures of each seed.
-        seen: What the rungs saw: hours and figure.
-        given_up: Whether a rung ended it.
-        error: What went wrong, in words; None if nothing did.
+        seen: Hours and figure at each rung.
+        given_up: Whether a rung stopped it.
+        error: Why it failed; None if it did not.
     """
 
     figures: Figures = field(default_factory=dict)
@@ -112,40 +96,41 @@ class Outcome:
 
 
 def outcomes(executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
-    """Return the outcomes of jobs in their order.
+    """Run jobs and return their outcomes, in their order.
 
     Raises:
         DartsimError: If a job failed.
     """
-    found: dict[int, Outcome] = dict(executor.run(run_job, jobs))
-    for place, job in enumerate(jobs):
-        if found[place].error is not None:
-            raise DartsimError(f"{job.name}: {found[place].error}")
-    return [found[place] for place in range(len(jobs))]
+    by_number: dict[int, Outcome] = dict(executor.run(run_job, jobs))
+    results = [by_number[number] for number in range(len(jobs))]
+    for job, outcome in zip(jobs, results, strict=True):
+        if outcome.error is not None:
+            raise DartsimError(f"{job.name}: {outcome.error}")
+    return results
 
 
 class _GivenUp(Exception):
-    """A rung ended the run."""
+    """A rung stopped the run."""
 
 
 def run_job(job: Job, report: Report | None = None) -> Outcome:
-    """Simulate a job; ``report`` is called with the share of its seeds that are done."""
+    """Simulate a job; ``report`` receives the share of its seeds that are done."""
     by_seed: list[Figures] = []
-    look = _RungLook(job)
+    rungs = _RungChecks(job)
     try:
         for number, seed in enumerate(job.seeds):
-            by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, look if not number else None))
+            by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, None if number else rungs))
             if report is not None:
                 report((number + 1) / len(job.seeds))
     except _GivenUp:
-        return Outcome(seen=tuple(look.seen), given_up=True)
+        return Outcome(seen=tuple(rungs.seen), given_up=True)
     except DartsimError as error:
-        return Outcome(seen=tuple(look.seen), error=f"{type(error).__name__}: {error}")
-    return Outcome(figures=means(by_seed), by_seed=tuple(by_seed), seen=tuple(look.seen))
+        return Outcome(seen=tuple(rungs.seen), error=f"{type(error).__name__}: {error}")
+    return Outcome(figures=means(by_seed), by_seed=tuple(by_seed), seen=tuple(rungs.seen))
 
 
-class _RungLook(Instrument):
-    """Looks at a run at every rung, and ends it where its figure is too small."""
+class _RungChecks(Instrument):
+    """Stops a run at a rung where its figure is too small."""
 
     period_seconds = 30.0
 
@@ -164,7 +149,7 @@ class _RungLook(Instrument):
         while self._left and now >= self._left[0].hours * 3600.0:
             rung = self._left.pop(0)
             value = self._value()
-            if value is None:  # nothing to judge it by so far
+            if value is None:  # nothing was trained yet
                 continue
             self.seen.append((rung.hours, value))
             if rung.least is not None and value < rung.least:
@@ -180,10 +165,10 @@ class _RungLook(Instrument):
         return None if value is None else job.sign * float(value)
 
 
-def simulated(config: Config, prices: Prices, look: _RungLook | None = None) -> Figures:
-    """Simulate one configuration and return its figures, with bounds and cost."""
+def simulated(config: Config, prices: Prices, rungs: _RungChecks | None = None) -> Figures:
+    """Return the figures of one simulation, with bounds and cost."""
     prepared = prepare(config)
-    result = run_simulation(prepared, instruments=[look] if look else ())
+    result = run_simulation(prepared, instruments=[rungs] if rungs else ())
     plain = result.figures
     return {
         **plain,
@@ -194,18 +179,18 @@ def simulated(config: Config, prices: Prices, look: _RungLook | None = None) -> 
 
 
 def _rated(config: Config, prices: Prices, plain: Figures, recorder: Recorder, start: float) -> Figures:
-    """Return the rate from update to update, and the cost at that rate; where there is none, of the whole window."""
+    """Return the steady rate, and the cost at it; without a steady rate, at that of the whole window."""
     steady = steady_turns_per_minute(list(recorder.updates), start)
     cost = prices.figures(config, steady or plain["trained_turns_per_minute"])
     return {**cost, "steady_turns_per_minute": steady}
 
 
 def steady_turns_per_minute(updates: Sequence[UpdateRecord], start: float) -> float | None:
-    """Return the turns a minute from one finished update to another, so that no update is counted in part.
+    """Return the trained turns per minute between two finished updates, so that every update counts whole.
 
     Args:
         updates: Finished updates, in order.
-        start: Updates that finished before are left out, seconds; the first of the others only starts the time.
+        start: Updates that finished earlier do not count, seconds; the first of the others only starts the clock.
 
     Returns:
         The rate; None with fewer than two updates.
@@ -218,17 +203,16 @@ def steady_turns_per_minute(updates: Sequence[UpdateRecord], start: float) -> fl
 
 
 def means(by_seed: Sequence[Mapping[str, Any]]) -> Figures:
-    """Return the mean of every number over seeds, table by table; of ``staleness_max`` the largest."""
-    found: Figures = {}
+    """Return the mean of every number over seeds, also in nested tables, and the maximum of ``staleness_max``."""
+    result: Figures = {}
     for name, first in by_seed[0].items():
         values = [figures.get(name) for figures in by_seed]
         if isinstance(first, Mapping):
-            found[name] = means([value or {} for value in values])
+            result[name] = means([value or {} for value in values])
         elif name == "staleness_max":
-            found[name] = max(value for value in values if value is not None)
+            result[name] = max(value for value in values if value is not None)
         elif any(isinstance(value, int | float) for value in values):
-            known = [value for value in values if value is not None]
-            found[name] = fmean(known)
+            result[name] = fmean(value for value in values if value is not None)
         else:
-            found[name] = first
-    return found
+            result[name] = first
+    return result

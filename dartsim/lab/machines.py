@@ -1,7 +1,7 @@
-"""Given machines, ways to split them between desktops, workers and trainer, and the configuration of each way.
+"""Splits of machines between desktops, workers and trainer, and the configuration of each split.
 
-GPUs of the trainer share the turns of an update evenly: its time a turn is the configuration's times its GPUs over the
-split's. That is an assumption, and the first thing to measure on real machines.
+Assumption: the trainer's GPUs share the turns of an update evenly, so that its time per turn is inversely proportional
+to their number. Measure this first on real machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dartsim.run.prepare import prepare
 
 HOSTS = re.compile(r"^(?P<count>\d+)x(?P<memory>\d+(?:\.\d+)?)GiB(?:x(?P<cores>\d+(?:\.\d+)?)cores)?$", re.IGNORECASE)
 UNBOUND = 64
-"""Desktops a host where a profile says that they take no memory."""
+"""Desktops per host where they take no memory."""
 
 HALF = "half of the workers at a time"
 SYNCS: Mapping[str, Mapping[str, Any]] = {
@@ -28,18 +28,18 @@ SYNCS: Mapping[str, Mapping[str, Any]] = {
     f"restart, {HALF}": {"rollout.sync.mode": "restart"},
     "keep, all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
 }
-"""Ways to change weights that are compared, beside the configuration's own."""
+"""Weight syncs that are compared with the configuration's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What there is.
+    """Machines to plan for.
 
     Attributes:
         gpus: GPUs, for workers and trainer.
         hosts: Machines for desktops.
-        memory_gib: Memory of each.
-        cores: Cores of each; None keeps the configuration's.
+        memory_gib: Memory of each host.
+        cores: Cores of each host; None keeps the configuration's.
     """
 
     gpus: int
@@ -49,10 +49,10 @@ class Machines:
 
 
 def read_hosts(text: str) -> tuple[int, float, float | None]:
-    """Return number, memory and cores of hosts written as ``4x64GiB`` or ``4x64GiBx32cores``.
+    """Parse the number, memory and cores of hosts: ``4x64GiB`` or ``4x64GiBx32cores``.
 
     Raises:
-        ConfigError: If it is written otherwise, or one of the numbers is 0.
+        ConfigError: If the text has another form, or a number is 0.
     """
     match = HOSTS.match(text.replace(" ", ""))
     numbers = () if match is None else tuple(float(number) for number in match.groups() if number is not None)
@@ -66,14 +66,14 @@ def read_hosts(text: str) -> tuple[int, float, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class MachineSplit:
-    """One way to use the machines.
+    """One use of the machines.
 
     Attributes:
         num_envs: Desktops that run attempts.
-        spares: Desktops beside them that are booted ahead (``rollout.warm_envs``).
+        spares: Desktops that are booted ahead (``rollout.warm_envs``).
         workers: GPUs of the workers, one each.
         trainer: GPUs of the trainer.
-        sync: A name of ``Splits.syncs``.
+        sync: A key of ``Splits.syncs``.
     """
 
     num_envs: int
@@ -82,11 +82,9 @@ class MachineSplit:
     trainer: int
     sync: str
 
-
-def words(split: MachineSplit) -> str:
-    """Return a split in words."""
-    spares = f" and {split.spares} spare" if split.spares else ""
-    return f"{split.num_envs}{spares} desktops, {split.workers} + {split.trainer} GPUs, {split.sync}"
+    def __str__(self) -> str:
+        spares = f" and {self.spares} spare" if self.spares else ""
+        return f"{self.num_envs}{spares} desktops, {self.workers} + {self.trainer} GPUs, {self.sync}"
 
 
 class Splits:
@@ -96,24 +94,23 @@ class Splits:
         base: The configuration whose cluster and rules are kept.
 
     Attributes:
-        base: The same.
-        own: Its own way to change weights.
-        syncs: Settings of each way that goes with its rules, by name; its own is among them.
+        own: The name of the configuration's own weight sync.
+        syncs: Settings of each weight sync that its rules allow, by name; its own is among them.
     """
 
     def __init__(self, base: Config) -> None:
         self.base = base
         self.own, settings = _own_sync(base)
-        self.syncs = {name: given for name, given in SYNCS.items() if name == self.own or _allowed(base, given)}
+        self.syncs = {name: sync for name, sync in SYNCS.items() if name == self.own or _allowed(base, sync)}
         self.syncs.setdefault(self.own, settings)
 
     def capacity(self, machines: Machines) -> int:
-        """Return how many desktops fit on the hosts, spares counted."""
+        """Return how many desktops, spares included, fit on the hosts."""
         need = prepare(self.base).timing.memory_gib
         return machines.hosts * (int(machines.memory_gib // need) if need > 0.0 else UNBOUND)
 
     def hosts_for(self, split: MachineSplit, machines: Machines) -> int:
-        """Return how many hosts have the memory for a split's desktops."""
+        """Return how many hosts a split's desktops need."""
         return ceil((split.num_envs + split.spares) / (self.capacity(machines) / machines.hosts))
 
     def config(self, split: MachineSplit, machines: Machines) -> Config:
@@ -138,11 +135,8 @@ class Splits:
             settings["cluster.hosts.cores"] = machines.cores
         return changed(self.base, settings)
 
-    def compared(self, split: MachineSplit) -> list[MachineSplit]:
-        """Return a split with every way to change weights, the configuration's own first.
-
-        Of a single worker, how many change at a time makes no other way.
-        """
+    def with_syncs(self, split: MachineSplit) -> list[MachineSplit]:
+        """Return a split with every weight sync, the configuration's own first; with one worker, one of each mode."""
         names = sorted(self.syncs, key=lambda name: name != self.own)
         if split.workers == 1:
             modes = {self.syncs[name]["rollout.sync.mode"]: name for name in reversed(names)}
@@ -151,7 +145,7 @@ class Splits:
 
 
 def _own_sync(base: Config) -> tuple[str, dict[str, Any]]:
-    """Return a configuration's own way to change weights, by the name in ``SYNCS`` if it has one, and its settings."""
+    """Return the name, as in ``SYNCS``, and the settings of a configuration's own weight sync."""
     sync, workers = base.rollout.sync, base.rollout.num_workers
     settings = {"rollout.sync.mode": sync.mode, "rollout.sync.workers_at_a_time": sync.workers_at_a_time}
     if sync.workers_at_a_time == "all":
@@ -167,7 +161,7 @@ def _own_sync(base: Config) -> tuple[str, dict[str, Any]]:
 
 
 def _allowed(base: Config, settings: Mapping[str, Any]) -> bool:
-    """Whether a way to change weights goes with the other rules of a configuration."""
+    """Whether the other rules of a configuration allow a weight sync."""
     try:
         changed(base, settings)
     except ConfigError:

@@ -1,8 +1,8 @@
-"""A plan for given machines: how many desktops, rollout and trainer GPUs, which sync; and what one more of each buys.
+"""The best plan for given machines: desktops, GPUs and weight sync; and the gain from one more of each resource.
 
 Every split is first predicted in closed form (``dartsim.lab.analytic_model``); then the best few and their neighbors
 are simulated. The best of many simulated figures is partly luck, so the figures of the plan, and of one more or one
-less of each resource, come from seeds that the search has not seen.
+less of each resource, come from fresh seeds.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.analytic_model import Prediction, predict
 from dartsim.lab.comparison import half_width
 from dartsim.lab.jobs import Figures, Job, Outcome, Prices, outcomes
-from dartsim.lab.machines import Machines, MachineSplit, Splits, words
+from dartsim.lab.machines import Machines, MachineSplit, Splits
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import changed
 from dartsim.run.prepare import prepare
 
 ENOUGH = 0.98
-"""Desktops are added until the closed form reaches this share of what any number of them would give."""
+"""Desktops are added until the closed form reaches this share of its maximum."""
 SAME = 0.01
-"""Rates that differ by less than this share are taken for equal."""
+"""Relative difference below which rates count as equal."""
 MANY_SPARES = 0.1
-"""Share of the desktops that fit above which the closed form is also asked for none that are booted ahead."""
-WAYS = 3
-"""Ways to change weights of each split that the closed form is followed by."""
+"""Above this share of spare desktops, the closed form is also evaluated without spares."""
+SYNCS_PER_SPLIT = 3
+"""Weight syncs of each split that the closed form ranks."""
 SIMULATED = 6
 """Candidates of the closed form that are simulated."""
 ROUNDS = 3
-"""Most times that the neighbours of the best plan so far are simulated."""
+"""Largest number of rounds in which the neighbors of the best plan are simulated."""
 FRESH = 3
-"""Fewest seeds, apart from those of the search, that the plan's figures come from."""
+"""Smallest number of fresh seeds for the plan's figures."""
 VERSIONS = 8
 """Updates that a run should have time for after its warm-up."""
 LONGEST_HOURS = 48.0
 MANY_TURNS = 100_000
-"""Generated turns that a run need not go beyond, if it has its updates: some ten seconds of computing."""
+"""Generated turns that are enough for a run with its updates: some ten seconds of computing."""
 
-PART_OF = {
+COMPONENT_OF = {
     "one more trainer GPU": "trainer",
     "one more rollout GPU": "engines",
     "one more host, with as many desktops": "desktops",
     "one more desktop a rollout GPU": "desktops",
 }
-"""The part of the bottleneck law that a resource belongs to."""
+"""The component of the bottleneck law that a resource belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """More, or less, of a resource.
+    """The plan with more, or less, of one resource.
 
     Attributes:
-        what: Of which.
-        figures: Simulated with it, with the plan's seeds.
-        gain: Trained turns a minute against the plan's, less 1.
-        half_width: Half of the gain's 95 % interval, seed against seed; None with fewer than two.
-        more: Whether it is one more, and not less.
+        what: The change, in words.
+        figures: Simulated with the plan's seeds.
+        gain: Relative change of the trained turns per minute.
+        half_width: Half of the gain's 95 % interval over seeds; None with fewer than two.
+        more: Whether a resource was added.
     """
 
     what: str
@@ -70,14 +70,8 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way to change weights, on the plan's machines.
-
-    Attributes:
-        sync: Its name.
-        rate: Trained turns a minute, as the search simulated it.
-        staleness: Mean, versions.
-    """
+class SyncResult:
+    """A weight sync on the plan's machines: its name, trained turns per minute in the search, and mean staleness."""
 
     sync: str
     rate: float
@@ -86,20 +80,20 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class MachinePlan:
-    """What is recommended.
+    """The recommended use of machines.
 
     Attributes:
         split: How the machines are used.
-        config: The whole configuration, as the laboratory simulated it.
-        figures: Simulated with fresh seeds.
-        by_seed: The same of each of them.
-        seeds: Which seeds those are.
-        searched: Trained turns a minute as the search simulated it, with other seeds.
-        predicted: In closed form.
-        ways: Ways to change weights that were simulated with this split, the plan's own first.
-        reason: Why this way to change weights, in words.
-        others: Other candidates that were simulated, with their trained turns a minute in the search, best first.
-        extras: What more of each resource buys, and less costs; the largest gain first.
+        config: The whole configuration, as simulated.
+        figures: Means over fresh seeds.
+        by_seed: Figures of each of these seeds.
+        seeds: These seeds.
+        searched: Trained turns per minute in the search, with other seeds.
+        predicted: The closed form.
+        syncs: Weight syncs that were simulated with this split, the plan's own first.
+        reason: Why this weight sync.
+        others: Other simulated splits, with their trained turns per minute in the search, best first.
+        extras: More and less of each resource, the largest gain first.
     """
 
     split: MachineSplit
@@ -109,41 +103,41 @@ class MachinePlan:
     seeds: tuple[int, ...]
     searched: float
     predicted: Prediction
-    ways: tuple[Way, ...]
+    syncs: tuple[SyncResult, ...]
     reason: str
     others: tuple[tuple[MachineSplit, float], ...]
     extras: tuple[Extra, ...]
 
     @property
     def rate(self) -> float:
-        """Trained turns a minute, simulated with fresh seeds."""
+        """Trained turns per minute, simulated with fresh seeds."""
         return trained_rate(self.figures)
 
     @property
     def binding(self) -> str:
-        """What the plan is limited by: the resource of which one more buys most; and what the bottleneck law says."""
-        part = str(self.figures.get("bound_by") or self.predicted.bound_by)
+        """The plan's bottleneck: the resource whose increase gains most, and that of the bottleneck law."""
+        component = str(self.figures.get("bound_by") or self.predicted.bound_by)
         more = [extra for extra in self.extras if extra.more]
         best = max(more, key=lambda extra: extra.gain, default=None)
         if best is None or best.gain < SAME:
-            return f"{part} (no single resource buys {SAME:.0%} more)"
-        law = "" if PART_OF[best.what] == part else f"; by the bottleneck law alone: {part}"
-        return f"{PART_OF[best.what]}; {best.what} buys most ({best.gain:+.1%}){law}"
+            return f"{component} (no single resource gains {SAME:.0%})"
+        law = "" if COMPONENT_OF[best.what] == component else f"; by the bottleneck law alone: {component}"
+        return f"{COMPONENT_OF[best.what]}; {best.what} gains most ({best.gain:+.1%}){law}"
 
 
 class Planner:
-    """Plans for machines.
+    """Finds the best use of machines.
 
     Args:
         base: The configuration whose cluster and rules are kept, as ``as_virtual`` returns it.
-        machines: What there is.
-        prices: What they cost.
-        hours: Simulated hours of each run; None chooses by size, and so that a run has several updates.
-        seeds: Seeds of each run of the search; the plan itself is simulated with others.
-        executor: What simulates.
+        machines: The machines.
+        prices: Their prices.
+        hours: Simulated hours of each run; None chooses them, so that a run has several updates.
+        seeds: Seeds of the search; the plan's figures use others.
+        executor: Runs the simulations.
 
     Raises:
-        ConfigError: If these machines are too few or too small.
+        ConfigError: If the machines are too few or too small.
     """
 
     def __init__(
@@ -188,26 +182,26 @@ class Planner:
             last, best = best, self._best()
             if best == last:
                 break
-        again, extras = self._held_out(best)
+        result, extras = self._fresh_results(best)
         ranked = sorted(self._seen, key=lambda split: -trained_rate(self._seen[split]))
         return MachinePlan(
             split=best,
             config=self._sized(self._config(best)),
-            figures=again.figures,
-            by_seed=again.by_seed,
-            seeds=self._fresh(),
+            figures=result.figures,
+            by_seed=result.by_seed,
+            seeds=self._fresh_seeds(),
             searched=trained_rate(self._seen[best]),
-            predicted=self._closed(best),
-            ways=self._ways(best),
+            predicted=self._predict(best),
+            syncs=self._syncs(best),
             reason=self._reason(best),
             others=tuple((split, trained_rate(self._seen[split])) for split in ranked if split != best),
             extras=extras,
         )
 
     def scan(self) -> list[MachineSplit]:
-        """Return the best number of desktops and sync of every split of the GPUs in closed form, best first.
+        """Return the best number of desktops for every split of the GPUs by the closed form, best first.
 
-        Of each split, three ways to change weights are kept; those of the best splits come first.
+        Each split comes with several weight syncs.
         """
         shares = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
         sizes = sorted({max(1, round(self._capacity * share)) for share in shares})
@@ -219,140 +213,136 @@ class Planner:
                 for spares in self._spares(everywhere=False)
                 if size > spares
             ]
-            rates = [self._closed(split).trained_turns_per_minute for split in sized]
+            rates = [self._predict(split).trained_turns_per_minute for split in sized]
             enough = ENOUGH * max(rates)
             rate, split = next((rate, split) for rate, split in zip(rates, sized, strict=True) if rate >= enough)
-            ranked += [(rate, place, one) for place, one in enumerate(self._splits.compared(split)[:WAYS])]
+            with_syncs = self._splits.with_syncs(split)[:SYNCS_PER_SPLIT]
+            ranked += [(rate, number, candidate) for number, candidate in enumerate(with_syncs)]
         ranked.sort(key=lambda row: (-round(row[0], 6), row[2].workers, row[1]))
         return [split for _, _, split in ranked]
 
     def _spares(self, *, everywhere: bool) -> list[int]:
-        """Return numbers of spare desktops to look at: the configuration's, and none where they take much room."""
+        """Return candidate numbers of spare desktops: the configuration's, and 0 where those are many."""
         own = self._splits.base.rollout.warm_envs
         none = everywhere or own > MANY_SPARES * self._capacity
         return list(dict.fromkeys([own, 0] if none else [own]))
 
     def _around(self, best: MachineSplit) -> list[MachineSplit]:
-        """Return splits that differ from the best one in one thing."""
-        room, gpus = self._capacity - best.spares, self._machines.gpus
+        """Return splits that differ from the best one in one setting."""
+        largest, gpus = self._capacity - best.spares, self._machines.gpus
         sizes = {max(1, round(best.num_envs * factor)) for factor in (0.75, 1.3)}
-        near = [replace(best, num_envs=min(size, room)) for size in sorted(sizes)]
+        near = [replace(best, num_envs=min(size, largest)) for size in sorted(sizes)]
         splits = [workers for workers in (best.workers - 1, best.workers + 1) if 1 <= workers < gpus]
         near += [replace(best, workers=workers, trainer=gpus - workers) for workers in splits]
         total = best.num_envs + best.spares
         others = [spares for spares in self._spares(everywhere=True) if spares != best.spares and spares < total]
         near += [replace(best, num_envs=total - spares, spares=spares) for spares in others]
-        near += self._splits.compared(best)
+        near += self._splits.with_syncs(best)
         return [split for split in dict.fromkeys(near) if split != best]
 
     def _best(self) -> MachineSplit:
         """Return the simulated split that trains most.
 
-        Of those that are as good as equal, the one with the fewest desktops; of these the configuration's own sync,
-        then the least stale.
+        Among nearly equal ones: the fewest desktops, then the configuration's own sync, then the least staleness.
         """
         top = max(map(trained_rate, self._seen.values()))
         close = [split for split, figures in self._seen.items() if trained_rate(figures) >= (1.0 - SAME) * top]
-        return min(close, key=self._preference)
 
-    def _preference(self, split: MachineSplit) -> tuple[float, ...]:
-        figures = self._seen[split]
-        stale = figures["staleness_mean"]
-        desktops = split.num_envs + split.spares
-        return (desktops, split.sync != self._splits.own, stale, -trained_rate(figures))
+        def preference(split: MachineSplit) -> tuple[float, ...]:
+            figures, own = self._seen[split], split.sync == self._splits.own
+            return split.num_envs + split.spares, not own, figures["staleness_mean"], -trained_rate(figures)
 
-    def _ways(self, best: MachineSplit) -> tuple[Way, ...]:
-        """Return every way to change weights that was simulated with the best split, its own first."""
-        seen = [split for split in (best, *self._splits.compared(best)) if split in self._seen]
+        return min(close, key=preference)
+
+    def _syncs(self, best: MachineSplit) -> tuple[SyncResult, ...]:
+        """Return the weight syncs that were simulated with the best split, its own first."""
+        seen = [split for split in (best, *self._splits.with_syncs(best)) if split in self._seen]
         return tuple(
-            Way(split.sync, trained_rate(self._seen[split]), self._seen[split]["staleness_mean"])
+            SyncResult(split.sync, trained_rate(self._seen[split]), self._seen[split]["staleness_mean"])
             for split in dict.fromkeys(seen)
         )
 
     def _reason(self, best: MachineSplit) -> str:
-        """Say why the best split's way to change weights was taken."""
-        own, *others = self._ways(best)
+        """Return why the best split has its weight sync."""
+        own, *others = self._syncs(best)
         if not others:
-            return "no other goes with these rules" if len(self._splits.syncs) == 1 else "no other was compared"
-        close = [way for way in others if way.rate >= (1.0 - SAME) * own.rate]
-        if not close:
+            return "no other is allowed by these rules" if len(self._splits.syncs) == 1 else "no other was compared"
+        if all(other.rate < (1.0 - SAME) * own.rate for other in others):
             return "the fastest"
         if own.sync == self._splits.own:
             return f"as in the configuration; no other is {SAME:.0%} faster"
-        return f"the least stale of those within {SAME:.0%}"
+        return f"the least staleness of those within {SAME:.0%}"
 
     # -- more and less ----------------------------------------------------------------------------
 
-    def _held_out(self, best: MachineSplit) -> tuple[Outcome, tuple[Extra, ...]]:
-        """Simulate the plan, and the plan with more and less of each resource, with seeds the search has not seen."""
-        seeds = self._fresh()
+    def _fresh_results(self, best: MachineSplit) -> tuple[Outcome, tuple[Extra, ...]]:
+        """Simulate the plan, and the plan with more and less of each resource, with fresh seeds."""
+        seeds = self._fresh_seeds()
         cases = self._cases(best)
         jobs = [self._job("the plan", self._config(best), seeds)]
-        jobs += [self._job(what, self._splits.config(split, there), seeds) for what, split, there in cases]
-        plan, *found = outcomes(self._executor, jobs)
-        extras = [_extra(what, plan, outcome) for (what, _, _), outcome in zip(cases, found, strict=True)]
+        jobs += [self._job(what, self._splits.config(split, machines), seeds) for what, split, machines in cases]
+        plan, *results = outcomes(self._executor, jobs)
+        extras = [_extra(what, plan, outcome) for (what, _, _), outcome in zip(cases, results, strict=True)]
         return plan, tuple(sorted(extras, key=lambda extra: -extra.gain))
 
     def _cases(self, best: MachineSplit) -> list[tuple[str, MachineSplit, Machines]]:
-        """Return the plan with one more, and one less, of each resource, and with no more than it needs."""
-        there = self._machines
-        per_host = -(-best.num_envs // there.hosts)
+        """Return the plan with one more, and one less, of each resource, and with only what it needs."""
+        machines = self._machines
+        per_host = -(-best.num_envs // machines.hosts)
         cases = [
-            ("one more rollout GPU", replace(best, workers=best.workers + 1), there),
-            ("one more trainer GPU", replace(best, trainer=best.trainer + 1), there),
+            ("one more rollout GPU", replace(best, workers=best.workers + 1), machines),
+            ("one more trainer GPU", replace(best, trainer=best.trainer + 1), machines),
             (
                 "one more host, with as many desktops",
                 replace(best, num_envs=best.num_envs + per_host),
-                replace(there, hosts=there.hosts + 1),
+                replace(machines, hosts=machines.hosts + 1),
             ),
         ]
         if best.num_envs + best.spares + best.workers <= self._capacity:
             cases.append(
-                ("one more desktop a rollout GPU", replace(best, num_envs=best.num_envs + best.workers), there)
+                ("one more desktop a rollout GPU", replace(best, num_envs=best.num_envs + best.workers), machines)
             )
         if best.workers > 1:
-            cases.append(("one rollout GPU less", replace(best, workers=best.workers - 1), there))
+            cases.append(("one rollout GPU less", replace(best, workers=best.workers - 1), machines))
         if best.trainer > 1:
-            cases.append(("one trainer GPU less", replace(best, trainer=best.trainer - 1), there))
+            cases.append(("one trainer GPU less", replace(best, trainer=best.trainer - 1), machines))
         if best.num_envs > best.workers:
             fewer = replace(best, num_envs=best.num_envs - best.workers)
-            cases.append(("one desktop a rollout GPU less", fewer, there))
-        split, enough = self._needed(best)
-        if (split, enough) != (best, there):
-            plural = "" if enough.hosts == 1 else "s"
-            cases.append(
-                (f"only {split.workers} + {split.trainer} GPUs and {enough.hosts} host{plural}", split, enough)
-            )
+            cases.append(("one desktop a rollout GPU less", fewer, machines))
+        split, needed = self._needed(best)
+        if (split, needed) != (best, machines):
+            hosts = f"{needed.hosts} host{'' if needed.hosts == 1 else 's'}"
+            cases.append((f"only {split.workers} + {split.trainer} GPUs and {hosts}", split, needed))
         return cases
 
     def _needed(self, best: MachineSplit) -> tuple[MachineSplit, Machines]:
-        """Return the fewest hosts, trainer and rollout GPUs with which the closed form stays as it is."""
-        wanted = (1.0 - SAME) * self._closed(best).trained_turns_per_minute
-        there = self._machines
+        """Return the fewest hosts, trainer and rollout GPUs that keep the rate of the closed form."""
+        target = (1.0 - SAME) * self._predict(best).trained_turns_per_minute
+        machines = self._machines
 
         def enough(split: MachineSplit, machines: Machines) -> bool:
             config = self._sized(self._splits.config(split, machines))
-            return predict(prepare(config)).trained_turns_per_minute >= wanted
+            return predict(prepare(config)).trained_turns_per_minute >= target
 
-        fewest = self._splits.hosts_for(best, there)
-        hosts = (replace(there, hosts=number) for number in range(fewest, there.hosts))
-        there = next((machines for machines in hosts if enough(best, machines)), there)
+        fewest = self._splits.hosts_for(best, machines)
+        fewer_hosts = (replace(machines, hosts=number) for number in range(fewest, machines.hosts))
+        machines = next((fewer for fewer in fewer_hosts if enough(best, fewer)), machines)
         trainers = (replace(best, trainer=number) for number in range(1, best.trainer))
-        best = next((split for split in trainers if enough(split, there)), best)
+        best = next((split for split in trainers if enough(split, machines)), best)
         rollouts = (replace(best, workers=number) for number in range(1, best.workers))
-        return next((split for split in rollouts if enough(split, there)), best), there
+        return next((split for split in rollouts if enough(split, machines)), best), machines
 
     # -- simulations ------------------------------------------------------------------------------
 
     def _simulate(self, splits: Sequence[MachineSplit]) -> None:
-        jobs = [self._job(words(split), self._config(split), self._seeds) for split in splits]
+        jobs = [self._job(str(split), self._config(split), self._seeds) for split in splits]
         for split, outcome in zip(splits, outcomes(self._executor, jobs), strict=True):
             self._seen[split] = outcome.figures
 
     def _job(self, name: str, config: Config, seeds: tuple[int, ...]) -> Job:
         return Job(name=name, config=self._sized(config), seeds=seeds, prices=self._prices)
 
-    def _fresh(self) -> tuple[int, ...]:
+    def _fresh_seeds(self) -> tuple[int, ...]:
         first = max(self._seeds) + 1
         return tuple(range(first, first + max(FRESH, len(self._seeds))))
 
@@ -360,36 +350,35 @@ class Planner:
         return config if self._hours is None else changed(config, {"run.hours": self._hours})
 
     def _long_enough(self, split: MachineSplit) -> float:
-        """Return the hours of a run, alike for all splits: enough for several updates, fewer where turns are many."""
-        config, said = self._config(split), self._closed(split)
-        updates = said.minutes_per_version * VERSIONS / (1.0 - min(0.9, config.run.warmup_share)) / 60.0
-        turns = MANY_TURNS / max(said.generated_turns_per_minute, 1e-9) / 60.0
+        """Return the hours of every run: enough for several updates, fewer where there are many turns."""
+        config, predicted = self._config(split), self._predict(split)
+        updates = predicted.minutes_per_version * VERSIONS / (1.0 - min(0.9, config.run.warmup_share)) / 60.0
+        turns = MANY_TURNS / max(predicted.generated_turns_per_minute, 1e-9) / 60.0
         by_size = max(3.0, min(10.0, 400.0 / split.num_envs))
         return round(max(0.02, min(LONGEST_HOURS, max(updates, min(by_size, turns)))), 2)
 
     def _config(self, split: MachineSplit) -> Config:
         return self._splits.config(split, self._machines)
 
-    def _closed(self, split: MachineSplit) -> Prediction:
+    def _predict(self, split: MachineSplit) -> Prediction:
         return predict(prepare(self._sized(self._config(split))))
 
 
 def _extra(what: str, plan: Outcome, outcome: Outcome) -> Extra:
-    """Hold one more, or one less, of a resource against the plan: the mean, and seed against seed."""
     reference = trained_rate(plan.figures)
-    pairs = zip(outcome.by_seed, plan.by_seed, strict=True)
-    gains = [trained_rate(one) / trained_rate(base) - 1.0 for one, base in pairs if trained_rate(base)]
+    pairs = [tuple(map(trained_rate, pair)) for pair in zip(outcome.by_seed, plan.by_seed, strict=True)]
+    gains = [rate / base - 1.0 for rate, base in pairs if base]
     gain = trained_rate(outcome.figures) / reference - 1.0 if reference else 0.0
-    return Extra(what, outcome.figures, gain, half_width(gains), what in PART_OF)
+    return Extra(what, outcome.figures, gain, half_width(gains), what in COMPONENT_OF)
 
 
 def expected_runs(seeds: int) -> int:
-    """Return about how many simulations a plan takes, with so many seeds in its search: two rounds of neighbours."""
+    """Estimate the number of simulations of a plan: two rounds of neighbors."""
     return seeds * (SIMULATED + 2 * 6) + max(FRESH, seeds) * 8
 
 
 def planned(config: Config, plan: MachinePlan) -> Config:
-    """Return another configuration with the plan's split: what a real run is started with."""
+    """Return another configuration with the plan's split, to start a real run with."""
     chosen = plan.config
     settings = {
         "rollout.num_envs": chosen.rollout.num_envs,
@@ -408,11 +397,11 @@ def planned(config: Config, plan: MachinePlan) -> Config:
 
 
 def trained_rate(figures: Mapping[str, Any]) -> float:
-    """Return the trained turns a minute, from update to update where there are two."""
+    """Return the trained turns per minute, over whole updates where there are two."""
     return float(figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"])
 
 
 def _counts(gpus: int) -> list[int]:
-    """Return numbers of rollout GPUs to look at: all of a few, of many about twenty."""
+    """Return candidate numbers of rollout GPUs: all of a few, about twenty of many."""
     step = max(1, gpus // 20)
     return sorted({*range(1, gpus, step), gpus - 1})

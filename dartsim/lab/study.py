@@ -1,11 +1,11 @@
-"""A study: Optuna proposes settings, the laboratory simulates them, and everything is kept in a database.
+"""``Study``: Optuna proposes settings, simulations evaluate them, and a database stores the trials.
 
-Trials come in batches of a fixed size. All settings of a batch are proposed before any of it is simulated, each by a
-sampler that is seeded by the study's seed and the trial's number, and a trial is only compared with those of earlier
-batches. So a study gives the same trials on one core and on a hundred, and whether or not it was interrupted.
+Trials come in batches of a fixed size. All settings of a batch are proposed before any is simulated, each by a sampler
+seeded with the study's seed and the trial's number, and a trial is compared only with those of earlier batches. So a
+study has the same trials on one core and on a hundred, interrupted or not.
 
-States of a trial: spec > finished, given up at a rung (its figure was below the median of earlier trials), or refused
-(a configuration that cannot be, or that costs too much; nothing is simulated).
+States of a trial: proposed > finished, given up at a rung (its figure was below the median of earlier trials), or
+refused (an invalid or too expensive configuration; nothing is simulated).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.install import install_command
 from dartsim.lab.jobs import Job, Outcome, Rung, run_job
@@ -28,29 +27,30 @@ from dartsim.lab.space import Range, setting_of
 from dartsim.lab.study_spec import StudySpec, difference
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
+from dartsim.run.prepare import prepare
 
 if TYPE_CHECKING:
     import optuna
 
 NAME = "dartsim"
 RUNG_SHARES = (0.25, 0.5)
-"""Where in its simulated hours a trial is compared with earlier ones."""
+"""Shares of the simulated hours at which a trial is compared with earlier ones."""
 FEWEST = 8
-"""Earlier trials that a rung needs before it ends any."""
+"""Earlier trials that a rung needs before it stops any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial that has ended.
+    """One ended trial.
 
     Attributes:
         number: From 0.
-        settings: What was changed.
+        settings: The settings that it changed.
         state: ``finished``, ``given up`` or ``refused``.
         values: Of the objectives; empty unless it finished.
-        figures: All of its figures; empty unless it finished.
-        feasible: Whether it keeps the bounds.
-        reason: Why it was refused, in words.
+        figures: All figures; empty unless it finished.
+        feasible: Whether it finished within the bounds.
+        reason: Why it was refused.
     """
 
     number: int
@@ -66,7 +66,7 @@ def require_optuna() -> None:
     """Load Optuna.
 
     Raises:
-        ConfigError: If it is not there, naming the extra that brings it.
+        ConfigError: If it is not installed; names the extra.
     """
     try:
         import optuna
@@ -76,14 +76,14 @@ def require_optuna() -> None:
 
 
 class Study:
-    """A study in a database, begun or gone on with.
+    """A new or resumed study in a database.
 
     Args:
-        spec: What the study asks.
-        database: File of the SQLite database; made if needed.
+        spec: What it searches for.
+        database: File of the SQLite database; created if needed.
 
     Raises:
-        ConfigError: If Optuna is missing, the database cannot be used, or holds a study of something else.
+        ConfigError: If Optuna is missing, or the database is unusable or contains a study of another spec.
     """
 
     def __init__(self, spec: StudySpec, database: Path) -> None:
@@ -120,12 +120,12 @@ class Study:
             old = study.user_attrs.get(name)
             if old != text:
                 raise ConfigError(
-                    f"{database} holds a study of another question ({difference(name, old, text)}); give another "
-                    "folder with --out, or ask the same"
+                    f"{database} contains another study ({difference(name, old, text)}); name another folder with "
+                    "--out, or use the same settings"
                 )
 
     def _base_point(self) -> dict[str, Any]:
-        """Return the base's own settings that lie in the space: the first trial."""
+        """Return the first trial: the base's own settings, as far as they are in the space."""
         point: dict[str, Any] = {}
         for dimension in self.spec.space:
             value = setting_of(self.spec.base, dimension.key)
@@ -148,42 +148,42 @@ class Study:
         on_trial: Callable[[Trial], None] | None = None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Simulate until the study has ``budget`` trials; those that it has already count.
+        """Simulate until the study has ``budget`` trials, earlier and refused ones included.
 
         Args:
-            budget: Trials in all, refused ones included.
-            executor: What simulates.
-            on_trial: Told of every trial that ended.
-            undisturbed: Around the work of the database, which Ctrl-C shall not come into.
+            budget: Number of trials.
+            executor: Runs the simulations.
+            on_trial: Called with every ended trial.
+            undisturbed: Wraps the work of the database, which Ctrl-C must not interrupt.
 
         Raises:
-            DartsimError: If a simulation failed: a rule that must always hold was broken.
+            DartsimError: If a simulation failed.
         """
-        tell = on_trial or (lambda trial: None)
+        on_trial = on_trial or (lambda trial: None)
         for first in range(0, budget, self.spec.batch):
             numbers = range(first, min(first + self.spec.batch, budget))
             jobs: dict[int, Job] = {}
             with undisturbed():
-                for number, trial in self._ask(numbers):
+                for number, trial in self._proposed(numbers):
                     job = self._job(number, trial, first)
                     if job is not None:
                         jobs[number] = job
                     else:
-                        tell(self._trial(number))
+                        on_trial(self._trial(number))
             order = sorted(jobs)
-            for place, outcome in executor.run(run_job, [jobs[number] for number in order]):
+            for index, outcome in executor.run(run_job, [jobs[number] for number in order]):
                 with undisturbed():
-                    self._tell(order[place], outcome)
-                    tell(self._trial(order[place]))
+                    self._record(order[index], outcome)
+                    on_trial(self._trial(order[index]))
 
-    def _ask(self, numbers: range) -> Iterator[tuple[int, optuna.Trial]]:
-        """Return the trials of a batch that are not finished, all proposed before the first is looked at."""
+    def _proposed(self, numbers: range) -> list[tuple[int, optuna.Trial]]:
+        """Return the unfinished trials of a batch, all proposed before the first one runs."""
         from optuna.samplers import RandomSampler
         from optuna.trial import Trial as OptunaTrial
         from optuna.trial import TrialState
 
         known = {trial.number: trial for trial in self._study.get_trials(deepcopy=False)}
-        spec: list[tuple[int, optuna.Trial]] = []
+        proposed: list[tuple[int, optuna.Trial]] = []
         for number in numbers:
             old = known.get(number)
             if old is None or old.state is TrialState.WAITING:
@@ -191,14 +191,14 @@ class Study:
                 with _quiet():
                     trial = self._study.ask()
                     self._propose(trial)
-                spec.append((number, trial))
+                proposed.append((number, trial))
             elif old.state is TrialState.RUNNING:  # interrupted: its settings are known
                 self._study.sampler = RandomSampler(seed=0)
                 trial = OptunaTrial(self._study, old._trial_id)
                 self._propose(trial)
-                spec.append((number, trial))
-        self._trials = dict(spec)
-        yield from spec
+                proposed.append((number, trial))
+        self._trials = dict(proposed)
+        return proposed
 
     def _propose(self, trial: optuna.Trial) -> None:
         for dimension in self.spec.space:
@@ -213,12 +213,12 @@ class Study:
                 )
 
     def _job(self, number: int, trial: optuna.Trial, first: int) -> Job | None:
-        """Return what a trial simulates; None if it is refused, which is then recorded."""
+        """Return the job of a trial; None if it is refused, which is recorded."""
         spec = self.spec
         try:
             changed(spec.base, trial.params)
             config = changed(self._virtual, trial.params)
-            _check_machines(config)
+            prepare(config)
         except ConfigError as error:
             self._refuse(number, str(error))
             return None
@@ -226,19 +226,19 @@ class Study:
         if spec.max_cost is not None and cost > spec.max_cost:
             self._refuse(number, f"costs {cost:g} an hour, more than {spec.max_cost:g}")
             return None
-        wanted = spec.objectives[0]
+        objective = spec.objectives[0]
         return Job(
             name=f"trial {number}",
             config=config,
             seeds=spec.seeds,
             prices=spec.prices,
-            figure=wanted.figure,
-            sign=wanted.sign,
+            figure=objective.figure,
+            sign=objective.sign,
             rungs=self._rungs(first, config.run.hours) if spec.prune and self._single else (),
         )
 
     def _rungs(self, first: int, hours: float) -> tuple[Rung, ...]:
-        """Return the looks at a trial: each ends it below the median of what finished trials before ``first`` had."""
+        """Return the rungs of a trial: the medians of finished trials before ``first``."""
         rungs = []
         for share in RUNG_SHARES:
             at = share * hours
@@ -259,7 +259,7 @@ class Study:
         trial.set_constraint("refused", 1.0)
         self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
 
-    def _tell(self, number: int, outcome: Outcome) -> None:
+    def _record(self, number: int, outcome: Outcome) -> None:
         from optuna.trial import TrialState
 
         if outcome.error is not None:
@@ -268,12 +268,12 @@ class Study:
         reported = self._study.get_trials(deepcopy=False)[number].intermediate_values
         for hours, value in outcome.seen:
             step = round(hours * 3600.0)
-            if step not in reported:  # or else it was, by a part of the study that was interrupted right after
+            if step not in reported:  # unless an interrupted part of the study has reported it
                 trial.report(spec.objectives[0].sign * value, step=step)
         values = [objective.of(outcome.figures) for objective in spec.objectives]
         if outcome.given_up or any(value is None for value in values):
             if not outcome.given_up:
-                trial.set_user_attr("refused", _nothing(outcome))
+                trial.set_user_attr("refused", _why_no_value(outcome))
             self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
             return
         trial.set_user_attr("figures", _plain(outcome.figures))
@@ -302,20 +302,16 @@ class Study:
     # -- results ----------------------------------------------------------------------------------
 
     def trials(self) -> list[Trial]:
-        """Return all trials that have ended, in order."""
-        found = (self._converted(trial) for trial in self._study.get_trials(deepcopy=False))
-        return sorted((trial for trial in found if trial is not None), key=lambda trial: trial.number)
+        """Return all ended trials, in order."""
+        ended = (trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished())
+        return sorted(map(self._converted, ended), key=lambda trial: trial.number)
 
     def _trial(self, number: int) -> Trial:
-        found = self._converted(self._study.get_trials(deepcopy=False)[number])
-        assert found is not None, "told before"
-        return found
+        return self._converted(self._study.get_trials(deepcopy=False)[number])
 
-    def _converted(self, trial: optuna.trial.FrozenTrial) -> Trial | None:
+    def _converted(self, trial: optuna.trial.FrozenTrial) -> Trial:
         from optuna.trial import TrialState
 
-        if not trial.state.is_finished():
-            return None
         reason = str(trial.user_attrs.get("refused", ""))
         finished = trial.state is TrialState.COMPLETE
         return Trial(
@@ -329,27 +325,26 @@ class Study:
         )
 
     def best(self) -> Trial | None:
-        """Return the feasible trial that is best by the first objective; None if there is none."""
+        """Return the best feasible trial by the first objective; None if there is none."""
         sign = self.spec.objectives[0].sign
         feasible = [trial for trial in self.trials() if trial.feasible]
         return max(feasible, key=lambda trial: (sign * trial.values[0], -trial.number), default=None)
 
     def front(self) -> list[Trial]:
-        """Return the feasible trials that no other one beats in every objective, best first."""
+        """Return the Pareto front of the feasible trials, best first."""
         signs = np.array([objective.sign for objective in self.spec.objectives])
         feasible = [trial for trial in self.trials() if trial.feasible]
         kept: list[Trial] = []
         for trial in feasible:
             own = signs * trial.values
             others = [signs * other.values for other in feasible if other.number != trial.number]
-            beaten = any(np.all(other >= own) and np.any(other > own) for other in others)
-            repeated = any(other.values == trial.values for other in kept)
-            if not beaten and not repeated:
+            dominated = any(np.all(other >= own) and np.any(other > own) for other in others)
+            if not dominated and all(other.values != trial.values for other in kept):
                 kept.append(trial)
         return sorted(kept, key=lambda trial: -signs[0] * trial.values[0])
 
     def importances(self) -> dict[str, float]:
-        """Return how much of the first objective's differences each knob makes, by PED-ANOVA; empty with few trials."""
+        """Return the importance of each knob for the first objective, by PED-ANOVA; empty with few trials."""
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         if len([trial for trial in self.trials() if trial.values]) < FEWEST:
@@ -357,28 +352,28 @@ class Study:
         sign = self.spec.objectives[0].sign
         with _quiet():
             try:
-                found = get_param_importances(
+                importances = get_param_importances(
                     self._study,
                     evaluator=PedAnovaImportanceEvaluator(),
-                    target=None if self._single else lambda trial: -sign * trial.values[0],  # less is better there
+                    target=None if self._single else lambda trial: -sign * trial.values[0],  # PED-ANOVA minimizes
                 )
             except (RuntimeError, ValueError):  # all values are equal
                 return {}
-        return {key: round(float(value), 4) for key, value in found.items()}
+        return {key: round(float(value), 4) for key, value in importances.items()}
 
 
-def _nothing(outcome: Outcome) -> str:
-    """Say why a run that went on to its end has no value of an objective."""
+def _why_no_value(outcome: Outcome) -> str:
+    """Return why a finished run has no value for an objective."""
     if outcome.figures["num_updates"]:
         return "fewer than two updates after the warm-up of its simulated hours; raise --hours"
     return "nothing was trained in its simulated hours; raise --hours"
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:
-    """Return Optuna's storage in a SQLite file that is not flushed to the disk at every single value.
+    """Return Optuna's storage in a SQLite file that is not flushed after every transaction.
 
-    A trial is some twenty transactions, whose flushes took longer than its simulation. A power cut may cost the newest
-    of them, never the database.
+    A trial has some twenty transactions, whose flushes took longer than its simulation. A power cut may lose the newest
+    of them, but never corrupts the database.
     """
     import optuna
     from sqlalchemy import event
@@ -387,34 +382,21 @@ def _storage(database: Path) -> optuna.storages.RDBStorage:
 
     @event.listens_for(storage.engine, "connect")
     def configure(connection: Any, record: Any) -> None:
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA synchronous = NORMAL")
-        cursor.close()
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
 
-    storage.engine.dispose()  # connections that were opened before know nothing of it
+    storage.engine.dispose()  # earlier connections lack these settings
     return storage
 
 
-def _check_machines(config: Config) -> None:
-    """Refuse a configuration whose names or machines cannot be.
-
-    Raises:
-        ConfigError: If so.
-    """
-    from dartsim.run.prepare import prepare
-
-    prepare(config)
-
-
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures that a database keeps: single numbers and words."""
+    """Return the figures that are plain numbers or words."""
     return {name: value for name, value in figures.items() if value is None or isinstance(value, int | float | str)}
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Say nothing of what Optuna still calls experimental."""
+    """Silence Optuna's warnings about experimental features."""
     from optuna.exceptions import ExperimentalWarning
 
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What a study asks: a base, a space of settings, objectives, seeds; and in what two specs differ."""
+"""``StudySpec``: a base configuration, a space of settings, objectives and seeds; and how two specs differ."""
 
 from __future__ import annotations
 
@@ -41,60 +41,55 @@ LESS = (
 
 @dataclass(frozen=True, slots=True)
 class StudyObjective:
-    """One figure, and which way is better.
-
-    Attributes:
-        figure: Its name among a job's figures.
-        sign: 1 if more is better, -1 if less is.
-    """
+    """A figure of a job, and its sign: 1 if more is better, -1 if less is."""
 
     figure: str
     sign: int
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
-        """``maximize`` or ``minimize``."""
+        """The word that Optuna uses."""
         return "maximize" if self.sign > 0 else "minimize"
 
     def of(self, figures: Mapping[str, Any]) -> float | None:
-        """Return its value; None if the run has none."""
+        """Return the figure's value; None if the run has none."""
         value = figures.get(self.figure)
         return None if value is None else float(value)
 
 
 def read_objective(text: str) -> StudyObjective:
-    """Return the objective of a figure's name, perhaps with ``:max`` or ``:min`` after it.
+    """Parse an objective: a figure's name, optionally followed by ``:max`` or ``:min``.
 
     Raises:
-        ConfigError: If there is no such figure, with the nearest one.
+        ConfigError: If there is no such figure; names the nearest one.
     """
-    name, _, way = text.partition(":")
+    name, _, direction = text.partition(":")
     if name not in (*MORE, *LESS):
         close = get_close_matches(name, (*MORE, *LESS), 1, 0.5)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ConfigError(f"there is no figure {name!r}{hint}; there are: {', '.join((*MORE, *LESS))}")
-    if way not in ("", "max", "min"):
+    if direction not in ("", "max", "min"):
         raise ConfigError(f"an objective is written FIGURE, FIGURE:max or FIGURE:min, got {text!r}")
-    more = name in MORE if not way else way == "max"
+    more = name in MORE if not direction else direction == "max"
     return StudyObjective(name, 1 if more else -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySpec:
-    """What a study asks.
+    """What a study searches for.
 
     Attributes:
         base: The configuration that is tuned.
         space: What may change.
-        objectives: What is wanted, the first one most.
-        seeds: Seeds that every trial is simulated with.
+        objectives: The most important one first.
+        seeds: Seeds of every trial.
         sampler: How settings are proposed.
         seed: Of the proposals.
         batch: Trials proposed at a time.
-        prune: Whether trials are given up early; only with one objective.
-        max_staleness: Largest staleness that a solution may show; None for no bound.
-        max_cost: Largest cost an hour; None for no bound.
-        prices: What machines cost.
+        prune: Whether trials below the median are stopped early; only with one objective.
+        max_staleness: Largest allowed staleness; None for no bound.
+        max_cost: Largest allowed cost per hour; None for no bound.
+        prices: Prices of the machines.
     """
 
     base: Config
@@ -110,11 +105,11 @@ class StudySpec:
     prices: Prices = GPU_HOURS
 
     def as_text(self) -> dict[str, str]:
-        """Return all that must not change between two parts of one study."""
+        """Return what must stay the same when a study is resumed."""
         return {
             "configuration": to_toml(self.base),
             "--space": ", ".join(f"{dimension.key}={dimension.text()}" for dimension in self.space),
-            "--objective": ", ".join(f"{wanted.figure}:{wanted.direction}" for wanted in self.objectives),
+            "--objective": ", ".join(f"{objective.figure}:{objective.direction}" for objective in self.objectives),
             "--seeds": str(self.seeds),
             "--sampler": self.sampler,
             "--seed": str(self.seed),
@@ -127,15 +122,14 @@ class StudySpec:
 
 
 def difference(name: str, old: Any, new: str) -> str:
-    """Return in words what was asked then and what is asked now."""
+    """Describe how one entry of ``StudySpec.as_text`` changed."""
     if name == "configuration" and old is not None:
         return f"another configuration: {_first_change(str(old), new)}"
-    then, now = (_asked_words(name, text) for text in (old, new))
-    return f"{name}: {then} then, {now} now"
+    return f"{name}: {_as_option(name, old)} then, {_as_option(name, new)} now"
 
 
-def _asked_words(name: str, text: Any) -> str:
-    """Return one part of a question, as kept in the database, as a user would say it."""
+def _as_option(name: str, text: Any) -> str:
+    """Return an entry as a user writes it on the command line."""
     if text is None or text == "None":
         return "none"
     if name == "--prune":
@@ -151,12 +145,12 @@ def _asked_words(name: str, text: Any) -> str:
 
 
 def _first_change(old: str, new: str) -> str:
-    """Return the first setting in which two configurations, as TOML, differ."""
+    """Return the first setting in which two configurations (TOML) differ."""
     then, now = (dict(_flat(tomllib.loads(text), "")) for text in (old, new))
     for key in dict.fromkeys((*then, *now)):
         if then.get(key) != now.get(key):
             return f"{key} {then.get(key, 'absent')} then, {now.get(key, 'absent')} now"
-    return "written otherwise"
+    return "the same settings in another form"
 
 
 def _flat(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,7 @@
-"""Whether what a study found holds: its best settings beside the configuration as it is, with seeds it has not seen.
+"""Validation of a study: its best settings beside the unmodified configuration, with fresh seeds.
 
-The best of many trials is partly the luckiest. Seeds that no trial had tell what is left of it, and whether the bounds
-still hold. Each knob is moved alone, away from the best settings, with such seeds too.
+The best of many trials is partly the luckiest. Seeds that no trial used show the real effect, and whether the bounds
+still hold. Each knob is also moved alone, away from the best settings, with such seeds.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.comparison import Change, change, half_width
+from dartsim.lab.comparison import change, half_width
 from dartsim.lab.jobs import Job, Outcome, outcomes
 from dartsim.lab.space import Dimension, Range, Space, Value
 from dartsim.lab.study_spec import StudyObjective, StudySpec
@@ -20,18 +21,15 @@ from dartsim.lab.virtual import as_virtual, changed
 from dartsim.run.prepare import prepare
 
 SHARE = 0.15
-"""How far a number is moved, of its range."""
+"""How far a number is moved, as a share of its range."""
+
+KNOB_SEEDS = 3
+"""Largest number of fresh seeds for each move of a knob."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnobMove:
-    """One knob that is to be moved.
-
-    Attributes:
-        key: The setting.
-        value: Its other value.
-        job: What simulates it, all other settings being the best.
-    """
+    """One knob at another value, and the job that simulates it with all other settings at their best."""
 
     key: str
     value: Value
@@ -40,13 +38,13 @@ class KnobMove:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One knob at another value.
+    """Result of moving one knob.
 
     Attributes:
-        value: The value.
-        figure: The objective's value with it; None if nothing was trained.
-        change: Against the best settings, as a share of theirs; None if unknown.
-        half_width: Half of the change's 95 % interval, seed against seed; None with fewer than two.
+        value: Its value.
+        figure: The objective; None if nothing was trained.
+        change: Relative to the best settings; None if unknown.
+        half_width: Half of the change's 95 % interval over seeds; None with fewer than two.
     """
 
     value: Value
@@ -57,13 +55,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """What one knob is worth around the best settings.
-
-    Attributes:
-        key: The setting.
-        best: Its best value.
-        moved: Other values.
-    """
+    """Effect of one knob around the best settings: its key, its best value, and the result of other values."""
 
     key: str
     best: Value
@@ -71,56 +63,126 @@ class Knob:
 
     @property
     def worth(self) -> float:
-        """Largest change that a move makes, as a share."""
+        """Largest relative change of any move."""
         return max((abs(moved.change) for moved in self.moved if moved.change is not None), default=0.0)
 
 
-def moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[KnobMove]:
-    """Return every knob moved in turn, what cannot be left out.
+@dataclass(frozen=True, slots=True)
+class ObjectiveEffect:
+    """Effect on one objective with fresh seeds.
+
+    Attributes:
+        figure: Its name.
+        first: Mean of the unmodified configuration; None if it has none.
+        first_half_width: Half of its 95 % interval over seeds; None with one seed.
+        best: Mean of the best settings.
+        best_half_width: Half of its interval.
+        change: Relative change from the first to the best.
+        half_width: Half of the change's interval, over pairs of equal seeds.
+        better: Whether the change is significant and for the better.
+    """
+
+    figure: str
+    first: float | None
+    first_half_width: float | None
+    best: float | None
+    best_half_width: float | None
+    change: float | None
+    half_width: float | None
+    better: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Effect of a study's best settings with fresh seeds.
+
+    Attributes:
+        seeds: The fresh seeds.
+        effects: Of each objective.
+        broken: Bounds that the best settings violate, in words.
+        knobs: The effect of each knob, the largest first.
+    """
+
+    seeds: tuple[int, ...]
+    effects: tuple[ObjectiveEffect, ...]
+    broken: tuple[str, ...]
+    knobs: tuple[Knob, ...]
+
+
+def validate(spec: StudySpec, settings: Mapping[str, Any], number: int, executor: Executor) -> Validation:
+    """Simulate the best settings, the unmodified configuration, and each knob moved alone, with fresh seeds.
 
     Args:
-        best: The best settings as a job.
+        spec: The study.
+        settings: Its best settings.
+        number: Number of fresh seeds, right after the study's own.
+        executor: Runs the simulations.
+
+    Raises:
+        DartsimError: If a simulation failed.
+    """
+    start = max(spec.seeds) + 1
+    seeds = tuple(range(start, start + number))
+    base = as_virtual(spec.base)
+    best_job = Job(name="the best", config=changed(base, settings), seeds=seeds, prices=spec.prices)
+    moves = knob_moves(replace(best_job, seeds=seeds[:KNOB_SEEDS]), settings, spec.space)
+    first_jobs = [replace(best_job, name="as it is", config=base)] if _is_valid(base) else []
+    best, *results = outcomes(executor, [best_job, *first_jobs, *(move.job for move in moves)])
+    first = results.pop(0) if first_jobs else Outcome()
+    return Validation(
+        seeds=seeds,
+        effects=tuple(_effect(objective, first, best) for objective in spec.objectives),
+        broken=_broken(spec, best),
+        knobs=tuple(knobs(settings, spec.space, spec.objectives[0], best, list(zip(moves, results, strict=True)))),
+    )
+
+
+def knob_moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[KnobMove]:
+    """Return each knob moved alone from the best settings, invalid configurations left out.
+
+    Args:
+        best: The job of the best settings.
         settings: The best settings.
         space: What was tuned.
     """
-    found: list[KnobMove] = []
+    moves: list[KnobMove] = []
     for dimension in space:
-        for value in neighbours(dimension, settings[dimension.key]):
+        for value in neighbors(dimension, settings[dimension.key]):
             try:
                 config = changed(best.config, {dimension.key: value})
-                prepare(config)
             except ConfigError:
-                continue  # beside the best settings lies what cannot be
-            job = replace(best, name=f"{dimension.key} = {value}", config=config)
-            found.append(KnobMove(dimension.key, value, job))
-    return found
+                continue
+            if _is_valid(config):
+                job = replace(best, name=f"{dimension.key} = {value}", config=config)
+                moves.append(KnobMove(dimension.key, value, job))
+    return moves
 
 
 def knobs(
     settings: Mapping[str, Any],
     space: Space,
     objective: StudyObjective,
-    base: Outcome,
-    tried: Sequence[tuple[KnobMove, Outcome]],
+    best: Outcome,
+    results: Sequence[tuple[KnobMove, Outcome]],
 ) -> list[Knob]:
-    """Return what each knob is worth, the most important knob first.
+    """Return the effect of each knob, the largest first.
 
     Args:
         settings: The best settings.
         space: What was tuned.
         objective: The figure that counts.
-        base: Of the best settings, with the moves' seeds first.
-        tried: What came of the moves.
+        best: Outcome of the best settings; the moves' seeds come first.
+        results: Outcomes of the moves.
     """
     moved: dict[str, list[Moved]] = {dimension.key: [] for dimension in space}
-    for move, outcome in tried:
-        found: Change = change(objective, base, outcome)
-        moved[move.key].append(Moved(move.value, objective.of(outcome.figures), found.share, found.half_width))
-    made = [Knob(key, settings[key], tuple(values)) for key, values in moved.items()]
-    return sorted(made, key=lambda knob: -knob.worth)
+    for move, outcome in results:
+        share, width = change(objective, best, outcome)
+        moved[move.key].append(Moved(move.value, objective.of(outcome.figures), share, width))
+    all_knobs = [Knob(key, settings[key], tuple(values)) for key, values in moved.items()]
+    return sorted(all_knobs, key=lambda knob: -knob.worth)
 
 
-def neighbours(dimension: Dimension, value: Any) -> list[Value]:
+def neighbors(dimension: Dimension, value: Any) -> list[Value]:
     """Return values on both sides of a number, within its range, or all other choices."""
     if not isinstance(dimension, Range):
         return [choice for choice in dimension.values if choice != value]
@@ -138,83 +200,7 @@ def neighbours(dimension: Dimension, value: Any) -> list[Value]:
     return list(dict.fromkeys(number for number in rounded if number != value))
 
 
-KNOB_SEEDS = 3
-"""Most fresh seeds that each move of a knob is simulated with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One objective, with fresh seeds.
-
-    Attributes:
-        figure: Its name.
-        first: Of the configuration as it is, mean; None if it has none.
-        first_half_width: Half of its 95 % interval over seeds; None of one seed.
-        best: Of the best settings.
-        best_half_width: Half of its interval.
-        change: Of the best against the first, as a share.
-        half_width: Half of the change's interval, seed against seed.
-        better: Whether the change is for the better, and more than chance.
-    """
-
-    figure: str
-    first: float | None
-    first_half_width: float | None
-    best: float | None
-    best_half_width: float | None
-    change: float | None
-    half_width: float | None
-    better: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """What is left of a study's best with seeds that it has not seen.
-
-    Attributes:
-        seeds: Those seeds.
-        held: Each objective.
-        broken: Bounds that the best settings do not keep with these seeds, in words.
-        knobs: What each knob is worth, the most important one first.
-    """
-
-    seeds: tuple[int, ...]
-    held: tuple[Held, ...]
-    broken: tuple[str, ...]
-    knobs: tuple[Knob, ...]
-
-
-def validate(spec: StudySpec, settings: Mapping[str, Any], number: int, executor: Executor) -> Validation:
-    """Simulate the best settings, the configuration as it is, and every knob moved alone, with fresh seeds.
-
-    Args:
-        spec: What the study asks.
-        settings: Its best settings.
-        number: How many fresh seeds; those right after the study's own.
-        executor: What simulates.
-
-    Raises:
-        DartsimError: If a simulation failed.
-    """
-    first = max(spec.seeds) + 1
-    seeds = tuple(range(first, first + number))
-    base = as_virtual(spec.base)
-    best = Job(name="the best", config=changed(base, settings), seeds=seeds, prices=spec.prices)
-    as_it_is = [replace(best, name="as it is", config=base)] if _can_be(base) else []
-    moved = moves(replace(best, seeds=seeds[:KNOB_SEEDS]), settings, spec.space)
-    found = outcomes(executor, [best, *as_it_is, *(move.job for move in moved)])
-    of_best, rest = found[0], found[1:]
-    of_first = rest[0] if as_it_is else Outcome()
-    tried = list(zip(moved, rest[len(as_it_is) :], strict=True))
-    return Validation(
-        seeds=seeds,
-        held=tuple(_held(objective, of_first, of_best) for objective in spec.objectives),
-        broken=_broken(spec, of_best),
-        knobs=tuple(knobs(settings, spec.space, spec.objectives[0], of_best, tried)),
-    )
-
-
-def _can_be(config: Any) -> bool:
+def _is_valid(config: Config) -> bool:
     try:
         prepare(config)
     except ConfigError:
@@ -222,15 +208,15 @@ def _can_be(config: Any) -> bool:
     return True
 
 
-def _held(objective: StudyObjective, first: Outcome, best: Outcome) -> Held:
-    found = change(objective, first, best)
-    return Held(
+def _effect(objective: StudyObjective, first: Outcome, best: Outcome) -> ObjectiveEffect:
+    difference = change(objective, first, best)
+    return ObjectiveEffect(
         objective.figure,
         *_mean(objective, first),
         *_mean(objective, best),
-        found.share,
-        found.half_width,
-        found.certain and objective.sign * (found.share or 0.0) > 0.0,
+        difference.share,
+        difference.half_width,
+        difference.certain and objective.sign * (difference.share or 0.0) > 0.0,
     )
 
 
@@ -241,7 +227,7 @@ def _mean(objective: StudyObjective, outcome: Outcome) -> tuple[float | None, fl
 
 
 def _broken(spec: StudySpec, best: Outcome) -> tuple[str, ...]:
-    stale = best.figures["staleness_max"]
-    if spec.max_staleness is None or stale <= spec.max_staleness:
+    staleness = best.figures["staleness_max"]
+    if spec.max_staleness is None or staleness <= spec.max_staleness:
         return ()
-    return (f"its largest staleness is {stale:g}, above the bound of {spec.max_staleness:g}",)
+    return (f"its largest staleness is {staleness:g}, above the bound of {spec.max_staleness:g}",)

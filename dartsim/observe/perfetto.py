@@ -89,7 +89,7 @@ def _events(
     stays: list[Stay],
     notes: Sequence[Note],
 ) -> Iterator[dict[str, Any]]:
-    # Whole microseconds at the borders: neighbours touch and never overlap.
+    # Whole microseconds at the borders: neighbors touch and never overlap.
     borders = [round(stay.start * 1e6) for stay in stays]
     borders += [round(stay.end * 1e6) for stay in stays[-1:]]
     for stay, (start, end) in zip(stays, pairwise(borders), strict=True):

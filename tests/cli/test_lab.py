@@ -46,9 +46,9 @@ def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     assert "best.toml" in capsys.readouterr().out
     assert "Best settings" in Path("study/study.html").read_text()
     assert found["validation"]["seeds"] == [1, 2]
-    (held,) = found["validation"]["held"]
-    assert held["figure"] == "steady_turns_per_minute"
-    assert f"# With fresh seeds: (1 to 2), steady turns per minute: {held['best']:.4g}" in tuned_text
+    (effect,) = found["validation"]["effects"]
+    assert effect["figure"] == "steady_turns_per_minute"
+    assert f"# With fresh seeds: (1 to 2), steady turns per minute: {effect['best']:.4g}" in tuned_text
     assert found["as_it_is"] == {"rollout.num_envs": 4, "rollout.sync.mode": "restart"}
     # A larger budget goes on with the same study.
     assert tune(dartsim, "--budget", "4", "--out", "study", "--json", "-") == 0

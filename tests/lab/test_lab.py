@@ -16,16 +16,16 @@ from dartsim.config.load import check_setting, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
-from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, run_job, simulated, steady_turns_per_minute
+from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, outcomes, run_job, simulated, steady_turns_per_minute
 from dartsim.lab.space import Choices, Range, read_space
 from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, difference, read_objective
 from dartsim.lab.sweep import InProcess
-from dartsim.lab.validation import neighbours, validate
+from dartsim.lab.validation import neighbors, validate
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.lab.whatif import REMOVED, gains
 from dartsim.observe.idle import CAUSES
-from dartsim.run.prepare import prepare, recorded_outcomes
+from dartsim.run.prepare import prepare
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.gpu import PROFILES
@@ -118,10 +118,10 @@ def test_a_word_for_absent_may_also_be_a_value_of_its_own(tmp_path: Path):
 
 
 @given(st.integers(2, 50), st.integers(1, 60), st.floats(0.0, 1.0))
-def test_neighbours_lie_in_the_range_and_are_not_the_value(low, width, place):
+def test_neighbors_lie_in_the_range_and_are_not_the_value(low, width, place):
     dimension = Range("rollout.num_envs", low, low + width)
     value = low + round(place * width)
-    found = neighbours(dimension, value)
+    found = neighbors(dimension, value)
     assert 1 <= len(found) <= 2
     assert value not in found
     assert all(isinstance(number, int) and low <= number <= low + width for number in found)
@@ -193,7 +193,7 @@ def test_a_job_that_fails_says_so():
     )
     assert "LearnerFault" in (run_job(Job(name="bad", config=config)).error or "")
     with pytest.raises(DartsimError, match="bad: LearnerFault"):
-        recorded_outcomes(InProcess(), [Job(name="bad", config=config)])
+        outcomes(InProcess(), [Job(name="bad", config=config)])
 
 
 def test_real_parts_are_refused_and_a_model_becomes_a_surrogate():
@@ -242,14 +242,14 @@ def test_a_study_goes_on_where_it_was_interrupted(tmp_path: Path, sampler):
 
 
 def test_a_study_that_was_interrupted_between_two_writes_goes_on_quietly(tmp_path: Path, monkeypatch):
-    pytest.importorskip("optuna")
+    optuna = pytest.importorskip("optuna")
     study = Study(asked(), tmp_path / "study.db")
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(study._study, "tell", interrupt)  # what rungs saw is written, the trial's end is not
+        patched.setattr(optuna.Study, "tell", interrupt)  # what rungs saw is written, the trial's end is not
         with pytest.raises(KeyboardInterrupt):
             study.run(3, Drawn())
     again = Study(asked(), tmp_path / "study.db")
@@ -291,7 +291,7 @@ def test_a_staleness_bound_makes_trials_infeasible(tmp_path: Path):
 def test_a_study_of_something_else_is_refused(tmp_path: Path):
     pytest.importorskip("optuna")
     Study(asked(), tmp_path / "study.db")
-    with pytest.raises(ConfigError, match=r"\(--seed: 5 then, 6 now\); give another folder"):
+    with pytest.raises(ConfigError, match=r"\(--seed: 5 then, 6 now\); name another folder"):
         Study(asked(seed=6), tmp_path / "study.db")
     with pytest.raises(ConfigError, match=r"\(another configuration: run\.seed 0 then, 3 now\)"):
         Study(asked(base=small(run={"seed": 3})), tmp_path / "study.db")
@@ -382,10 +382,10 @@ def test_each_knob_is_moved_alone_with_seeds_that_no_trial_had():
         (7, pytest.approx(-0.3)),
         (13, pytest.approx(0.3)),
     ]
-    (held,) = found.held
-    assert (held.first, held.best, held.change) == (2.0, 10.0, pytest.approx(4.0))  # 4 desktops, restart
-    assert held.half_width == pytest.approx(0.0)
-    assert held.better
+    (effect,) = found.effects
+    assert (effect.first, effect.best, effect.change) == (2.0, 10.0, pytest.approx(4.0))  # 4 desktops, restart
+    assert effect.half_width == pytest.approx(0.0)
+    assert effect.better
 
 
 class Lucky:
@@ -410,15 +410,15 @@ def test_luck_of_the_search_does_not_outlast_fresh_seeds(tmp_path: Path):
     assert best is not None
     assert best.values[0] > 105.0  # nothing but the luckiest
     found = validate(question, best.settings, 5, Lucky())
-    assert not found.held[0].better
-    assert found.held[0].best < best.values[0] - 2.0
+    assert not found.effects[0].better
+    assert found.effects[0].best < best.values[0] - 2.0
     assert found.broken == ("its largest staleness is 1, above the bound of 0",)
 
 
 def test_a_bound_that_was_not_there_is_told_in_words(tmp_path: Path):
     pytest.importorskip("optuna")
     Study(asked(max_staleness=None), tmp_path / "study.db")
-    with pytest.raises(ConfigError, match=r"\(--max-staleness: none then, 1\.0 now\); give another folder"):
+    with pytest.raises(ConfigError, match=r"\(--max-staleness: none then, 1\.0 now\); name another folder"):
         Study(asked(max_staleness=1.0), tmp_path / "study.db")
 
 

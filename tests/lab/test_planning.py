@@ -1,4 +1,4 @@
-"""Plans for given machines: what is searched, what is told of the plan, what one more of each resource buys."""
+"""Plans for given machines: what is searched, what is told of the plan, what one more of each resource gains."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_a_plan_is_told_with_seeds_that_its_search_has_not_seen():
 def test_the_binding_constraint_is_the_resource_of_which_one_more_buys_most():
     made, _ = plain_plan()
     assert (made.split.workers, made.split.trainer) == (1, 2)
-    assert made.binding == "trainer; one more trainer GPU buys most (+20.0%)"
+    assert made.binding == "trainer; one more trainer GPU gains most (+20.0%)"
     few, _ = modelled(Machines(gpus=8, hosts=1, memory_gib=4.0))
-    assert few.binding == "desktops; one more host, with as many desktops buys most (+100.0%)"
+    assert few.binding == "desktops; one more host, with as many desktops gains most (+100.0%)"
     other = replace(made, figures={**made.figures, "bound_by": "engines"})
     assert other.binding.endswith("; by the bottleneck law alone: engines")
 
@@ -120,7 +120,7 @@ def test_a_sync_that_is_no_faster_does_not_take_the_place_of_the_configurations_
     assert keep.reason == "as in the configuration; no other is 1% faster"
     restart, _ = plain_plan()  # dart-measured restarts, which halves the rate here
     assert restart.split.sync == "drain, one worker at a time"
-    assert restart.reason == "the least stale of those within 1%"
+    assert restart.reason == "the least staleness of those within 1%"
 
 
 def test_ways_to_change_weights_that_a_scheduler_refuses_are_not_tried():
@@ -130,8 +130,8 @@ def test_ways_to_change_weights_that_a_scheduler_refuses_are_not_tried():
     coupled = Splits(as_virtual(load(preset_name="coupled")))
     assert coupled.own == "drain, all at once"
     split = MachineSplit(num_envs=8, spares=0, workers=2, trainer=6, sync=coupled.own)
-    assert [one.sync for one in splits.compared(split)] == ["keep, all at once", "keep, one worker at a time"]
-    assert [one.sync for one in splits.compared(replace(split, workers=1))] == ["keep, all at once"]
+    assert [one.sync for one in splits.with_syncs(split)] == ["keep, all at once", "keep, one worker at a time"]
+    assert [one.sync for one in splits.with_syncs(replace(split, workers=1))] == ["keep, all at once"]
     assert coupled.config(split, Machines(8, 2, 64.0)).rollout.sync.workers_at_a_time == "all"
 
 
