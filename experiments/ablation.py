@@ -154,20 +154,24 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), half_width(values) or 0.0
 
 
-def arms_table(figures: dict[str, Any]) -> Rows:
+def arms_table(figures: Figures) -> Rows:
     """Success of each arm, and what 50 % cost it."""
-    base = [run["success_rate_final"] for run in figures["arms"] if run["arm"] == "decoupled"]
+    base = [run["success_rate_final"] for run in _runs(figures, "decoupled")]
     head = ["arm", "success", "less decoupled", "easy", "hard", "never", "50 % after turns", "after hours"]
     rows = []
     for arm in ARMS:
-        runs = [run for run in figures["arms"] if run["arm"] == arm]
+        runs = _runs(figures, arm)
         final = [run["success_rate_final"] for run in runs]
-        paired = [a - b for a, b in zip(final, base, strict=True)]
-        kinds = [_percent(run["by_kind_final"][kind] for run in runs) for kind in ("easy", "hard", "never")]
-        row = [arm, _percent(final), "–" if arm == "decoupled" else _points(paired), *kinds]
+        paired = "–" if arm == "decoupled" else _points([a - b for a, b in zip(final, base, strict=True)])
+        kinds = (_percent(run["by_kind_final"][kind] for run in runs) for kind in KINDS)
         turns = _reached([run["turns_to_50_percent"] for run in runs], ",.0f")
-        rows.append([*row, turns, _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f")])
+        hours = _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f")
+        rows.append([arm, _percent(final), paired, *kinds, turns, hours])
     return head, rows
+
+
+def _runs(figures: Figures, arm: str) -> list[Figures]:
+    return [run for run in figures["arms"] if run["arm"] == arm]
 
 
 KINDS = {
@@ -178,18 +182,18 @@ KINDS = {
 """Kind of a task -> what its tasks are."""
 
 
-def base_table(figures: dict[str, Any]) -> Rows:
+def base_table(figures: Figures) -> Rows:
     """What the base models can do."""
-    runs = [run for run in figures["arms"] if run["arm"] == "decoupled"]
+    runs = _runs(figures, "decoupled")
     rows = [[kind, about, _percent(run["by_kind_initial"][kind] for run in runs)] for kind, about in KINDS.items()]
     return ["kind", "tasks", "base model"], rows
 
 
-def cut_table(figures: dict[str, Any]) -> Rows:
+def cut_table(figures: Figures) -> Rows:
     """What high-entropy selection left out of the groups of the arms that have it."""
     rows = []
     for arm in ARMS:
-        runs = [run["cut_turns"] for run in figures["arms"] if run["arm"] == arm]
+        runs = [run["cut_turns"] for run in _runs(figures, arm)]
         cut = {name: sum(run.get(f"{name}_cut", 0) for run in runs) for name in ("own", "stored")}
         all_turns = {name: sum(run.get(name, 0) for run in runs) for name in ("own", "stored")}
         if cut["own"]:
@@ -198,14 +202,14 @@ def cut_table(figures: dict[str, Any]) -> Rows:
     return ["arm", "own turns cut", "stored turns cut"], rows
 
 
-def curve_table(figures: dict[str, Any], column: str, points: Sequence[float]) -> Rows:
+def curve_table(figures: Figures, column: str, points: Sequence[float]) -> Rows:
     """Success of each arm after so many simulated hours or generated turns, between evaluations linearly.
 
     A dash where not all runs of an arm got that far.
     """
     rows = []
     for arm in ARMS:
-        curves = [run["curve"] for run in figures["arms"] if run["arm"] == arm]
+        curves = [run["curve"] for run in _runs(figures, arm)]
         row = [arm]
         for point in points:
             far = all(curve[column][-1] >= point for curve in curves)
@@ -224,9 +228,9 @@ PUBLISHED_ROWS = {
 """Part -> the row before it and its own; the last row's gain can only be the pool's."""
 
 
-def paper_table(figures: dict[str, Any]) -> Rows:
+def paper_table(figures: Figures) -> Rows:
     """What each part adds, in points of success: in the paper, alone here, and last of all here."""
-    final = {arm: [run["success_rate_final"] for run in figures["arms"] if run["arm"] == arm] for arm in ARMS}
+    final = {arm: [run["success_rate_final"] for run in _runs(figures, arm)] for arm in ARMS}
 
     def gain(arm: str, over: str) -> str:
         return _points([a - b for a, b in zip(final[arm], final[over], strict=True)])
@@ -241,7 +245,7 @@ def paper_table(figures: dict[str, Any]) -> Rows:
     return ["part", "paper, over the row before", "here, added to decoupled", "here, dart over dart without it"], rows
 
 
-def staleness_table(figures: dict[str, Any]) -> Rows:
+def staleness_table(figures: Figures) -> Rows:
     """Success by staleness bound, with and without importance sampling.
 
     ``effective`` is the effective sample size of the importance weights before they are truncated, as a share.
@@ -317,7 +321,7 @@ def _reached(values: Sequence[float | None], form: str) -> str:
     return f"{np.mean(known):{form}}{counted}"
 
 
-def provenance(figures: dict[str, Any]) -> str:
+def provenance(figures: Figures) -> str:
     """Return what the recorded ablation was run with."""
     seeds = ", ".join(str(seed) for seed in figures["seeds"])
     hours = figures["config"]["dart"]["run"]["hours"]
@@ -329,7 +333,7 @@ def provenance(figures: dict[str, Any]) -> str:
     )
 
 
-def measure(options: Options) -> dict[str, Any]:
+def measure(options: Options) -> Figures:
     """Run every arm with every seed on all cores, seed by seed."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
     work = [(arm, seed, bound) for seed in range(options.seeds) for arm, bound in jobs(seed)]
@@ -349,7 +353,7 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def _brief(run: dict[str, Any]) -> dict[str, Any]:
+def _brief(run: Figures) -> Figures:
     """Return a run of the staleness study; its bound says which."""
     return {name: value for name, value in run.items() if name != "arm"}
 

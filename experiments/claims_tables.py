@@ -26,7 +26,6 @@ COLUMNS: Mapping[str, str] = {
     "too old, %": "{figures[stale_share]:.1p}",
     "not trained, %": "{figures[wasted_share]:.0p}",
     "minutes a version": "{figures[minutes_per_version]:.1f}",
-    "killed/h": "{figures[killed_per_hour]:.0f}",
 }
 """Columns of an arm, by their heads."""
 
@@ -115,17 +114,6 @@ def distribution(histogram: Mapping[str, int]) -> str:
     return ", ".join(f"{age}: {share:.0f}" for age, share in shares.items() if share >= 0.5) or "–"
 
 
-def sync_rows(recorded: Figures) -> Rows:
-    """Rolling against global sync, by reload time."""
-    columns = {
-        "": "{series}, {name}",
-        **_columns("trained/min", "generated/min", "desktops, %", "GPUs, %", "stopped, %"),
-        "staleness": COLUMNS["mean"],
-        **_columns("too old, %", "killed/h"),
-    }
-    return rows_of(columns, recorded["claims"]["sync"])
-
-
 def desktop_rows(recorded: Figures) -> Rows:
     """Turns and utilizations by desktops per rollout GPU, with the closed-form bounds."""
     columns = {
@@ -168,7 +156,6 @@ ROWS: Mapping[str, Callable[[Figures], Rows]] = {
     "claims-gpus": definition_rows,
     "claims-interrupt": interrupt_rows,
     "claims-staleness": staleness_rows,
-    "claims-sync": sync_rows,
     "claims-desktops": desktop_rows,
     "claims-knees": knee_rows,
 }

@@ -12,7 +12,6 @@ import logging
 import time
 from math import ceil
 from statistics import median
-from typing import Any
 
 from dartsim.fuzz import Chunk, Tally, run_case, search, shrink
 from dartsim.fuzz.runner import CaseResult
@@ -185,25 +184,6 @@ def bug_rows(figures: Figures) -> Rows:
     return rows_of(columns, rows)
 
 
-def preset_rows(figures: Figures) -> Rows:
-    """What was searched of every preset: drawn cases, and hours of hostile operation."""
-    columns = {
-        "preset": "`{preset}`",
-        "drawn runs": "{runs}",
-        "their hours": "{hours:.1f}",
-        "hostile hours": "{long_hours:,.0f}",
-        "CPU s of them": "{cpu_seconds:.1f}",
-        "violations": "{wrong}",
-    }
-    long: dict[str, dict[str, Any]] = {row["preset"]: row for row in figures["operation"]}
-    rows = []
-    for row in figures["presets"]:
-        own = long.get(row["preset"], {})
-        wrong = row["violations"] + own.get("violations", 0)
-        rows.append({**row, "long_hours": own.get("hours"), "cpu_seconds": own.get("cpu_seconds"), "wrong": wrong})
-    return rows_of(columns, rows)
-
-
 def provenance(figures: Figures) -> str:
     """What was searched in all, how fast, and where."""
     speed = figures["speed"]
@@ -222,7 +202,7 @@ STUDY = Experiment(
     name="fuzz_power",
     about=str(__doc__),
     measure=measure,
-    tables={"fuzz-bugs": bug_rows, "fuzz-presets": preset_rows, "fuzz-provenance": provenance},
+    tables={"fuzz-bugs": bug_rows, "fuzz-provenance": provenance},
 )
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """What the headline's parameters predict for runs they were not fitted to.
 
-Three kinds of entries: ``measured`` ones are facts of DART's public run history; ``fitted`` ones are such facts of
-the very runs that the parameters were chosen by; ``prototype`` ones are figures of an earlier, unpublished model of
-the same system (1/n sharing of GPU seconds instead of an engine), which tell how much a conclusion depends on the
-model. Its rows with another share of usable data have no counterpart here: what is usable follows from the tasks.
+Three kinds of entries: ``measured`` ones are facts of DART's public run history; ``fitted`` ones are such facts of the
+runs to which the parameters were fitted; ``prototype`` ones are figures of an earlier, unpublished model of the same
+system (1/n sharing of GPU seconds instead of an engine), which tell how much a conclusion depends on the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.clusters import Cluster, run_clusters
 from experiments.study import Options
@@ -20,17 +18,25 @@ Figures = Mapping[str, Any]
 PRESET = "dart-measured"
 """The headline run: what was measured had 8 attempts of a fixed length at every task."""
 
+READ: Mapping[str, Callable[[Figures], float]] = {
+    # Desktop seconds of a turn: between the first request and the last observation, and of any kind.
+    "seconds_per_turn": lambda run: run["num_envs"] * run["env_utilization"] * 60.0 / run["generated_turns_per_minute"],
+    "desktop_seconds_per_turn": lambda run: run["num_envs"] * 60.0 / run["generated_turns_per_minute"],
+    "trajectories_per_version": lambda run: run["trajectories_per_minute"] * run["minutes_per_version"],
+    # Share of desktop time that is not spent waiting for the rest of a sampling unit.
+    "busy_desktops": lambda run: 1.0 - run["desktop_shares"]["wait_unit"],
+}
+"""How our figure is computed where it is not a figure of the run itself."""
 
-@dataclass(frozen=True, slots=True)
-class OtherRunFigure:
+
+class OtherRunFigure(NamedTuple):
     """One figure of a run that we predict.
 
     Attributes:
         name: The run.
         figure: What is predicted.
-        kind: ``measured`` or ``prototype``.
+        kind: ``measured``, ``fitted`` or ``prototype``.
         known: The figure there.
-        read: Reads ours from the figures of our run.
         changes: What differs from the headline run, as ``--set`` takes it.
     """
 
@@ -38,32 +44,11 @@ class OtherRunFigure:
     figure: str
     kind: str
     known: float
-    read: Callable[[Figures], float]
     changes: tuple[str, ...] = ()
 
-
-def _figure(name: str) -> Callable[[Figures], float]:
-    return lambda figures: float(figures[name])
-
-
-def _turn_seconds(figures: Figures) -> float:
-    """Desktop seconds between the first request and the last observation, a turn."""
-    desktops = figures["num_envs"] * figures["env_utilization"] * 60.0
-    return float(desktops / figures["generated_turns_per_minute"])
-
-
-def _desktop_seconds(figures: Figures) -> float:
-    """Desktop seconds of any kind, set-up and the rest included, a turn."""
-    return float(figures["num_envs"] * 60.0 / figures["generated_turns_per_minute"])
-
-
-def _trajectories_per_version(figures: Figures) -> float:
-    return float(figures["trajectories_per_minute"] * figures["minutes_per_version"])
-
-
-def _unit_busy(figures: Figures) -> float:
-    """Share of desktop time that is not spent waiting for the rest of a sampling unit."""
-    return 1.0 - float(figures["desktop_shares"]["wait_unit"])
+    def read(self, run: Figures) -> float:
+        """Return our figure, from the figures of our run."""
+        return float(READ[self.figure](run) if self.figure in READ else run[self.figure])
 
 
 def _size(num_envs: int, num_workers: int, *more: str) -> tuple[str, ...]:
@@ -77,58 +62,19 @@ def _size(num_envs: int, num_workers: int, *more: str) -> tuple[str, ...]:
 
 
 GPU8, GPU2 = _size(77, 8, "rollout.max_turns=100"), _size(20, 2, "rollout.max_turns=15")
+PER_MINUTE, PER_VERSION = "trajectories_per_minute", "trajectories_per_version"
 
-MEASURED = (
-    OtherRunFigure(
-        "train181: 4 GPUs, 38 desktops, 24.4 h", "desktop_seconds_per_turn", "fitted", 12.1, _desktop_seconds
-    ),
-    OtherRunFigure(
-        "headline: 4 GPUs, 38 desktops",
-        "trajectories_per_version",
-        "fitted",
-        278.4,
-        _trajectories_per_version,
-    ),
-    OtherRunFigure(
-        "gpu8: 8 GPUs, 77 desktops, 100 turns, 3.1 h",
-        "trajectories_per_minute",
-        "measured",
-        12.1,
-        _figure("trajectories_per_minute"),
-        GPU8,
-    ),
-    OtherRunFigure(
-        "gpu8: 8 GPUs, 77 desktops, 100 turns, next 2.1 h",
-        "trajectories_per_minute",
-        "measured",
-        9.9,
-        _figure("trajectories_per_minute"),
-        GPU8,
-    ),
-    OtherRunFigure(
-        "gpu2: 2 GPUs, 20 desktops, 15 turns, steady state",
-        "trajectories_per_minute",
-        "measured",
-        34 / 223 * 60,
-        _figure("trajectories_per_minute"),
-        GPU2,
-    ),
-    OtherRunFigure(
-        "gpu2: 2 GPUs, 20 desktops, 15 turns, cold start",
-        "seconds_per_turn",
-        "measured",
-        12.0,
-        _turn_seconds,
-        GPU2,
-    ),
-    OtherRunFigure(
-        "45-task ablation: 2 GPUs, 20 desktops",
-        "trajectories_per_version",
-        "measured",
-        140.0,
-        _trajectories_per_version,
-        _size(20, 2, "tasks.count=45"),
-    ),
+MEASURED = tuple(
+    OtherRunFigure(*row)
+    for row in (
+        ("train181: 4 GPUs, 38 desktops, 24.4 h", "desktop_seconds_per_turn", "fitted", 12.1),
+        ("headline: 4 GPUs, 38 desktops", PER_VERSION, "fitted", 278.4),
+        ("gpu8: 8 GPUs, 77 desktops, 100 turns, 3.1 h", PER_MINUTE, "measured", 12.1, GPU8),
+        ("gpu8: 8 GPUs, 77 desktops, 100 turns, next 2.1 h", PER_MINUTE, "measured", 9.9, GPU8),
+        ("gpu2: 2 GPUs, 20 desktops, 15 turns, steady state", PER_MINUTE, "measured", 34 / 223 * 60, GPU2),
+        ("gpu2: 2 GPUs, 20 desktops, 15 turns, cold start", "seconds_per_turn", "measured", 12.0, GPU2),
+        ("45-task ablation: 2 GPUs, 20 desktops", PER_VERSION, "measured", 140.0, _size(20, 2, "tasks.count=45")),
+    )
 )
 
 # A trainer and a weight change that take no time leave the sampling unit alone to decide.
@@ -190,10 +136,10 @@ def predictions() -> list[OtherRunFigure]:
         for unit, known in zip(("batch", "task", "rollout"), by_unit, strict=True):
             changes = _size(num_envs, max(1, num_envs // 8), f'rollout.unit="{unit}"', *PURE)
             name = f"pure scheduling: {num_envs} desktops, {unit}-wise"
-            found.append(OtherRunFigure(name, "busy_desktops", "prototype", known, _unit_busy, changes))
+            found.append(OtherRunFigure(name, "busy_desktops", "prototype", known, changes))
     for name, (changes, values) in SENSITIVITIES.items():
         for figure, known in zip(SENSITIVE, values, strict=True):
-            found.append(OtherRunFigure(f"sensitivity: {name}", figure, "prototype", known, _figure(figure), changes))
+            found.append(OtherRunFigure(f"sensitivity: {name}", figure, "prototype", known, changes))
     return found
 
 

@@ -334,7 +334,6 @@ STUDY = Experiment(
         "schedulers-limit": scheduler_tables.limit_rows,
         "schedulers-bounds": scheduler_tables.bound_rows,
         "schedulers-trained": scheduler_tables.trained_rows,
-        "schedulers-dart": partial(scheduler_tables.workload_rows, workload="dart"),
         "schedulers-osworld": partial(scheduler_tables.workload_rows, workload="osworld"),
         "schedulers-starved": scheduler_tables.starved_rows,
         "schedulers-ideas": scheduler_tables.idea_rows,
