@@ -1,4 +1,4 @@
-"""What may be trained on: which groups carry a learning signal, and how old a trajectory may be."""
+"""Which groups carry a learning signal, and how stale a trajectory may be."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class StalenessRule:
 
     def fresh(self, trajectory: Trajectory, version: Version) -> bool:
         """Return whether the trajectory may be trained on with these weights."""
-        return self._max is None or version - self.made(trajectory) <= self._max
+        return self._max is None or version - self.reference_version(trajectory) <= self._max
 
-    def made(self, trajectory: Trajectory) -> Version:
-        """Return the version of a trajectory that counts."""
+    def reference_version(self, trajectory: Trajectory) -> Version:
+        """Return the version from which staleness is measured."""
         if self._measured_by == "oldest":
             return trajectory.oldest_version
         return trajectory.newest_version if self._measured_by == "newest" else trajectory.attempt.version
 
     def hopeless(self, begun: Version, version: Version) -> bool:
-        """Return whether what was begun under ``begun`` and still runs can no longer be fresh.
+        """Return whether a group that began under version ``begun`` and still runs can no longer be fresh.
 
-        Only where its start is what counts, or bounds what counts: its oldest weights are at most as new.
+        Only where staleness is measured by the start.
         """
         return self._max is not None and self._measured_by == "start" and version - begun > self._max

@@ -2,7 +2,7 @@
 
     collected ---add----+
                         v
-    online --learn--> stored, newest first, at most so many a task
+    online --learn--> stored, newest first, at most max_per_task
                         |
     all failed --rescue-+--> the group without its oldest failure, with one success that keeps its own
                              log-probabilities; or, if none is stored, nothing: the group is dropped
@@ -23,14 +23,14 @@ from dartsim.core.types import Group, StoredSuccess, SuccessSource, Trajectory, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolUse:
-    """One use of a stored success, for the record.
+    """One use of a stored success.
 
     Attributes:
         attempt: Number of its attempt; below 0 for a collected one.
         group: The group it was put into.
-        origin: Where it comes from.
-        use: How many times it was used, this one included.
-        age_seconds: Since it was stored, loop time.
+        origin: Collected before the run, or online.
+        use: Number of uses, this one included.
+        age_seconds: Time since it was stored.
         age_versions: Published versions since its oldest weights; None for a collected one.
     """
 
@@ -44,12 +44,12 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescue:
-    """What became of a group in which every attempt failed.
+    """A group in which every attempt failed, with a stored success.
 
     Attributes:
-        trajectories: What the group is trained on, the success last.
-        replaced: The failure that left it.
-        use: The record of what came in.
+        trajectories: The group's trajectories now, the success last.
+        replaced: The failure that was removed.
+        use: The record of the success's use.
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -58,11 +58,11 @@ class Rescue:
 
 
 class SuccessPool:
-    """StoredSuccess successes by task, newest first.
+    """Stored successes by task, newest first.
 
     Invariants: never more than ``max_per_task`` of a task; a rescued group has exactly one pooled
-    trajectory, of its own task, unchanged; the pool never mixes up its successes with the run's attempts,
-    because collected ones get numbers below 0 and the group -1.
+    trajectory, of its own task, unchanged; collected successes get numbers below 0 and the group -1, so they are never
+    confused with the run's attempts.
 
     Source: DART (arXiv 2509.23866), experience pool: pre-collected successes, one is put in if all N failed. The
         released code takes the newest success of the task anywhere in the run, used or not, for the oldest row.
@@ -89,7 +89,7 @@ class SuccessPool:
         return tuple(self._stored.get(task_id, ()))
 
     def learned(self, per_task: int) -> list[Trajectory]:
-        """Return the newest successes of the run's own attempts, at most so many a task."""
+        """Return the newest successes of the run's own attempts, at most ``per_task`` of each task."""
         kept: list[Trajectory] = []
         for entries in self._stored.values():
             own_ones = [entry.trajectory for entry in entries if entry.origin is SuccessSource.ONLINE]
@@ -97,7 +97,7 @@ class SuccessPool:
         return kept
 
     def add(self, trajectory: Trajectory, *, now: float) -> bool:
-        """Store a success that was collected before the run; return whether it is one.
+        """Store a success that was collected before the run; return False if it is not a success.
 
         Its attempt gets a number below 0 and the group -1; nothing else of it changes.
         """
@@ -148,11 +148,11 @@ class SuccessPool:
         return [entry for entries in self._stored.values() for entry in entries]
 
     def state(self) -> dict[str, int]:
-        """Return what was counted; the stored successes themselves are kept apart (``entries``)."""
+        """Return the counts; the stored successes themselves are ``entries``."""
         return dict(self.counts)
 
     def restore(self, entries: Iterable[StoredSuccess], counts: Mapping[str, int]) -> None:
-        """Take up stored successes, in the order in which they were stored, and what ``state`` returned."""
+        """Restore successes, in the order in which they were stored, and what ``state`` returned."""
         self._stored = {}
         for entry in entries:
             self._stored.setdefault(entry.trajectory.attempt.task.id, []).insert(0, entry)

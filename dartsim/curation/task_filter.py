@@ -56,12 +56,12 @@ class TaskFilter:
         return False
 
     def state(self) -> dict[str, Any]:
-        """Return what it knows, JSON-serializable."""
+        """Return what it has learned, JSON-serializable."""
         rewards = {task: list(newest) for task, newest in self._rewards.items()}
         return {"rewards": rewards, "skipped": dict(self._skipped), "counts": dict(self.counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what ``state`` returned."""
+        """Restore what ``state`` returned."""
         self._rewards = {
             task: deque(newest, maxlen=self._parameters.window) for task, newest in state["rewards"].items()
         }
@@ -96,7 +96,7 @@ class FilteredOrder(TaskOrder):
 
     @override
     def state(self) -> Any:
-        """Return where the order behind it is; the filter has a state of its own."""
+        """Return the state of the inner order; the filter keeps its own."""
         return self._order.state()
 
     @override

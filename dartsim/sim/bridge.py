@@ -62,7 +62,7 @@ class BridgeEnvironment(SimEnvironment):
         return timer
 
     def close(self) -> None:
-        """Let nothing more happen."""
+        """Drop everything that is scheduled."""
         self._queue.clear()
         self._arm()
 
@@ -76,7 +76,7 @@ class BridgeEnvironment(SimEnvironment):
         return (self.loop.time() - self._start) * self.speed
 
     def _arm(self) -> None:
-        """See to it that the loop wakes this world at the head of its heap, and not for later entries."""
+        """Make the loop wake this world at the head of its heap, and not for later entries."""
         head = self.peek()
         if self._stepping or (self._armed_for <= head and self._armed is not None):
             return
@@ -102,5 +102,5 @@ class BridgeEnvironment(SimEnvironment):
 
 
 def _raise_failure(event: simpy.Event) -> None:
-    """Raise what a SimPy event failed with and nobody waits for; the loop's exception handler gets it."""
+    """Raise the failure of a SimPy event that nothing waits for; the loop's exception handler gets it."""
     raise event._value

@@ -1,4 +1,4 @@
-"""The event loop of a busy control plane, which does one thing after the other."""
+"""``ControlLoop``: the event loop of a busy control plane, which handles one event at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class ControlLoop:
-    """The event loop of a real control plane, where it is busy enough that what is ready waits for it.
+    """The event loop of a real control plane that is so busy that events wait for it.
 
-    Replies, ends of batches and weights that were put in are seen when their turn comes, first come, first served.
-    What follows from a reply (the action on a desktop of the same process, the score, the record that is stored, the
-    next attempt) takes the loop ``seconds``; meanwhile the other replies are there, and yet their requests are live.
+    Replies, ends of batches and loaded weights are handled first come, first served. What follows from a reply
+    (the action on a desktop of the same process, the score, the stored record, the next attempt) takes ``seconds``;
+    meanwhile other replies are there, but their requests still count as live.
     """
 
     def __init__(self, env: SimEnvironment, seconds: float) -> None:
@@ -26,15 +26,15 @@ class ControlLoop:
         self._busy = False
 
     def reply(self, call: Callable[..., object], *args: Any) -> None:
-        """Call once it is this reply's turn, and be at work with what follows from it."""
+        """Call when it is this reply's turn; what follows from it keeps the loop busy."""
         self._append(call, args, self._env.delay(self.seconds))
 
     def soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Call once it is its turn; that takes no time."""
+        """Call in turn; that takes no time."""
         self._append(call, args, 0.0)
 
     async def turn(self) -> None:
-        """Wait until all that is ready now has been seen to."""
+        """Wait until everything that is ready now has been handled."""
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.soon(seen, passed)
         await passed
@@ -43,7 +43,7 @@ class ControlLoop:
         self._ready.append((call, args, seconds))
         if not self._busy:
             self._busy = True
-            # Not at once: those that are ready at the same instant line up first.
+            # Not at once: everything that is ready at this instant queues first.
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
@@ -57,6 +57,6 @@ class ControlLoop:
 
 
 def seen(future: asyncio.Future[None]) -> None:
-    """Complete a future, unless its waiter was cancelled."""
+    """Complete a future unless its waiter was cancelled."""
     if not future.done():
         future.set_result(None)

@@ -1,4 +1,4 @@
-"""The cores of a host, shared by all that runs on it: a fluid of processor sharing.
+"""The cores of a host, shared by everything that runs on it: fluid processor sharing.
 
 A job has nominal seconds (what it takes alone) and a demand in cores. All jobs progress at one common rate,
 ``min(1, cores / sum of demands)``, so an uncontended job takes exactly its nominal seconds, and on a host
@@ -167,7 +167,7 @@ class SharedCores:
     def _ring(self) -> None:
         """Finish every job that is due, then wait for the next.
 
-        Futures are completed last, so that whoever they call sees the cores as they will be.
+        Futures are completed last, so that their callbacks see the final state of the cores.
         """
         self._timer = None
         now = self.env.now

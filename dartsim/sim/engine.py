@@ -2,7 +2,7 @@
 
 All running sequences advance together, one token an iteration, so one counter ``V`` of iterations stands for
 all of them: a sequence that joins at ``V`` with ``n`` tokens to sample has its last one at ``V + n - 1``, and
-a heap of these finds who is next. Between two changes of the batch nothing but the context length changes, so
+a heap of these finds the next one. Between two changes of the batch only the context length changes, so
 the time of ``k`` iterations is a closed formula, and the engine flows from change to change with **one armed
 timer**. Only iterations that prefill are events of their own, because the requests that they admit, and the
 time that they take, depend on what has arrived when they start.
@@ -39,7 +39,7 @@ class EngineJob:
         images: Images that the vision transformer must encode.
         output_tokens: Tokens of the reply.
         state: One of ``WAITING``, ``PREFILLING``, ``DECODING``, ``DONE``, ``ABORTED``.
-        payload: Whatever the caller wants to find again.
+        payload: Whatever the caller wants to keep with it.
     """
 
     __slots__ = (
@@ -241,13 +241,13 @@ class FluidEngine:
         return jobs
 
     def forget(self) -> list[tuple[EngineJob, int]]:
-        """Take all jobs out, as when requests are aborted; return each with the tokens that it had said."""
+        """Take all jobs out, as when requests are aborted; return each with the number of tokens generated so far."""
         v = self._v
         now = self.env.now if self._paused is None else self._paused
         if self._planned and self._chunk is None and self._heap and now > self._start:
             v += min(self._steps, self._boundary(now)[0]) - 1
-        said = {job.id: job.output_tokens - (last - v) for last, _, job in self._heap}
-        return [(job, said.get(job.id, 0)) for job in self.abort_all()]
+        generated = {job.id: job.output_tokens - (last - v) for last, _, job in self._heap}
+        return [(job, generated.get(job.id, 0)) for job in self.abort_all()]
 
     def pause(self) -> None:
         """Freeze all progress, as while weights are loaded under live requests."""

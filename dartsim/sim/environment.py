@@ -2,7 +2,7 @@
 
 Coroutines wait for its events (``wait``), and its processes for coroutines (``as_event``).
 
-Everything that is going to happen lies on one heap, ordered by (time, priority, number): SimPy events,
+Everything that will happen is on one heap, ordered by (time, priority, number): SimPy events,
 timers of the world (``call_at``), and the timers of the asyncio loop that drives the environment.
 """
 
@@ -169,7 +169,7 @@ class SimEnvironment(simpy.Environment):
         return seconds
 
     def step(self) -> None:
-        """Let the next thing happen.
+        """Process the next entry.
 
         Raises:
             EmptySchedule: If nothing is left.
@@ -204,7 +204,7 @@ class SimEnvironment(simpy.Environment):
             raise Forbidden("an event loop drives this environment: await instead of calling run() or step()")
 
     def _step(self, on_failure: Callable[[simpy.Event], None]) -> None:
-        """Let the next thing happen; ``on_failure`` gets a failed event that nobody waits for."""
+        """Process the next entry; ``on_failure`` gets a failed event that nothing waits for."""
         if self.peek() == Infinity:
             raise EmptySchedule
         item: Any

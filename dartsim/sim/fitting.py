@@ -1,8 +1,8 @@
-"""From measured seconds to a simulation's: quantiles of a latency, a line through durations, and factors that drift.
+"""Fits of measured seconds for a simulation: quantiles of a latency, a line through durations, factors that drift.
 
-Quantiles and lines keep the mean of the measurements, because throughput follows means; medians and slopes bear
-outliers. On a real machine a slow moment is slow for everybody: drawn independently, factors would scatter the attempts
-of a group, which then waits for its slowest, and groups would be staler than they are.
+Quantiles and lines keep the mean of the measurements, because throughput follows means; medians and slopes are robust
+to outliers. On a real machine a slow moment slows everything: factors drawn independently would scatter the attempts of
+a group, which waits for its slowest, and groups would be staler than they are.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
 
     The slope is Huber's, so that a few durations that were disturbed do not turn the line; the level is that of the
     means, so that the line's total over the same counts is the measured total. Neither part is negative. Where all
-    counts are alike there is no telling the parts apart, and each gets half: nearer to either truth than the other one.
+    counts are equal the parts cannot be separated, and each gets half.
 
     Args:
         counts: What was done in each, > 0.

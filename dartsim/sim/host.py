@@ -1,7 +1,7 @@
-"""A machine that carries desktops: memory, container starts and cores, and who is placed where.
+"""A machine that runs desktops: memory, container starts and cores; and the placement of desktops on machines.
 
 Memory is a SimPy container, starts are a SimPy resource (one at a time, or k), cores are shared by all
-(``dartsim.sim.cores``). Whoever takes something here gives it back when its call is cancelled.
+(``dartsim.sim.cores``). A cancelled call gives back what it took.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dartsim.sim.control_loop import ControlLoop
 
 
 class VersionCounter:
-    """A learner that counts versions: all that a surrogate policy needs."""
+    """A learner that only counts versions, for surrogate policies."""
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Return the next version, without weights."""
@@ -25,9 +25,9 @@ class SimLearner:
 
     Args:
         inner: What makes the new weights when the time has passed.
-        fixed_seconds: Time of an update apart from its turns.
+        fixed_seconds: Time of an update without its turns.
         turn_seconds: Time of each turn.
-        control: The event loop that sees an update's end, when that is so busy that it waits for it.
+        control: The event loop that handles an update's end, if it is so busy that the end waits for it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SimLearner:
         self._control = control
 
     def seconds(self, batch: Batch) -> float:
-        """Return how long the update with a batch takes, if nothing happens to it."""
+        """Return how long the update with a batch takes without faults."""
         return self._fixed_seconds + self._turn_seconds * batch.num_turns
 
     async def update(self, batch: Batch) -> UpdateResult:

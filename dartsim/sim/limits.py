@@ -1,7 +1,7 @@
-"""What can end a simulation from outside, and who watches it pass: limits, watchdog, progress.
+"""Limits of a simulation: virtual time, events, and a watchdog for progress; also the callback that reports time.
 
-All are reduced to one number, the next virtual time at which any of them has something to do, so that the
-loop pays one comparison each time the clock moves.
+All are reduced to one number, the next virtual time at which any of them is due, so that the loop pays one comparison
+each time the clock moves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SimLimits:
         on_advance: Callable[[float], None] | None = None,
         every_seconds: float = 60.0,
     ) -> None:
-        """Set the limits; None is no limit. See ``simulate`` for what they mean."""
+        """Set the limits, which ``simulate`` explains; None is no limit."""
         if stall_seconds is not None and not stall_seconds > 0:
             raise ValueError(f"stall_seconds must be positive, got {stall_seconds}")
         if not every_seconds > 0:
@@ -44,11 +44,11 @@ class SimLimits:
 
     @property
     def alarm(self) -> float:
-        """Moving the clock beyond this time needs ``ring`` first."""
+        """The time beyond which the clock may move only after ``ring``."""
         return min(self._until, self.last_progress + self._stall_seconds, self._next_advance)
 
     def ring(self, env: SimEnvironment, when: float, waiting: Callable[[], str]) -> float:
-        """Look after what is due before the clock of ``env`` moves to ``when``, and return the next alarm.
+        """Handle what is due before the clock of ``env`` moves to ``when``, and return the next alarm.
 
         Raises:
             LimitReached: If ``when`` lies beyond the virtual-time limit.

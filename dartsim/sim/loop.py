@@ -69,7 +69,7 @@ class SimLoop(LoopServices):
         self._closing = False
         self._buried: list[asyncio.Task[Any]] = []
         self.explain: Callable[[], str] | None = None
-        """Tells what the parts of the system wait for, for errors; whoever builds it sets it."""
+        """Returns what the components of the system wait for, for error messages; set by its builder."""
 
     # ---- time and callbacks
 
@@ -188,7 +188,7 @@ class SimLoop(LoopServices):
                         raise
                     except BaseException as exc:
                         self._callback_failed(exc, item)
-                item = call = None  # what has run is dropped now, not when the next thing happens
+                item = call = None  # drop references now, not when the next thing happens
                 if self._stopping:
                     break
                 if num_events > max_events:
@@ -197,7 +197,7 @@ class SimLoop(LoopServices):
             self._num_events, self._digest = num_events, digest
 
     def _waiting(self) -> str:
-        return describe_waiting(pending_tasks(self)) + self.parts_wait()
+        return describe_waiting(pending_tasks(self)) + self.components_wait()
 
     def _too_many_events(self) -> SimulationError:
         return self._limits.too_many_events(self.env._now, self._waiting())
@@ -210,11 +210,11 @@ class SimLoop(LoopServices):
             text += describe_waiting(tasks)
         crashed = len(crashed_tasks(self))
         text += f"\n  ({crashed} more on crashed nodes)" if crashed else ""
-        return Stalled(text + self.parts_wait())
+        return Stalled(text + self.components_wait())
 
-    def parts_wait(self) -> str:
-        """Return what the parts of the system wait for, if it tells; for errors."""
-        return f"\nits parts:\n{self.explain()}" if self.explain is not None else ""
+    def components_wait(self) -> str:
+        """Return what the components of the system wait for, for error messages; empty if unknown."""
+        return f"\nits components:\n{self.explain()}" if self.explain is not None else ""
 
     def _world_failed(self, event: Any) -> None:
         """Raise the failure of a SimPy event that nobody waits for."""
@@ -320,7 +320,7 @@ class SimLoop(LoopServices):
         self._notes = hash((self._notes, self.env._now, *facts))
 
     def progress(self) -> None:
-        """Say that useful work was done, which holds off the ``stall_seconds`` watchdog."""
+        """Note that useful work was done, which resets the ``stall_seconds`` watchdog."""
         self._limits.last_progress = self.env._now
 
     def rng(self, name: str) -> np.random.Generator:
@@ -330,8 +330,8 @@ class SimLoop(LoopServices):
     def crash(self, node: Node) -> None:
         """Take a node down: nothing of it runs any more, not even a ``finally``.
 
-        Its tasks stay unfinished for ever, as a machine that has gone silent. Their ``finally`` blocks run
-        when the simulation has ended, where they can change nothing.
+        Its tasks stay unfinished forever. Their ``finally`` blocks run after the simulation has ended, where they can
+        change nothing.
         """
         node.alive = False
         self._buried.extend(task for task in crashed_tasks(self) if getattr(task, "node", None) is node)
@@ -347,7 +347,7 @@ class SimLoop(LoopServices):
         yield from [entry[3] for entry in self.env._queue if isinstance(entry[3], LaterHandle)]
 
     def _refuse_the_dead(self) -> None:
-        """From now on, and only from now on, ask every new callback whether its node is up."""
+        """From now on, check for every new callback whether its node is up."""
         self.call_soon = self._call_soon_if_alive  # type: ignore[method-assign]
 
     def _call_soon_if_alive(self, *call: Any, context: Context | None = None) -> asyncio.Handle:
@@ -358,13 +358,13 @@ class SimLoop(LoopServices):
         return SimLoop.call_soon(self, *call, context=context)
 
     def _bury(self) -> None:
-        """Close what crashed nodes were running, while callbacks can still be scheduled and ignored."""
+        """Close the coroutines of crashed nodes, while callbacks can still be scheduled and ignored."""
         for task in self._buried:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             try:
                 task.get_coro().close()
             except (Exception, asyncio.CancelledError):
-                continue  # a machine that is gone: what its clean-up says matters to nobody
+                continue  # failures of a lost machine's cleanup do not matter
         self._buried.clear()
 
     def begin_cleanup(self) -> None:

@@ -1,4 +1,4 @@
-"""The services of an event loop that have nothing to do with time: tasks, executors, generators, failures."""
+"""The services of an event loop that are unrelated to time: tasks, executors, generators, failures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LoopServices(NoRealIO, TaskCounter):
     """What asyncio asks of a loop besides running callbacks.
 
     Attributes:
-        unhandled: Exceptions that nothing caught, if no exception handler was set.
+        unhandled: Uncaught exceptions, if no exception handler was set.
         strict: Whether an unhandled exception ends the run at once; the standard loop goes on.
     """
 
@@ -125,13 +125,13 @@ class LoopServices(NoRealIO, TaskCounter):
         return task
 
     def set_task_factory(self, factory: Any) -> None:
-        """Set what makes tasks; None is the factory of repeatable tasks."""
+        """Set the task factory; None is that of repeatable tasks."""
         if factory is not None and not callable(factory):
             raise TypeError("task factory must be a callable or None")
         self._task_factory = sim_task_factory if factory is None else factory
 
     def get_task_factory(self) -> Any:
-        """Return what makes tasks; None is the factory of repeatable tasks."""
+        """Return the task factory; None is that of repeatable tasks."""
         return None if self._task_factory is sim_task_factory else self._task_factory
 
     # ---- executors: inline, at a modelled cost
@@ -177,7 +177,7 @@ class LoopServices(NoRealIO, TaskCounter):
     async def shutdown_asyncgens(self) -> None:
         """Close all asynchronous generators that are still open."""
         self._asyncgens_shut = True
-        # Those that have ended need no closing, and how many of them are left depends on the garbage collector.
+        # Ended ones need no closing, and how many of them are left depends on the garbage collector.
         agens = [agen for agen in self._asyncgens.values() if getattr(agen, "ag_frame", agen) is not None]
         self._asyncgens.clear()
         results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
@@ -186,14 +186,14 @@ class LoopServices(NoRealIO, TaskCounter):
                 message = f"an error occurred during closing of asynchronous generator {agen!r}"
                 self.call_exception_handler({"message": message, "exception": result, "asyncgen": agen})
 
-    # ---- exceptions nobody caught
+    # ---- uncaught exceptions
 
     def get_exception_handler(self) -> Any:
         """Return the handler that was set, or None."""
         return self._exception_handler
 
     def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
-        """Let ``handler(loop, context)`` see exceptions nobody caught; they fail the run no more."""
+        """Let ``handler(loop, context)`` handle uncaught exceptions, which then no longer fail the run."""
         if handler is not None and not callable(handler):
             raise TypeError(f"A callable object or None is expected, got {handler!r}")
         self._exception_handler = handler
@@ -211,7 +211,7 @@ class LoopServices(NoRealIO, TaskCounter):
             self.stop()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Hand an exception that nobody caught to the handler."""
+        """Pass an uncaught exception to the handler."""
         if self._exception_handler is None:
             self.default_exception_handler(context)
             return
@@ -223,7 +223,7 @@ class LoopServices(NoRealIO, TaskCounter):
             self.default_exception_handler({"message": "the exception handler failed", "exception": exc})
 
     def unhandled_error(self) -> BaseException:
-        """Return what nobody caught as one exception."""
+        """Return all uncaught exceptions as one."""
         if len(self.unhandled) == 1:
             return self.unhandled[0]
         return BaseExceptionGroup("exceptions that nobody caught in the simulation", self.unhandled)

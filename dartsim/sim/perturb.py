@@ -64,12 +64,12 @@ class _PerturbedEnvironment(SimEnvironment):
         return seconds
 
     def calm(self) -> None:
-        """Stretch nothing any more."""
+        """Stop stretching latencies."""
         self._share = 0.0
 
 
 class _NodeQueue:
-    """What is ready on one node, as on an asyncio loop of its own.
+    """The ready queue of one node, as on an asyncio loop of its own.
 
     Attributes:
         ready: Handles in order.

@@ -59,9 +59,9 @@ def simulate(
         seed: Seed of the streams of ``loop.rng(name)`` and of the perturbation.
         start: Where the virtual time begins, seconds.
         perturb: How to disturb the order between hosts and the latencies; None leaves both alone.
-        until: Virtual seconds after which the run is given up.
-        max_events: Callbacks and SimPy events after which it is given up; finds loops that poll.
-        stall_seconds: Virtual seconds without ``loop.progress()`` after which it is given up.
+        until: Virtual seconds after which the run is aborted.
+        max_events: Callbacks and SimPy events after which it is aborted; finds loops that poll.
+        stall_seconds: Virtual seconds without ``loop.progress()`` after which it is aborted.
         executor_cost: Virtual seconds that ``fn(*args)`` takes on a thread, of ``asyncio.to_thread`` and
             ``run_in_executor``, which run it inline; None is 0 seconds.
         on_advance: Called with the virtual time, before the first event of an instant that lies more than
@@ -72,8 +72,8 @@ def simulate(
     Raises:
         Stalled: If tasks wait and nothing is left to happen, or if ``stall_seconds`` passed without progress.
         LimitReached: If ``until`` or ``max_events`` was reached before the main task ended.
-        Forbidden: If the program asked for what exists only in real time.
-        KeyboardInterrupt: After Ctrl-C, unless the main task finished all the same.
+        Forbidden: If the program used what exists only in real time.
+        KeyboardInterrupt: After Ctrl-C, unless the main task finished anyway.
     """
     if not asyncio.iscoroutine(coroutine):
         raise TypeError(f"simulate wants a coroutine, got {coroutine!r}; if it is an async function, call it")

@@ -73,7 +73,7 @@ LENGTH_SD = 0.35
 
 @dataclass(frozen=True, slots=True)
 class TaskDifficulty:
-    """What the surrogate policy knows of a task.
+    """What the surrogate policy knows about a task.
 
     Attributes:
         success_rate: Chance that an attempt solves it, in [0, 1].
@@ -198,14 +198,14 @@ def _shifted(rates: Rates, log_factor: float) -> Rates:
 
 
 class AttemptPlan(NamedTuple):
-    """What the surrogate will do in an attempt: how many turns, and whether it solves the task."""
+    """The plan of an attempt: how many turns it takes, and whether it solves the task."""
 
     num_turns: int
     success: bool
 
 
 class SurrogateActions(NamedTuple):
-    """The actions of a desktop that it uses: one without effect, the decisive one, the last one."""
+    """The actions it uses on a desktop: one without effect, the decisive one, the last one."""
 
     work: str
     solve: str
@@ -213,7 +213,7 @@ class SurrogateActions(NamedTuple):
 
 
 class ReplyPolicy(Protocol):
-    """What decides a worker's replies, apart from the time they take."""
+    """Decides a worker's replies."""
 
     def act(self, request: Request) -> str:
         """Return the action of a reply."""
@@ -261,11 +261,11 @@ class AttemptLengths:
 
 
 NEARBY = 16
-"""Groups among which one looks for an attempt that the run did not have."""
+"""Groups on either side in which to look for an outcome if the run had no such attempt."""
 
 
 class RecordedAttempt(NamedTuple):
-    """How an attempt ended: number of its group, its number in that, turns, and whether it had a reward above 0."""
+    """How an attempt ended: its group, its number in the group, turns, and whether its reward was above 0."""
 
     group: int
     number: int
@@ -274,7 +274,7 @@ class RecordedAttempt(NamedTuple):
 
 
 class RecordedOutcomes:
-    """What attempts of a run came to.
+    """The outcomes of a recorded run's attempts.
 
     Raises:
         ConfigError: If there are none.
@@ -305,9 +305,9 @@ class SurrogatePolicy:
     Args:
         difficulties: Each task's difficulty, by id.
         lengths: How many turns attempts take.
-        actions: How it acts.
-        max_plans: Plans remembered; one that was forgotten is drawn again, to the same result.
-        outcomes: What attempts of a run came to, in place of what would be drawn.
+        actions: The actions it uses.
+        max_plans: Plans to remember; a forgotten one is drawn again, with the same result.
+        outcomes: Recorded outcomes to use instead of drawing.
     """
 
     def __init__(
@@ -328,7 +328,7 @@ class SurrogatePolicy:
         self._plans: dict[int, AttemptPlan] = {}
 
     def plan(self, attempt: Attempt) -> AttemptPlan:
-        """Return what happens in an attempt; the same whenever it is asked."""
+        """Return the plan of an attempt; always the same."""
         if self._outcomes is not None:
             recorded = self._outcomes.of(attempt)
             return self._within(attempt, recorded.num_turns, success=recorded.success)
@@ -341,7 +341,7 @@ class SurrogatePolicy:
     @staticmethod
     def _within(attempt: Attempt, num_turns: int, *, success: bool) -> AttemptPlan:
         if success:
-            # The decisive action and the declaration both have to fit; of one turn alone, the action.
+            # The decisive action and the declaration both have to fit; in a single turn, only the action.
             num_turns = min(max(2, num_turns), attempt.turn_limit)
         return AttemptPlan(num_turns, success)
 

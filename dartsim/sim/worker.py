@@ -24,7 +24,7 @@ from dartsim.sim.surrogate import ReplyPolicy
 
 
 class PrefixCache:
-    """Which sessions' last prompts an engine still holds: the newest ones, as many as fit.
+    """The sessions whose last prompts an engine still holds: the newest ones, as many as fit.
 
     Invariant: at most ``max_sessions`` are remembered.
     """
@@ -45,7 +45,7 @@ class PrefixCache:
         return warm
 
     def clear(self) -> None:
-        """Forget all, as after a weight change."""
+        """Forget all sessions, as after a weight sync."""
         self._turns.clear()
 
 
@@ -56,18 +56,17 @@ class SimWorker:
         index: Its number in the pool.
         engine: The model of the GPU, or of an engine that was measured from outside.
         prompts: Prompt sizes by turn.
-        policy: What decides the replies.
+        policy: Decides the replies.
         reply_tokens: Draws the length of a reply.
-        reload_seconds: Draws how long a weight change takes.
+        reload_seconds: Draws the time of a weight sync.
         prefix_cache: Whether prompts share their prefix with the session's last one on this engine; only a GPU's
             model has such a cache.
-        transfer_seconds: Draws how long a weight change takes that does not restart the engine; like one that does
-            by default.
-        forgets: Whether requests that are kept over a weight change lose their keys and values: they are aborted,
-            and asked again with what they had said so far (a GPU's model only).
-        retry_seconds: Time until they are asked again.
-        control: The event loop that sees replies and loads, when that is so busy that they wait for it.
-        prepare_seconds: Of a weight change before the engine is touched, as writing the weights to a disk.
+        transfer_seconds: Draws the time of a weight sync that does not restart the engine; by default the same.
+        forgets: Whether requests that are kept over a weight sync lose their keys and values: they are aborted,
+            and resubmitted with the tokens generated so far (a GPU's model only).
+        retry_seconds: Time until they are resubmitted.
+        control: The event loop that handles replies and loads, if it is so busy that they wait for it.
+        prepare_seconds: Time of a weight sync before the engine is touched, such as writing the weights to a disk.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class SimWorker:
         self._again: dict[asyncio.Future[None], EngineJob] = {}
         """Jobs in place of those that a weight change aborted, by what waits for them."""
         self._restarting = False
-        """Whether a restart has begun and no weights were loaded since: what is asked then is refused."""
+        """Whether a restart has begun and no weights were loaded since: requests are refused meanwhile."""
         self.load_fails: Callable[[], bool] = lambda: False
         """Asked at the end of a load: whether it has failed."""
         self._has_prefixes = isinstance(engine, FluidEngine)
@@ -117,7 +116,7 @@ class SimWorker:
     async def generate(self, request: Request) -> Reply:
         """Answer one request after its modelled latency."""
         if self._restarting:  # it was on its way when the restart began
-            raise WorkerRestarted(f"worker {self.index} is restarted for other weights, and answers nobody")
+            raise WorkerRestarted(f"worker {self.index} is being restarted for other weights")
         turn = request.turn
         warm = self._cache is not None and self._cache.use(request.attempt.id, turn)
         table = self._warm if warm else self._cold
@@ -140,12 +139,12 @@ class SimWorker:
         return self._reply(request, version, prompt.tokens, tokens, cached)
 
     def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
-        """Return what is said once the latency has passed; ``version`` is that of the request's beginning."""
+        """Return the reply once the latency has passed; ``version`` is that at the start of the request."""
         action = self._policy.act(request)
         return Reply(action, self.version, version, self.index, prompt, tokens, None, None, None, cached)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take new weights after the modelled time; what happens to running requests is the mode's."""
+        """Load new weights after the modeled time; the mode decides what happens to running requests."""
         if self._prepare_seconds:
             await asyncio.sleep(self._prepare_seconds)
         if mode.kills_requests:
@@ -166,33 +165,33 @@ class SimWorker:
         if self._cache is not None:
             self._cache.clear()
         if mode.keeps_requests and self._forgets and isinstance(self.engine, FluidEngine):
-            self._ask_again(self.engine)
+            self._resubmit_kept(self.engine)
         self.engine.resume()
 
     async def _load_seen(self, control: ControlLoop, seconds: float) -> None:
-        """Take a load's time where an event loop has to see that the engine stands still, and that it was loaded."""
+        """Wait for a load where a busy event loop has to notice that the engine is idle, and that it was loaded."""
         if isinstance(self.engine, BatchEngine):
             await self.engine.stood_still()
-        await control.turn()  # a thread is asked to do it
+        await control.turn()  # it is handed to a thread
         await asyncio.sleep(self.engine.stands_still_in + seconds)
         await control.turn()
 
     def kill(self, fault: Callable[[], WorkerFault]) -> None:
-        """Let all live requests fail; what they hold in the engine is free."""
+        """Fail all live requests, and free what they hold in the engine."""
         for job in self.engine.abort_all():
             _fail(job, fault())
         if self._cache is not None:
             self._cache.clear()
 
-    def _ask_again(self, engine: FluidEngine) -> None:
-        """Abort what is kept, and hand it in again, with what it had said, after its client's wait."""
-        for job, said in engine.forget():
-            self._loop.call_later(self._retry_seconds, self._resubmit, engine, job, said)
+    def _resubmit_kept(self, engine: FluidEngine) -> None:
+        """Abort the kept requests, and resubmit them with their tokens so far after the client's wait."""
+        for job, generated in engine.forget():
+            self._loop.call_later(self._retry_seconds, self._resubmit, engine, job, generated)
 
-    def _resubmit(self, engine: FluidEngine, job: EngineJob, said: int) -> None:
+    def _resubmit(self, engine: FluidEngine, job: EngineJob, generated: int) -> None:
         future = job.payload
         if not future.done():
-            prompt, left = job.prompt_tokens + said, job.output_tokens - said
+            prompt, left = job.prompt_tokens + generated, job.output_tokens - generated
             self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, payload=future)
 
 
@@ -209,10 +208,10 @@ def _fail(job: EngineJob, fault: WorkerFault) -> None:
 
 
 class ContentModel(Protocol):
-    """What computes replies, shared by the workers of a pool, which may serve different versions at once."""
+    """Computes replies; shared by the workers of a pool, which may serve different versions at once."""
 
     def add(self, weights: Weights) -> None:
-        """Take the weights of a version."""
+        """Add the weights of a version."""
         ...
 
     def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
@@ -255,18 +254,18 @@ class ModelWorker(SimWorker):
         await super().load(weights, mode)
         self._model.add(weights)
         if self.engine.atomic:
-            self._written.clear()  # what still waits is computed by the weights that its batch finds
+            self._written.clear()  # waiting requests are computed by the weights at the time of their batch
 
     def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
         key = (request.attempt.id, request.turn)
         if key not in self._written:
             self._compute()
         content, made_by = self._written[key]
-        said = len(content.tokens)
-        return Reply(content.action, made_by, made_by, self.index, prompt, said, *content[1:], cached)
+        num_tokens = len(content.tokens)
+        return Reply(content.action, made_by, made_by, self.index, prompt, num_tokens, *content[1:], cached)
 
     def _compute(self) -> None:
-        """Compute everything in flight that is not computed yet."""
+        """Compute all requests in flight that are not computed yet."""
         keys = [key for key in self._open if key not in self._written]
         contents = self._model.compute([self._open[key] for key in keys], self.version)
         self._written.update(
@@ -276,7 +275,7 @@ class ModelWorker(SimWorker):
 
 class _NoPolicy:
     def act(self, request: Request) -> str:
-        raise AssertionError("a worker that asks a model has no policy of its own")
+        raise AssertionError("a ModelWorker has no policy")
 
 
 class DelayedSession:
@@ -292,7 +291,7 @@ class DelayedSession:
 
     async def generate(self, request: Request) -> Reply:
         """Wait for the latency, then ask."""
-        # A timer of the world: half the price of asyncio.sleep, and a perturbed world may stretch it.
+        # A timer of the world: half the cost of asyncio.sleep, and a perturbed world may stretch it.
         env = self._env
         arrival = self._create_future()
         timer = env.call_in(env.delay(self._seconds), _arrived, arrival)

@@ -1,10 +1,10 @@
-"""``BlobStore``: screenshots and accessibility trees as files that are named by what they hold.
+"""``BlobStore``: screenshots and accessibility trees as content-addressed files.
 
     <folder>/ab/ab12….png     SHA-256 of shape and pixels; a picture that is shown twice is one file
     <folder>/cd/cd34….xml.z   SHA-256 of the text, compressed
 
-A file appears whole or not at all: it is written under another name, and then renamed. What is read is hashed
-again, so a file that lost a part of itself is found out.
+A file appears whole or not at all: it is written under another name, and then renamed. What is read is hashed again, so
+a damaged file is detected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StoredFile(NamedTuple):
 
 
 class BlobStore:
-    """Keeps arrays and texts as files: by one caller at a time, apart from ``prepare``.
+    """Keeps arrays and texts as files: for one caller at a time, except for ``prepare``.
 
     Args:
         folder: Where; made if it is missing.
@@ -65,13 +65,13 @@ class BlobStore:
         self._numbers = count()
         self._names: dict[int, tuple[ref[Any], str]] = {}
         self._prepared: dict[str, object] = {}
-        """Files that nobody has put yet, with what tells one preparation of a name from the next."""
+        """Prepared files that were not put yet, each with a token that identifies its preparation."""
         self._given_up: deque[tuple[str, object]] = deque()
-        """Likewise, of pictures that are gone."""
+        """Likewise, of pictures that were garbage-collected."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, picture: Any) -> StoredFile:
-        """Keep a uint8 array [height, width, 3], which nobody changes any more.
+        """Keep a uint8 array [height, width, 3], which must not change any more.
 
         Raises:
             ValueError: If it is none.
@@ -87,7 +87,7 @@ class BlobStore:
     def prepare(self, picture: Any, text: str | None = None) -> None:
         """Write the files of a picture and its text ahead of ``put``, which then finds them; from any thread.
 
-        If nobody has put them by the time nobody holds the picture any more, they are removed, with the next ``put``.
+        If they were not put before the picture is garbage-collected, they are removed with the next ``put``.
         Errors as ``put``.
         """
         files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: encode_png(picture))]
@@ -95,9 +95,9 @@ class BlobStore:
             files.append(_packed(text))
         for name, data in files:
             mine = object()
-            # Said before it is looked for: a ``put`` in between takes it over, and it stays whatever comes.
+            # Noted before it is looked for: a ``put`` in between takes it over, and then it stays.
             if self._prepared.setdefault(name, mine) is not mine:
-                continue  # another thread is at it
+                continue  # another thread prepares it
             finalize(picture, self._given_up.append, (name, mine)).atexit = False
             if self._there(name) is None:
                 self._new(name, data())
@@ -130,7 +130,7 @@ class BlobStore:
         return data.decode("utf-8", "surrogatepass")
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove files; those that are gone are gone."""
+        """Remove files, if they exist."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
@@ -141,14 +141,14 @@ class BlobStore:
                 yield path.name
 
     def sweep(self, keep: Collection[str]) -> int:
-        """Remove what is not to be kept, and what was written half; only while nobody writes. Return how many."""
+        """Remove all other files, and half-written ones, while nothing writes; return how many."""
         unwanted = [path for path in self.folder.glob("??/*") if path.name not in keep]
         for path in unwanted:
             path.unlink()
         return len(unwanted)
 
     def _name(self, picture: Any) -> str:
-        """Return the name of an array, whose pixels are hashed once as long as somebody holds it."""
+        """Return the name of an array, whose pixels are hashed once while it exists."""
         key = id(picture)
         known = self._names.get(key)
         if known is not None and known[0]() is picture:
@@ -165,7 +165,7 @@ class BlobStore:
             kept = self._new(name, data())
         else:
             self.counts["known"] += 1
-        self._prepared.pop(name, None)  # what was begun meanwhile is this file, and stays, too
+        self._prepared.pop(name, None)  # a preparation that began meanwhile is of this file
         return kept
 
     def _remove_given_up(self) -> None:
@@ -176,7 +176,7 @@ class BlobStore:
                 self.remove((name,))
 
     def _there(self, name: str) -> StoredFile | None:
-        """Return a file that is there already; None if it is not."""
+        """Return an existing file; None if there is none."""
         with suppress(OSError):
             return StoredFile(name, self._path(name).stat().st_size)
         return None

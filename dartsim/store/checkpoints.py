@@ -67,7 +67,7 @@ def write_checkpoint(root: Path, update: int, fill: Callable[[Path], None]) -> C
 
 
 def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
-    """Return what a checkpoint's manifest tells of it.
+    """Return a checkpoint, as described by its manifest.
 
     Args:
         folder: Where it is.

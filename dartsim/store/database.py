@@ -25,8 +25,8 @@ SERVER = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""PostgreSQL's own words for how long a server that cannot be reached is waited for: half a minute, in place of the
-two hours of most systems. In seconds, the last one in milliseconds; what a URL says about them comes first."""
+"""How long to wait for a PostgreSQL server that cannot be reached: half a minute, instead of the two hours of most
+systems. In seconds, the last one in milliseconds; a URL may override them."""
 
 
 def open_sqlite(path: Path, *, durable: bool = False) -> Engine:
@@ -45,7 +45,7 @@ def open_sqlite(path: Path, *, durable: bool = False) -> Engine:
 
 
 def open_in_memory() -> Engine:
-    """Return an engine on a SQLite database in memory, which ends with it: several lives of a simulated process."""
+    """Return an engine on a SQLite database in memory, shared by several lives of a simulated process."""
     return _with_transactions(
         create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}),
         journal="MEMORY",

@@ -1,7 +1,7 @@
-"""``DiskUsage``: how much the run's turns and screenshots take, and what makes room for more.
+"""``DiskUsage``: the disk space of the run's turns and screenshots, and how to free some.
 
-A limit on disk space is kept by forgetting the turns of the trajectories that ended first among those that were
-trained or dropped; their rows, with what became of them, stay. If that is not enough, new screenshots are not kept.
+A limit is enforced by forgetting the turns of the oldest trajectories that were trained or dropped; their rows, with
+their final states, stay. If that is not enough, new screenshots are not kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dartsim.store.transactions import Step, reading
 logger = logging.getLogger(__name__)
 
 LOW_WATER = 0.9
-"""Share of the limit that is left in use when room is made, so that it is not made for every trajectory."""
+"""Share of the limit to free down to, so that space is not freed for every trajectory."""
 AT_ONCE = 50
 """Trajectories that are forgotten in one transaction."""
 
@@ -39,7 +39,7 @@ class DiskUsage:
         max_bytes: Most that turns and files may take; None: no limit.
 
     Attributes:
-        used_bytes: What they take.
+        used_bytes: Size of turns and files.
         counts: ``disk_full``, ``store_fault`` and ``over_quota``: screenshots and trees that were not kept, by cause;
             ``forgotten``: trajectories whose turns made room.
     """
@@ -56,11 +56,11 @@ class DiskUsage:
 
     @property
     def over(self) -> bool:
-        """Whether there is more than may be."""
+        """Whether the limit is exceeded."""
         return self.max_bytes is not None and self.used_bytes > self.max_bytes
 
     def fits(self, new: Sequence[StoredFile]) -> bool:
-        """Return whether there may be so much more."""
+        """Return whether new files fit into the limit."""
         return self.max_bytes is None or self.used_bytes + sum(kept.num_bytes for kept in new) <= self.max_bytes
 
     def put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:
@@ -76,7 +76,7 @@ class DiskUsage:
         self.used_bytes += num_bytes + sum(kept.num_bytes for kept in new)
 
     def without(self, seen: Sequence[TurnFiles], new: Sequence[StoredFile]) -> list[TurnFiles]:
-        """Remove new files again, for which there is no room, and return what is left."""
+        """Remove new files that do not fit, and return the remaining names."""
         names = {kept.name for kept in new}
         if self.blobs is not None:
             self.blobs.remove(names)
@@ -84,11 +84,11 @@ class DiskUsage:
         return [TurnFiles(*(NO_ROOM if name in names else name for name in files)) for files in seen]
 
     def oldest(self, connection: Connection, *, contained: ColumnElement[bool] | None) -> list[int]:
-        """Return trajectories whose turns may be forgotten, those that ended first.
+        """Return the oldest trajectories whose turns may be forgotten.
 
         Args:
             connection: To the database.
-            contained: What holds of the trained ones that will stay trained whatever happens; None: all.
+            contained: Condition for trained ones that stay trained after any crash; None: all of them.
         """
         columns = TRAJECTORIES.c
         trained = columns.state == TrajectoryState.TRAINED.value
@@ -102,12 +102,12 @@ class DiskUsage:
     def forget(
         self, connection: Connection, attempts: Sequence[int], *, named: Set[str]
     ) -> tuple[list[Step], list[str], int]:
-        """Return how turns are forgotten: statements, files to remove after them, and the bytes that this frees.
+        """Return the statements that forget turns, the files to remove afterwards, and the bytes freed.
 
         Args:
             connection: To the database.
             attempts: Theirs.
-            named: Files that stay, because turns name them that are not in the database yet.
+            named: Files to keep, because pending turns name them.
         """
         of_these = TURNS.c.attempt.in_(attempts)
         names = _files(connection, of_these) - named
@@ -124,7 +124,7 @@ class DiskUsage:
         return steps, sorted(names), freed
 
     def forgotten(self, attempts: Sequence[int], names: Sequence[str], freed: int) -> None:
-        """Remove files whose rows are gone, and count."""
+        """Remove the files of forgotten turns, and count."""
         self._known.difference_update(names)
         self.used_bytes -= freed
         self.counts["forgotten"] += len(attempts)
@@ -132,7 +132,7 @@ class DiskUsage:
             self.blobs.remove(names)
 
     def sweep(self) -> int:
-        """Remove files that no row names; return how many there were."""
+        """Remove files that no row names; return how many."""
         return 0 if self.blobs is None else self.blobs.sweep(self._known)
 
     def _put(self, blobs: BlobStore, observation: Observation, new: dict[str, StoredFile]) -> TurnFiles:
@@ -146,7 +146,7 @@ class DiskUsage:
             kept: StoredFile = put(value)
         except StoreFault as fault:
             if not self.counts[fault.cause]:
-                logger.warning("a screenshot is not kept, and further ones will be counted only: %s", fault)
+                logger.warning("a screenshot is not kept; further ones are only counted: %s", fault)
             self.counts[fault.cause] += 1
             return NO_ROOM
         if kept.name not in self._known:

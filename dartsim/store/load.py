@@ -17,11 +17,11 @@ from dartsim.store.tables import SUCCESSES, TASKS, TRAJECTORIES, TURNS
 from dartsim.store.transactions import reading
 
 AT_ONCE = 100
-"""Trajectories that are read together."""
+"""Trajectories that are read at a time."""
 
 
 class Torn(NamedTuple):
-    """A trajectory that cannot be given back whole, and why."""
+    """A trajectory that cannot be read back, and why."""
 
     attempt: int
     why: str
@@ -38,10 +38,10 @@ def load_trajectories(
     newest_first: bool = False,
     on_torn: Callable[[Torn], None] | None = None,
 ) -> Iterator[Trajectory]:
-    """Yield stored trajectories, in the order of their attempts, with everything that was recorded of them.
+    """Yield stored trajectories, in the order of their attempts, with everything that was recorded.
 
-    Tokens come back as int32, log-probabilities and entropies as float32. Several are read at a time, so that a whole
-    run's need not fit in memory.
+    Tokens are int32, log-probabilities and entropies float32. Only some are read at a time, so that a whole run need
+    not fit in memory.
 
     Args:
         engine: The run's database, of the present layout.
@@ -51,10 +51,10 @@ def load_trajectories(
         tasks: Only those of these tasks.
         min_reward: Only those with at least this reward.
         newest_first: In the opposite order.
-        on_torn: Told of those that cannot be given back whole, which are left out.
+        on_torn: Called with those that cannot be read back, which are left out.
 
     Raises:
-        TornRecord: At the first one that cannot be given back whole, without ``on_torn``.
+        TornRecord: At the first one that cannot be read back, without ``on_torn``.
         StoreFault: If the database does not answer.
     """
     columns = TRAJECTORIES.c
@@ -74,13 +74,13 @@ def load_trajectories(
     for at in range(0, len(found), AT_ONCE):
         with reading(engine) as connection:
             read = list(_read(connection, found[at : at + AT_ONCE], blobs))
-        for one in read:
-            if isinstance(one, Trajectory):
-                yield one
+        for record in read:
+            if isinstance(record, Trajectory):
+                yield record
             elif on_torn is not None:
-                on_torn(one)
+                on_torn(record)
             else:
-                raise TornRecord(f"attempt {one.attempt} cannot be read back: {one.why}")
+                raise TornRecord(f"attempt {record.attempt} cannot be read back: {record.why}")
 
 
 def _read(connection: Connection, attempts: Sequence[int], blobs: BlobStore | None) -> Iterator[Trajectory | Torn]:
@@ -91,8 +91,8 @@ def _read(connection: Connection, attempts: Sequence[int], blobs: BlobStore | No
     found = connection.execute(select(TASKS).where(TASKS.c.task.in_(named))).mappings()
     tasks = {row["task"]: task_of(row) for row in found}
     turns: dict[int, list[Any]] = {attempt: [] for attempt in attempts}
-    asked = select(TURNS).where(TURNS.c.attempt.in_(attempts)).order_by(TURNS.c.attempt, TURNS.c.turn)
-    for turn in connection.execute(asked):
+    turn_query = select(TURNS).where(TURNS.c.attempt.in_(attempts)).order_by(TURNS.c.attempt, TURNS.c.turn)
+    for turn in connection.execute(turn_query):
         turns[turn[0]].append(turn)
     for attempt in attempts:
         row = rows[attempt]

@@ -1,4 +1,4 @@
-"""The states of trajectories in memory: enough for a simulation, and it checks every transition.
+"""``MemoryStore``: the states of trajectories in memory, for simulations; it checks every transition.
 
     recorded --eligible--> eligible --lease--> leased --trained--> trained
         |                     |    ^             |
@@ -34,7 +34,7 @@ from dartsim.core.types import (
 
 
 class MemoryStore(Store):
-    """A store that keeps the states of trajectories, and nothing when the process ends.
+    """A store that keeps the states of trajectories until the process ends.
 
     Args:
         live: States of trajectories that were stored before and may still change.

@@ -1,12 +1,12 @@
-"""What a run that ended anyhow left behind, and how it goes on from there.
+"""Recovery of an interrupted run's database and files.
 
     leased to an update that has no transaction          -> given back
     trained by an update that no checkpoint contains     -> given back; the update is undone
     a checkpoint without its transaction, or half of one -> removed
     a screenshot without a row                           -> removed
 
-So each trajectory is in the weights once, or may be trained. The number of finished updates is the newest
-checkpoint's, and goes back only if the disk lost that one.
+So each trajectory is in the weights once, or may be trained. The number of finished updates is that of the newest
+checkpoint, and decreases only if the disk lost that one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dartsim.store.transactions import Step, reading
 
 
 def plan_recovery(engine: Engine, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
-    """Return from where a run goes on, and the transaction that brings its database there.
+    """Return where a run resumes, and the transaction that brings its database there.
 
     Args:
         engine: Its database.

@@ -16,9 +16,9 @@ from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajec
 from dartsim.store.tables import TURNS
 
 NO_ROOM = ""
-"""Names the file of a screenshot or tree that was not kept for want of room."""
+"""Name of the file of a screenshot or tree that was not kept because there was no room."""
 ROW_BYTES = 64
-"""What a turn's numbers take, beside its texts and arrays."""
+"""Size of a turn's numbers, without texts and arrays."""
 
 
 class TurnFiles(NamedTuple):
@@ -33,7 +33,7 @@ TURN_COLUMNS = tuple(column.name for column in TURNS.columns)
 _NOTHING = (None,) * 6
 _NUMBERS = struct.Struct("<7q")
 _ESCAPED = "\x1b!"
-"""Begins a text that no database takes as it is."""
+"""Prefix of a text that databases do not accept unescaped."""
 
 
 def task_row(task: Task) -> dict[str, Any]:
@@ -71,18 +71,18 @@ def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
 
 def turn_rows(trajectory: Trajectory, seen: Sequence[TurnFiles]) -> tuple[list[tuple[Any, ...]], int]:
     """Return the turns as tuples in the order of ``TURN_COLUMNS``, and their size in bytes."""
-    attempt, told = trajectory.attempt.id, trajectory.attempt.task.instruction
+    attempt, task_instruction = trajectory.attempt.id, trajectory.attempt.task.instruction
     rows, size = [], 0
     for number, (turn, files) in enumerate(zip(trajectory.turns, seen, strict=True)):
         reply = turn.reply
-        if reply.tokens is None and files is NO_FILES and turn.observation.instruction == told:
+        if reply.tokens is None and files is NO_FILES and turn.observation.instruction == task_instruction:
             row = _plain_row(attempt, number, reply)
             rows.append(row)
             size += ROW_BYTES + len(row[2])
             continue
         arrays = (_int32(reply.tokens), _float32(reply.logprobs), _float32(reply.entropies))
         instruction = turn.observation.instruction
-        other = None if instruction == told else storable(instruction)
+        other = None if instruction == task_instruction else storable(instruction)
         numbers = (reply.version, reply.oldest_version, reply.worker, reply.prompt_tokens, reply.response_tokens)
         action = storable(reply.action)
         filled = (attempt, number, action, *numbers, *arrays, *files, other)
@@ -92,7 +92,7 @@ def turn_rows(trajectory: Trajectory, seen: Sequence[TurnFiles]) -> tuple[list[t
 
 
 def _plain_row(attempt: int, number: int, reply: Reply) -> tuple[Any, ...]:
-    """Return the row of a turn of a simulated model, of which there is nothing else."""
+    """Return the row of a turn of a simulated model, which has no screenshots or tokens."""
     action, version, oldest, worker, prompt, response, _, logprobs, entropies, _ = reply
     action = storable(action)
     row = (attempt, number, action, version, oldest, worker, prompt, response)
@@ -155,7 +155,7 @@ def turn_of(row: Sequence[Any], instruction: str, screenshot: Any, tree: str | N
     """
     if checksum(row) != row[-1]:
         raise TornRecord(f"turn {row[1]} of attempt {row[0]} is not what was recorded: its checksum differs")
-    told = instruction if row[13] is None else original(row[13])
+    shown = instruction if row[13] is None else original(row[13])
     reply = Reply(
         original(row[2]),
         version=row[3],
@@ -167,11 +167,11 @@ def turn_of(row: Sequence[Any], instruction: str, screenshot: Any, tree: str | N
         logprobs=_array(row[9], "<f4"),
         entropies=_array(row[10], "<f4"),
     )
-    return Turn(Observation(screenshot, told, tree), reply)
+    return Turn(Observation(screenshot, shown, tree), reply)
 
 
 def storable(text: str) -> str:
-    """Return a text that every database takes: a model may say NUL, or half of a character."""
+    """Return a text that every database accepts: a model may generate NUL, or half of a character."""
     if "\x00" not in text and text[:2] != _ESCAPED:
         if text.isascii():
             return text
@@ -182,7 +182,7 @@ def storable(text: str) -> str:
 
 
 def original(text: str) -> str:
-    """Return the text of which ``storable`` made this one."""
+    """Return the text that ``storable`` escaped."""
     if not text.startswith(_ESCAPED):
         return text
     return text.removeprefix(_ESCAPED).encode("ascii").decode("unicode_escape")

@@ -1,14 +1,14 @@
-"""``SqlStore``: what became of every trajectory, and what it was, in a database that outlives the run.
+"""``SqlStore``: every trajectory and its state, in a database that outlives the run.
 
     record, eligible, drop ──► pending ──┐
     lease, release, trained ─────────────┴──► one transaction ──► database
     screenshots ──► files, before the transaction that names them
 
-``durability`` says when a call's transaction is written: ``each`` before the call returns; ``batched`` at the latest
-with the next lease, release or trained mark, or when there is much. What a crash takes from a batched store is the
-newest trajectories and drops, as if those attempts had still been running; never anything that an update used.
+``durability`` decides when a call's transaction is written: ``each`` before the call returns; ``batched`` at the latest
+with the next lease, release or trained mark, or when much is pending. A crash costs a batched store the newest
+trajectories and drops, as if those attempts had still been running; never anything that an update used.
 
-A caller that ends what belongs together with ``settle`` has it written together, with its own state: ``settled``.
+A caller that ends each group of changes with ``settle`` has it written as a whole, with its own state: ``settled``.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ from dartsim.store.tables import (
 from dartsim.store.transactions import Pending, Writer, reading
 
 DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
-"""What a run directory holds of its store."""
+"""Names in a run directory."""
 logger = logging.getLogger(__name__)
 Durability = Literal["each", "batched"]
 Keep = Literal["all", "live", "none"]
 COLLECTED = "collected"
-"""State of a stored success from before the run: it has no life in it."""
+"""State of a stored success from before the run, which never changes."""
 _FORGET_DOCUMENT = delete(DOCUMENTS).where(DOCUMENTS.c.name == bindparam("of_name"))
 TURNS_A_CHANGE = 10
-"""A batched store writes at the latest at so many times its ``max_pending`` turns."""
+"""Turns per pending change at which a batched store writes."""
 
 
 class SqlStore(Store):
     """Trajectories with the transitions of ``MemoryStore`` and no others, as rows and files.
 
-    One process at a time: opening a store ends the writing of whoever had it open.
+    One process at a time: opening a store stops the writes of any process that had it open.
 
     Args:
         engine: The database, empty or with our tables.
@@ -122,21 +122,21 @@ class SqlStore(Store):
         self._max_pending = max_pending
         self._settled = settled
         self._due = False
-        """Whether something was told that is written with the next ``settle``."""
+        """Whether the next ``settle`` has to write."""
         self._suspended = False
         self._writer = Writer(engine)
         max_bytes = None if max_disk_gib is None else int(max_disk_gib * 2**30)
         self.disk_usage = DiskUsage(engine, blobs, max_bytes)
         self._ending: list[int] = []
-        """Trajectories that ended, and whose turns are of no more use unless the success pool holds them."""
+        """Trajectories that ended, whose turns are needed only if the success pool holds them."""
         self._ended: list[int] = []
-        """Those of them that are written, with their turns."""
+        """Those of them whose turns are written."""
         self._old_checkpoints: list[Path] = []
-        """Folders that go once the transaction that names newer ones is written."""
+        """Folders to remove once the transaction that names newer ones is written."""
         self._uncontained: list[int] = []
-        """Trained ones that no checkpoint contains yet."""
+        """Trained trajectories that no checkpoint contains yet."""
         self._named: set[str] = set()
-        """Files of turns that are not written yet, which the database does not know to be needed."""
+        """Files of turns that are not written yet, which must stay."""
         self._read_states()
 
     def _read_states(self) -> None:
@@ -296,10 +296,10 @@ class SqlStore(Store):
 
     def keep_successes(self, entries: Iterable[StoredSuccess]) -> None:
         """Make the stored successes exactly these; ``dartsim.store.load`` reads them."""
-        self._tell_successes(entries)
+        self._add_successes(entries)
         self.flush()
 
-    def _tell_successes(self, entries: Iterable[StoredSuccess]) -> None:
+    def _add_successes(self, entries: Iterable[StoredSuccess]) -> None:
         wanted = {entry.trajectory.attempt.id: entry for entry in entries}
         for attempt in [attempt for attempt in self._uses if attempt not in wanted]:
             del self._uses[attempt]
@@ -321,7 +321,7 @@ class SqlStore(Store):
         if self._suspended or not (now or self._due or self._each or self._much):
             return
         self._keep_documents(source.documents())
-        self._tell_successes(source.successes())
+        self._add_successes(source.successes())
         self.flush()
 
     @override
@@ -355,8 +355,8 @@ class SqlStore(Store):
         found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
         live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
         found.update((trajectory.attempt.id, trajectory) for trajectory in live)
-        for one in torn[:3]:
-            logger.warning("attempt %d cannot be read back: %s", one.attempt, one.why)
+        for record in torn[:3]:
+            logger.warning("attempt %d cannot be read back: %s", record.attempt, record.why)
         again = self.live.keys() - set(known)
         untrained = {a: update for a, update in returned_members(engine, recovered.undone) if a in again}
         return Restored(
@@ -371,7 +371,7 @@ class SqlStore(Store):
 
     @override
     def close(self) -> None:
-        if not self._settled:  # what was not settled is not whole
+        if not self._settled:  # otherwise only settled changes are written
             self.flush()
         self._engine.dispose()
 
@@ -402,12 +402,12 @@ class SqlStore(Store):
         return len(pending) >= most or pending.num_turns >= TURNS_A_CHANGE * most
 
     def _settle(self) -> None:
-        """End a call that a batched store need not write at once."""
+        """End a call that a batched store may write later."""
         if not self._settled and (self._each or self._much):
             self.flush()
 
     def _write_soon(self) -> None:
-        """End a call that has to be written: now, or with what belongs to it."""
+        """End a call that has to be written: now, or with the next ``settle``."""
         self._due = True
         if not self._settled:
             self.flush()
@@ -428,13 +428,13 @@ class SqlStore(Store):
         self.disk_usage.add(new, self._pending.add(trajectory, seen, state=state))
 
     def _put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:
-        """Write a trajectory's files, and let them stay until its rows name them."""
+        """Write a trajectory's files, and protect them until its rows name them."""
         seen, new = self.disk_usage.put(trajectory)
         self._named.update(name for files in seen for name in files if name)
         return seen, new
 
     def _end(self, attempts: Sequence[int]) -> None:
-        """Forget the turns of what needs none any more, if only live ones are kept."""
+        """Forget the turns of ended trajectories, if only live ones are kept."""
         if self._keep == "live":
             self._ending.extend(attempts)
 
@@ -451,7 +451,7 @@ class SqlStore(Store):
         self._pending.then_rows(insert(DOCUMENTS), rows)
 
     def _keep_checkpoint(self, checkpoint: Checkpoint | None) -> list[Path]:
-        """Keep a checkpoint's row; return the folders of those that are too old now."""
+        """Add a checkpoint's row; return the folders of outdated ones."""
         if checkpoint is None:
             return []
         values = {"update": checkpoint.update, "folder": checkpoint.folder.name}
@@ -475,7 +475,7 @@ class SqlStore(Store):
         self._pending.then(insert(SUCCESSES).values(values))
 
     def _keep_success(self, trajectory: Trajectory) -> None:
-        """Keep the turns of a stored success that is not among what is pending."""
+        """Keep the turns of a stored success that is not pending."""
         columns = TRAJECTORIES.c
         with reading(self._engine) as connection:
             query = select(columns.kept_bytes).where(columns.attempt == trajectory.attempt.id)
@@ -488,7 +488,7 @@ class SqlStore(Store):
             self.disk_usage.add(new, self._pending.add_turns(trajectory, seen))
 
     def _make_room(self, num_bytes: int) -> None:
-        """Forget the turns of what ended first until there is room for more."""
+        """Forget the turns of the oldest ended trajectories until there is room."""
         usage = self.disk_usage
         if usage.max_bytes is None:
             return
@@ -497,7 +497,7 @@ class SqlStore(Store):
                 return
 
     def _forget_oldest(self) -> bool:
-        """Forget the turns of some that ended first; return False if there are none."""
+        """Forget the turns of the oldest ended trajectories; return False if there are none."""
         contained = None if self._checkpoints is None else TRAJECTORIES.c.update <= self._safe
         with reading(self._engine) as connection:
             oldest = self.disk_usage.oldest(connection, contained=contained)
@@ -534,7 +534,7 @@ def open_store(
         where: ``memory``, ``sqlite`` (a file in the run's folder), or a PostgreSQL URL, where the run has a schema
             that is named as its folder.
         folder: The run's; it exists.
-        durability: When what is told is written; ``each`` also makes it survive a loss of power.
+        durability: When changes are written; ``each`` also survives a loss of power.
         keep: Whose turns are kept.
         screenshots: Whether screenshots and accessibility trees are kept, under ``screens``.
         checkpoints: Whether the learner writes checkpoints, under ``checkpoints``, without which its updates do not

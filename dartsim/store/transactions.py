@@ -1,8 +1,8 @@
 """``Writer``: transactions in order, each exactly once, by the one process that may write.
 
 The database holds a mark ``<process>:<transaction>``. Every transaction moves it on by one, if it is where this
-process left it. So a process that was taken for dead cannot write after its successor has begun; and a transaction
-whose outcome was lost with a connection is not written twice: its mark tells whether it was.
+process left it. So a process that was believed dead cannot write after its successor has begun; and a transaction
+whose outcome was lost with a connection is not written twice: its mark shows whether it was written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOVE = (
 
 
 class Writer:
-    """Writes to a database, in the place of whoever did before.
+    """Writes to a database, in place of the previous writer.
 
     Invariant: a transaction is written once, after all that were submitted before it, or a fault is raised and it
     stays first in line.
@@ -79,7 +79,7 @@ class Writer:
         self._line.popleft()
 
     def _move_mark(self, connection: Connection) -> bool:
-        """Move the mark on; return False if it was, by this very transaction, whose outcome was not known."""
+        """Advance the mark; return False if this very transaction had advanced it, with an unknown outcome."""
         was, will_be = self._mark(self._written), self._mark(self._written + 1)
         if connection.execute(_MOVE, {"was": was, "will_be": will_be}).rowcount:
             return True
@@ -114,9 +114,9 @@ def _do(connection: Connection, step: Step) -> None:
 
 
 def _take_over(engine: Engine) -> int:
-    """Become the writer: from here on, transactions of an earlier one are refused. Return this process's number."""
+    """Become the writer, which refuses transactions of earlier ones; return this process's number."""
     with engine.begin() as connection:
-        # A write first: whoever comes second waits here, and then reads what the first one wrote.
+        # A write first: the second of two processes waits here, and then reads what the first one wrote.
         connection.execute(update(META).where(META.c.key == WRITER_KEY).values(value=META.c.value))
         found = connection.scalar(select(META.c.value).where(META.c.key == WRITER_KEY))
         if found is None:
@@ -142,7 +142,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 def fault_of(error: DBAPIError) -> StoreFault:
-    """Return what a driver's error means here."""
+    """Return the fault that a driver's error means."""
     cause = error.orig
     words = str(cause).strip().splitlines()[:1]
     text = words[0] if words else type(cause).__name__
@@ -260,15 +260,15 @@ class Pending:
                 self._ready.append({"key": attempt, "new_ready": at})
 
     def then(self, *statements: Any) -> None:
-        """Do statements afterwards, in the same transaction."""
+        """Execute statements afterwards, in the same transaction."""
         self._steps.extend((statement, None) for statement in statements)
 
     def then_rows(self, statement: Any, rows: Sequence[dict[str, Any]]) -> None:
-        """Do a statement for rows afterwards, in the same transaction."""
+        """Execute a statement for rows afterwards, in the same transaction."""
         self._steps.append((statement, rows))
 
     def without_turns(self, attempt: int) -> bool:
-        """Leave the turns of a trajectory out, if they are not written and have no files; return whether that is so."""
+        """Omit the turns of a trajectory if they are not written and have no files; return whether they were."""
         trajectory = self._later.pop(attempt, None)
         if trajectory is None:
             return False
@@ -276,7 +276,7 @@ class Pending:
         return True
 
     def take(self) -> tuple[list[Step], int]:
-        """Return all of it as the steps of a transaction, and the bytes that were not counted yet; begin anew."""
+        """Return everything as the steps of a transaction, and the bytes not counted yet; start over."""
         num_bytes = 0
         for attempt, trajectory in self._later.items():
             self._turns[attempt], size = turn_rows(trajectory, [NO_FILES] * len(trajectory.turns))

@@ -122,7 +122,7 @@ def test_a_stalled_simulation_says_what_its_parts_wait_for():
     with pytest.raises(Stalled) as caught:
         simulate(main())
     text = str(caught.value)
-    assert "its parts:" in text
+    assert "its components:" in text
     assert "trainer: waiting for data since 0.0 s, waits for a batch (the batch needs 2 more groups of 2)" in text
     assert "woken by a group that becomes eligible" in text
 

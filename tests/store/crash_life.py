@@ -81,7 +81,7 @@ class Place:
             max_pending=7,
         )
 
-    def told(self):
+    def reported(self):
         lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
         return [json.loads(line) for line in lines]
 
@@ -194,7 +194,7 @@ def check(place):
     store = place.store()
     recovered = store.recover()
     bad = Counter()
-    told = place.as_json()
+    told = place.reported()
     weights = weights_of(place, recovered)
     columns = TRAJECTORIES.c
     with store.engine.connect() as connection:

@@ -17,7 +17,7 @@ from dartsim.curation.task_filter import TaskFilter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Everything that a data manager goes by. Some of the rules learn: these are one run's own.
+    """The rules of a data manager. Some of them learn, so a run needs its own instances.
 
     Attributes:
         order: Which task is next.
@@ -30,8 +30,8 @@ class Rules:
         pool: Stored successes for groups in which all failed; None: such groups are dropped.
         task_filter: Learns which tasks teach nothing; the order leaves them out.
         max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
-        publish_wait: What ``before_publication`` waits for: nothing; the groups that run, with no new one begun
-            meanwhile; or the whole next batch.
+        publish_wait: What ``before_publication`` waits for: nothing; the running groups, while no new one begins; or
+            the whole next batch.
     """
 
     order: TaskOrder

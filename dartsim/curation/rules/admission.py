@@ -1,7 +1,7 @@
 """Admission: whether a new group may begin, from counts of groups and of attempts alone.
 
-Every asynchronous system bounds how far its rollouts may run ahead of its trainer, each by a count of its own. In
-groups they are four places to count at, and a system is a choice of bounds.
+Every asynchronous system bounds how far its rollouts may run ahead of its trainer, each by its own count. Counted in
+groups, there are four such bounds, and a system is a choice among them.
 
     begin -> open (its attempts run) -> ready -> leased to an update -> trained, not yet published -> published
              |------- max_open -------|
@@ -21,10 +21,10 @@ from dartsim.core.registry import register
 
 
 class GroupCounts(NamedTuple):
-    """Where the groups are that were begun and neither dropped nor published."""
+    """Counts of the groups that began and were neither dropped nor published, by state."""
 
     open: int = 0
-    """Begun, and some attempt has not ended."""
+    """Some attempt has not ended."""
     ready: int = 0
     """Complete, worth training on, and in no batch."""
     leased: int = 0
@@ -34,14 +34,14 @@ class GroupCounts(NamedTuple):
 
 
 class CachePressure(NamedTuple):
-    """What the engines hold at one moment."""
+    """The load of the engines' caches."""
 
     share: float
-    """Of the fullest engine's cache that is reserved."""
+    """Reserved share of the fullest engine's cache."""
     waiting: int = 0
-    """Requests inside engines that have no room in the cache yet."""
+    """Requests inside engines that wait for room in the cache."""
     running: int = 0
-    """Requests that have."""
+    """Requests that have room in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class EngineCaches:
 
     Attributes:
         first: Attempts whose longest requests fill all caches.
-        read: Returns what the engines hold now.
+        read: Returns the present load.
     """
 
     first: int
@@ -58,7 +58,7 @@ class EngineCaches:
 
 
 class AdmissionRule:
-    """Bounds on groups, and perhaps a bound on attempts that run; the base of every admission rule.
+    """Bounds on groups, and perhaps on running attempts; the base of every admission rule.
 
     Args:
         parameters: Bounds in batches.
@@ -106,10 +106,10 @@ class AdmissionRule:
         return (self.max_ahead, self.max_open, self.max_ready, self.max_waiting) == (None,) * 4
 
     def attempt_ended(self) -> None:
-        """Take note that an attempt has ended."""
+        """Note that an attempt has ended."""
 
     def adjust(self, now: float, running: int) -> bool:
-        """Adjust ``max_running``, and return whether the youngest groups are to be given up until it holds."""
+        """Adjust ``max_running``; return whether to withdraw the youngest groups until it holds."""
         return False
 
 

@@ -31,7 +31,7 @@ class AttemptsRule(ABC):
         return self.parameters.group_size
 
     def learn(self, task_id: str, rewards: list[float]) -> None:
-        """Take note of the rewards of a finished group."""
+        """Learn from the rewards of a finished group."""
         return
 
     def state(self) -> Any:
@@ -39,7 +39,7 @@ class AttemptsRule(ABC):
         return None
 
     def restore(self, state: Any) -> None:
-        """Take up what ``state`` returned."""
+        """Restore what ``state`` returned."""
         return
 
     def num_extra(self, rewards: Sequence[float], *, given: int, slots: int) -> int:

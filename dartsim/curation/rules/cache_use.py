@@ -28,7 +28,7 @@ GROW_BELOW = 0.6
 BINDING = 0.9
 """Share of the bound that has to run for it to be raised: below, something else limits."""
 SOFT_ABOVE, HARD_ABOVE = 0.8, 0.9
-"""Share above which the bound is lowered, and above which the youngest groups are given up as well."""
+"""Share above which the bound is lowered, and above which the youngest groups are withdrawn as well."""
 TARGET = 0.7
 """Share that a lowered bound aims at."""
 QUEUE_RATIO, QUEUE_CUT = 0.5, 0.9
@@ -38,14 +38,14 @@ LOOKS = 6
 LOOK_SECONDS = 1.0
 """Shortest time between two looks."""
 GATE_SECONDS = 15.0
-"""Time after which the bound may be raised again, if so many attempts have not ended sooner as it allows to run."""
+"""Time after which the bound may be raised again, unless as many attempts as it allows have ended sooner."""
 BURST_SECONDS = 5.0
 """Time in which it rises by a tenth, or by a group, at most."""
 
 
 @register("admission", "cache_use")
 class CacheUse(AdmissionRule):
-    """The bounds, and as many attempts as the engines' caches have room for (prime-rl).
+    """The bounds on groups, and as many attempts as fit into the engines' caches (prime-rl).
 
     States: *growing* towards a goal, *resting* after a cut, or *steady*.
     Invariant: ``min_attempts`` <= ``max_running`` <= ``max_attempts``.
@@ -72,7 +72,7 @@ class CacheUse(AdmissionRule):
     ) -> None:
         super().__init__(parameters, batch_groups=batch_groups, group_size=group_size, caches=caches)
         if caches is None:
-            raise ValueError("the caches of these engines cannot be read, and cache_use goes by them")
+            raise ValueError("cache_use needs the engines' caches, and these engines do not report them")
         self._parameters = parameters
         self._group_size = group_size
         self._read = caches.read

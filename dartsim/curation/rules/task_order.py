@@ -15,7 +15,7 @@ from dartsim.core.types import Task
 class TaskOrder(Protocol):
     """An endless order of tasks.
 
-    One that a configuration chooses is built with ``parameters``, the task list and a random stream of its own.
+    A registered order is built with ``parameters``, the task list and a random stream.
     """
 
     def next(self) -> Task:
@@ -27,7 +27,7 @@ class TaskOrder(Protocol):
         ...
 
     def restore(self, state: Any) -> None:
-        """Take up what ``state`` returned."""
+        """Restore what ``state`` returned."""
         ...
 
 
@@ -62,7 +62,7 @@ class ShuffledTasks(TaskOrder):
 
     @override
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what ``state`` returned; tasks that are gone are left out, new ones come with the next epoch."""
+        """Restore what ``state`` returned, without tasks that no longer exist; new tasks come with the next epoch."""
         places = {task.id: number for number, task in enumerate(self._tasks)}
         self._left = [places[name] for name in state["left"] if name in places]
         self.epoch = state["epoch"]

@@ -36,7 +36,7 @@ class TurnLimitRule(ABC):
         """Return the turn limit of the task's next attempt."""
 
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
-        """Take note of finished attempts, successes or not."""
+        """Learn from finished attempts, successes or not."""
         return
 
     def state(self) -> Any:
@@ -44,7 +44,7 @@ class TurnLimitRule(ABC):
         return None
 
     def restore(self, state: Any) -> None:
-        """Take up what ``state`` returned."""
+        """Restore what ``state`` returned."""
         return
 
 

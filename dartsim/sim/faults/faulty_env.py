@@ -18,8 +18,8 @@ CLIENT_SECONDS = 90.0
 """How long a client waits for an answer of a desktop (OSWorld's: 90 s)."""
 
 GIVE_UP_SECONDS = 10.0
-"""How long a start that is given up waits for its own clean-up, which otherwise goes on in the background (as in
-real.containers: ``cancel_seconds``)."""
+"""How long a cancelled start waits for its cleanup, which then continues in the background (as in real.containers:
+``cancel_seconds``)."""
 
 ANYWHERE = (Place.DESKTOP, Place.HOST)
 
@@ -82,7 +82,7 @@ class FaultyEnv:
         return score
 
     async def close(self) -> None:
-        """Tear down; or fail to, and keep what it holds until a reaper comes."""
+        """Tear down; or fail to, and hold its resources until a reaper comes."""
         injector, began = self._injector, self._injector.env.now
         injection = self._faults.close.injection(began)
         if injection is not None and injection.has(Effect.LEAKS) and injection.kind is not None:
@@ -114,7 +114,7 @@ class FaultyEnv:
         injector = self._injector
 
         def failure(kind: FaultKind) -> DartsimError:
-            # A desktop that is gone is broken, whatever was asked of it.
+            # A lost desktop is broken, whatever the call was.
             return injected(EnvBroken if kind.place in ANYWHERE else error, kind, kind.cause)
 
         await self._check_host(point)
@@ -149,7 +149,7 @@ class FaultyProvider:
         self._faults: dict[int, DesktopFaults] = {}
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Start a desktop; of one that is not returned, nothing is left in the end."""
+        """Start a desktop; one that is not returned is torn down."""
         number = self._host_of(slot)
         if slot not in self._faults:
             self._faults[slot] = DesktopFaults.of(self._injector, slot=slot, host=number)
@@ -186,16 +186,16 @@ class FaultyProvider:
         return env
 
     async def _undo(self, env: AsyncEnv) -> None:
-        """Tear down what was started in vain: a caller whose time is up does not wait for a tear-down that hangs."""
+        """Tear down a desktop that is not returned; a timed-out caller does not wait for a tear-down that hangs."""
         await asyncio.wait({self._injector.in_background(env.close())}, timeout=GIVE_UP_SECONDS)
 
 
 def injected(error: type[DartsimError], kind: FaultKind, cause: str) -> DartsimError:
     """Return an error that names the injected fault, and has the cause of the real one."""
-    found = error(f"{kind.description} (injected fault {kind.name})")
+    failure = error(f"{kind.description} (injected fault {kind.name})")
     if cause:
-        found.cause = cause  # type: ignore[attr-defined]
-    return found
+        failure.cause = cause  # type: ignore[attr-defined]
+    return failure
 
 
 def _start_failure(kind: FaultKind) -> DartsimError:

@@ -1,7 +1,7 @@
 """A trainer with faults: outages, full disks, and crashes before, during and after its commit.
 
-An update is known by its number. One that was committed, but whose acknowledgement was lost, is answered when it is
-asked for again; one that was not committed did not happen, whatever was computed.
+An update is identified by its number. One that was committed, but whose acknowledgment was lost, is answered when it is
+requested again; one that was not committed did not happen, whatever was computed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FaultyLearner:
         return await self._commit(batch, injection, seconds)
 
     async def _commit(self, batch: Batch, injection: Injection | None, seconds: float) -> UpdateResult:
-        """Compute, write the checkpoint, and answer, as far as it comes."""
+        """Compute, write the checkpoint, and answer, unless a fault intervenes."""
         if self._full is not None and self._full.is_open(self._env.now):
             # What was computed is lost: there is no room to keep it.
             await asyncio.sleep(seconds)

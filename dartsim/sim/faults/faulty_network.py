@@ -20,10 +20,10 @@ from dartsim.sim.faults.kinds import KINDS, FaultKind, Place
 from dartsim.sim.faults.timing import CallFault
 
 RESEND_SECONDS = 5.0
-"""After which a message that was not heard is sent again."""
+"""Time after which a lost message is sent again."""
 
 RECOGNIZED = "message/recognized"
-"""Counts copies that their receiver recognized by their key, and did not carry out again."""
+"""Counts duplicates that their receiver recognized by key and did not carry out again."""
 
 CUT = KINDS["network_partition"]
 
@@ -31,7 +31,7 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class Unanswered(Exception):
-    """No answer came for as long as the caller waits; what was asked for may have been done."""
+    """No answer came while the caller waited; the call may have been carried out."""
 
     def __init__(self, kind: FaultKind) -> None:
         super().__init__(kind.name)
@@ -39,7 +39,7 @@ class Unanswered(Exception):
 
 
 class Inbox:
-    """What a component has taken in: each key once.
+    """The messages that a component has accepted: each key once.
 
     A key is kept until the last copy of its message has arrived.
     """
@@ -50,11 +50,11 @@ class Inbox:
         self._copies: dict[int, list[int]] = {}
 
     def expect(self, key: int, copies: int) -> None:
-        """So many copies of a message are on their way."""
+        """Expect so many copies of a message."""
         self._copies[key] = [copies, 0]
 
     def accept(self, key: int) -> bool:
-        """Take a copy in; return whether it is the first one, which is to be carried out."""
+        """Accept a copy; return whether it is the first one, which is to be carried out."""
         entry = self._copies[key]
         entry[0] -= 1
         entry[1] += 1
@@ -71,8 +71,8 @@ class Delivery:
 
     Attributes:
         seconds: Until its original arrives.
-        again: Until a duplicate arrives; None: there is none.
-        cut: What kept it waiting for longer than its caller waits, or None.
+        again: Until a duplicate arrives; None if there is none.
+        cut: What delayed it for longer than its caller waits, or None.
     """
 
     __slots__ = ("again", "cut", "seconds")
@@ -100,46 +100,44 @@ class FaultyNetwork:
         self.quiet = not (injector.any_at([Place.MESSAGE]) or self._cuts)
         """Whether nothing ever happens to a message."""
 
-    def inbox(self, part: str) -> Inbox:
-        """Return what a component has taken in."""
-        return self._inboxes.setdefault(part, Inbox())
+    def inbox(self, component: str) -> Inbox:
+        """Return the inbox of a component."""
+        return self._inboxes.setdefault(component, Inbox())
 
-    async def call(self, caller: str, part: str, work: Work, *, patience: float = inf) -> Any:
-        """Ask a component for something, and return its answer.
-
-        Cancelled, it cancels what is being done.
+    async def call(self, caller: str, component: str, work: Work, *, patience: float = inf) -> Any:
+        """Call a component and return its answer; cancelling the call cancels the work.
 
         Args:
-            caller: Who asks.
-            part: Who is asked.
-            work: Does it there.
+            caller: The calling component.
+            component: The component that is called.
+            work: Carries out the call there.
             patience: How long the caller waits for a message that does not arrive, seconds.
 
         Raises:
-            Unanswered: If that was too long.
+            Unanswered: If it waited too long.
         """
         if self.quiet:
             return await work()
-        there = self._delivery(caller, part, patience)
+        there = self._delivery(caller, component, patience)
         if there is None:
             answer = await work()
         elif there.cut is not None:
             await self._give_up(there.cut, patience)
         else:
-            answer = await self._deliver(there, part, work)
-        back = self._delivery(part, caller, patience)
+            answer = await self._deliver(there, component, work)
+        back = self._delivery(component, caller, patience)
         if back is not None:
             if back.cut is not None:
                 await self._give_up(back.cut, patience)
             await asyncio.sleep(back.seconds)
         return answer
 
-    async def _deliver(self, leg: Delivery, part: str, work: Work) -> Any:
-        """Let the copies of a message arrive; the first one that does is carried out."""
+    async def _deliver(self, leg: Delivery, component: str, work: Work) -> Any:
+        """Let the copies of a message arrive; the first one to do so is carried out."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         running: list[asyncio.Task[None]] = []
-        inbox, key = self.inbox(part), next(self._keys)
+        inbox, key = self.inbox(component), next(self._keys)
 
         async def carry_out() -> None:
             try:
@@ -176,7 +174,7 @@ class FaultyNetwork:
         raise Unanswered(kind)
 
     def _delivery(self, sender: str, receiver: str, patience: float) -> Delivery | None:
-        """Return what happens to a message that is sent now; None if nothing does."""
+        """Return the faults of a message that is sent now; None if there are none."""
         now, leg = self._env.now, Delivery()
         kind, until = self.cut_until(sender, receiver, now)
         wait = ceil((until - now) / RESEND_SECONDS) * RESEND_SECONDS if until > now else 0.0
@@ -205,7 +203,7 @@ class FaultyNetwork:
         return CUT, cuts.end
 
     async def wait_for_store(self) -> None:
-        """Wait, as all of the control plane does, while its store does not answer it."""
+        """Wait, like the whole control plane, while its store does not answer."""
         await self._injector.wait_for_store()
         while self._cuts is not None:
             now = self._env.now

@@ -1,6 +1,6 @@
 """Engines with faults: crashes, slowness, requests that hang, full caches, loads that fail or hang.
 
-A call of an engine that is down fails at once, with the way to learn when it is back; the pool sets it apart.
+A call of an engine that is down fails at once, with a callback that waits until it is back; the pool sets it apart.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FaultyWorker:
 
     @property
     def version(self) -> int:
-        """What it serves."""
+        """The version it serves."""
         return self.inner.version
 
     async def generate(self, request: Request) -> Reply:

@@ -95,7 +95,7 @@ class InjectionPoint:
         self._num_members = num_members
 
     def injection(self, now: float) -> Injection | None:
-        """Return what is injected into the call that begins now, or None; to be asked once per call."""
+        """Return what is injected into the call that begins now, or None; to be called once per call."""
         found: Injection | None = None
         for fault in self._calls:
             seconds = fault.hit(now, self._target, self._num_members)
@@ -234,7 +234,7 @@ class FaultInjector:
         ]
 
     def uniform(self, name: str) -> Callable[[], float]:
-        """Return what draws from [0, 1) from a stream of that name."""
+        """Return a function that draws from [0, 1) from the stream of that name."""
         return self._streams.rng(name).random
 
     # ---- counting
@@ -256,19 +256,19 @@ class FaultInjector:
     # ---- what takes time
 
     async def before_call(self, injection: Injection | None, error: Callable[[FaultKind], Exception]) -> None:
-        """Let a call fail that is not to be carried out: after its time, with the error made for its fault."""
+        """Fail a call that is not carried out, after the fault's time, with the error made for the fault."""
         if injection is not None and injection.kind is not None and not injection.has(Effect.ACK_LOST):
             await self._fail(injection.kind, injection.seconds, error)
 
     async def after_call(
         self, injection: Injection | None, began: float, error: Callable[[FaultKind], Exception] | None = None
     ) -> None:
-        """Let the time pass that a call takes longer, and let it fail if its acknowledgement is lost.
+        """Wait for the extra time of a call, and fail it if its acknowledgment is lost.
 
         Args:
             injection: What was injected into it.
-            began: When it began; without the injection its answer would be there now.
-            error: Makes the error of a call whose acknowledgement is lost.
+            began: When it began; without the injection it would be answered now.
+            error: Makes the error of a call whose acknowledgment is lost.
         """
         if injection is None:
             return
@@ -287,7 +287,7 @@ class FaultInjector:
         raise error(kind)
 
     async def wait_for_store(self) -> None:
-        """Wait, as all of the control plane does, while its store stalls."""
+        """Wait, like the whole control plane, while its store stalls."""
         for kind, window in self._stalls:
             while window.is_open(now := self.env.now):
                 self.count_window(kind, window)
@@ -295,7 +295,7 @@ class FaultInjector:
                 await asyncio.sleep(window.end - now)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Let work go on that nobody has to wait for, and return its task; it is cancelled with the run."""
+        """Run work in the background and return its task, which is cancelled with the run."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

@@ -1,7 +1,7 @@
 """When faults are injected: calls chosen at a rate, and windows that open at a rate; both also at set times.
 
-Each draws from streams of its own and looks only at its own calls or at the clock, so that one more kind of fault
-shifts no other.
+Each draws from its own streams and depends only on its own calls or the clock, so that adding a kind of fault shifts no
+other.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class CallFault:
 class WindowFault:
     """The windows of one kind of fault for one member of its scope: open at random times, then closed for a while.
 
-    Invariant: what it says of a time depends on the seed and the times alone, not on who asked before. Times that are
-    asked for must not fall.
+    Invariant: its state at a time depends only on the seed and the time, not on earlier queries. Times must not fall.
 
     Args:
         per_hour: How often a window opens while none is open; 0 for only those at set times.
@@ -143,7 +142,7 @@ def _scheduled(
 
 
 def _until_healed(windows: Iterator[Window], heal_at: float) -> Iterator[Window]:
-    """Yield windows that open before ``heal_at`` and stay open for a while, none of them beyond it."""
+    """Yield the windows that open before ``heal_at``, none of them open beyond it."""
     for begin, end, value in windows:
         if begin >= heal_at:
             return
