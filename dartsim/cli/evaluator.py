@@ -42,7 +42,7 @@ def install(
     """Create the evaluator's virtual environment, replacing an existing one."""
     import sys
 
-    from dartsim.real.osworld import evaluator_venv as venv
+    from dartsim.real.scoring import evaluator_venv as venv
 
     place = home or venv.default_home()
     errors.print(f"creating {place} …", highlight=False)
@@ -67,7 +67,7 @@ def check(
     """Show which tasks the built-in metrics can score, which need desktop-env, and which are unsupported."""
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.coverage import coverage
-    from dartsim.real.osworld.evaluator_venv import default_home
+    from dartsim.real.scoring.evaluator_venv import default_home
 
     found = load_suite(folder, suite, missing="skip")
     place = home or default_home()

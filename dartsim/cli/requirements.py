@@ -87,7 +87,7 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
         if kind == "osworld":
             yield doctor.check_kvm()
     if desktop.evaluator == "desktop-env":
-        from dartsim.real.osworld.evaluator_venv import default_home
+        from dartsim.real.scoring.evaluator_venv import default_home
 
         if not default_home().is_dir():
             yield _missing("evaluator", f"there is no {default_home()}", "dartsim evaluator install")

@@ -242,7 +242,7 @@ def check_evaluator(home: Path | None = None) -> DoctorCheck:
     Args:
         home: Its folder; default: in the user's cache.
     """
-    from dartsim.real.osworld.evaluator_venv import default_home
+    from dartsim.real.scoring.evaluator_venv import default_home
 
     fix = "dartsim evaluator install"
     folder = home or default_home()

@@ -52,6 +52,7 @@ class ContainerSpec:
         read_only: Whether the root file system is read-only.
         tmpfs: Mount options by path of a memory file system.
         network: Network to join; None is the engine's bridge, ``host`` shares the machine's and publishes nothing.
+        ipc: IPC namespace; ``none`` has no ``/dev/shm``, None is the engine's default.
         limits: What it may use.
         labels: Further labels; those that begin with ``dartsim.`` are ours.
     """
@@ -70,6 +71,7 @@ class ContainerSpec:
     read_only: bool = False
     tmpfs: Mapping[str, str] = field(default_factory=dict)
     network: str | None = None
+    ipc: str | None = None
     limits: ContainerLimits = field(default_factory=ContainerLimits)
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,6 +119,7 @@ def create_arguments(spec: ContainerSpec, *, name: str, labels: Mapping[str, str
         "read_only": spec.read_only,
         "tmpfs": dict(spec.tmpfs),
         "network": spec.network,
+        "ipc_mode": spec.ipc,
         **_limits(spec.limits),
     }
     if spec.published:

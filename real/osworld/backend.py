@@ -23,13 +23,13 @@ try:
     from dartsim.real.machine import is_loopback
     from dartsim.real.osworld.coverage import check_task
     from dartsim.real.osworld.evaluator import EvaluatorProcess
-    from dartsim.real.osworld.evaluator_venv import default_home
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider, Usage
     from dartsim.real.osworld.ready import Readiness, SettlingRules
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
+    from dartsim.real.scoring.evaluator_venv import default_home
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from dartsim.real.osworld.errors import Unscored
 from dartsim.real.osworld.evaluator_main import WORK
-from dartsim.real.osworld.evaluator_venv import python_of
 from dartsim.real.osworld.fetch import TaskFolder
+from dartsim.real.scoring.evaluator_venv import python_of
 from dartsim.real.scratch import scratch
 
 MAIN = Path(__file__).with_name("evaluator_main.py")

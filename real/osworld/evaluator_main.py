@@ -79,18 +79,18 @@ WORK = "DARTSIM_EVALUATOR_WORK"
 """Environment variable with the folder made for this process, which goes when it ends."""
 
 
-class Absent:
+class ProcessAbsent:
     """Stands for something of a module that is not installed. Looking at it is fine; using it says what is missing."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> Absent:
+    def __getattr__(self, name: str) -> ProcessAbsent:
         if name.startswith("__") and name != "__version__":
             raise AttributeError(name)
-        return Absent(f"{self._name}.{name}")
+        return ProcessAbsent(f"{self._name}.{name}")
 
-    def __getitem__(self, key: object) -> Absent:
+    def __getitem__(self, key: object) -> ProcessAbsent:
         return self
 
     def __call__(self, *args: object, **options: object) -> Any:
@@ -98,16 +98,16 @@ class Absent:
         raise ModuleNotFoundError(f"{self._name} is not installed in the evaluator's environment", name=self._name)
 
 
-class AbsentModule(types.ModuleType):
+class ProcessAbsentModule(types.ModuleType):
     """A module that is not installed."""
 
-    def __getattr__(self, name: str) -> Absent:
+    def __getattr__(self, name: str) -> ProcessAbsent:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Absent(f"{self.__name__}.{name}")
+        return ProcessAbsent(f"{self.__name__}.{name}")
 
 
-class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class ProcessStandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds what no other finder has found, if it is one of ``STAND_INS``."""
 
     def find_spec(
@@ -116,23 +116,23 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return a specification of an empty module, or None."""
         top = fullname.partition(".")[0]
         # A part of a package that is installed is not stood in for: there its absence means something.
-        if top not in STAND_INS or (fullname != top and not isinstance(sys.modules.get(top), AbsentModule)):
+        if top not in STAND_INS or (fullname != top and not isinstance(sys.modules.get(top), ProcessAbsentModule)):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Return the empty module."""
-        return AbsentModule(spec.name)
+        return ProcessAbsentModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Nothing is in it."""
 
 
-class VmUnreachable(Exception):
+class ProcessVmUnreachable(Exception):
     """The desktop's server did not answer: no fault of the agent."""
 
 
-class Controller:
+class ProcessController:
     """What getters ask the desktop with; unlike ``desktop-env``'s own, it never turns a dead desktop into None.
 
     Attributes:
@@ -142,7 +142,7 @@ class Controller:
     def __init__(self, url: str, token: str = "") -> None:
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.failure: VmUnreachable | None = None
+        self.failure: ProcessVmUnreachable | None = None
 
     def get_file(self, path: str) -> bytes | None:
         """Return a file, None if it is not there."""
@@ -211,14 +211,14 @@ class Controller:
         except urllib.error.HTTPError as exc:
             if exc.code in missing:
                 return None
-            self.failure = VmUnreachable(f"{route} answered {exc.code}")
+            self.failure = ProcessVmUnreachable(f"{route} answered {exc.code}")
             raise self.failure from exc
         except (OSError, urllib.error.URLError) as exc:
-            self.failure = VmUnreachable(f"{route}: {exc}")
+            self.failure = ProcessVmUnreachable(f"{route}: {exc}")
             raise self.failure from exc
 
 
-class Env:
+class ProcessEnv:
     """As much of ``DesktopEnv`` as getters look at."""
 
     def __init__(self, desk: Mapping[str, Any]) -> None:
@@ -227,7 +227,7 @@ class Env:
         self.chromium_port: int | None = desk["chromium_port"]
         self.vlc_port: int | None = desk["vlc_port"]
         self.cache_dir: str = desk["cache_dir"]
-        self.controller = Controller(f"http://{self.vm_ip}:{self.server_port}", desk.get("token", ""))
+        self.controller = ProcessController(f"http://{self.vm_ip}:{self.server_port}", desk.get("token", ""))
         self.current_use_proxy = False
 
     @property
@@ -246,7 +246,7 @@ class OsworldEvaluator:
     """The functions of ``desktop-env``, and the values that are kept here between calls."""
 
     def __init__(self) -> None:
-        sys.meta_path.append(StandIns())
+        sys.meta_path.append(ProcessStandIns())
         self._metrics = importlib.import_module("desktop_env.evaluators.metrics")
         self._getters = importlib.import_module("desktop_env.evaluators.getters")
         self._kept: dict[int, Any] = {}
@@ -271,7 +271,7 @@ class OsworldEvaluator:
     def getter(self, name: str, config: dict[str, Any], desk: dict[str, Any]) -> Any:
         """Return what a getter finds, or what stands for it."""
         os.makedirs(desk["cache_dir"], exist_ok=True)  # noqa: PTH103
-        env = Env(desk)
+        env = ProcessEnv(desk)
         value = getattr(self._getters, f"get_{name}")(env, config)
         if env.controller.failure is not None:
             raise env.controller.failure
@@ -311,9 +311,9 @@ def _lacks(function: Callable[..., Any]) -> list[str]:
         seen.add(id(each))
         for name in _names(each.__code__):
             value = each.__globals__.get(name)
-            if isinstance(value, AbsentModule):
+            if isinstance(value, ProcessAbsentModule):
                 found.add(value.__name__.partition(".")[0])
-            elif isinstance(value, Absent):
+            elif isinstance(value, ProcessAbsent):
                 found.add(value._name.partition(".")[0])
             else:
                 todo.append(value)
@@ -371,7 +371,7 @@ def answer(evaluator: OsworldEvaluator, request: dict[str, Any]) -> dict[str, An
         return {"id": number, "value": getattr(evaluator, call)(**request)}
     except FileNotFoundError as exc:
         return {"id": number, "error": {"cause": "file_not_found", "message": str(exc)}}
-    except VmUnreachable as exc:
+    except ProcessVmUnreachable as exc:
         return {"id": number, "error": {"cause": "vm_unreachable", "message": str(exc)}}
     except ModuleNotFoundError as exc:
         return {"id": number, "error": {"cause": "unavailable", "message": str(exc)}}

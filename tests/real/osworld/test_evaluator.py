@@ -12,8 +12,8 @@ from dartsim.core.types import Task
 from dartsim.real.osworld.errors import Unscored
 from dartsim.real.osworld.evaluator import MAIN, EvaluatorProcess, ResultFileMissing
 from dartsim.real.osworld.evaluator_main import KEPT
-from dartsim.real.osworld.evaluator_venv import LIGHT, PACKAGE, commands, default_home, install, python_of
 from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.scoring.evaluator_venv import LIGHT, PACKAGE, commands, default_home, install, python_of
 
 METRICS = """
 import os, signal, sys, time

@@ -1,0 +1,142 @@
+"""Sandboxes without an engine: in bubblewrap's namespaces, or, for our own metrics alone, as a limited process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from dartsim.core.errors import ConfigError
+from dartsim.real.scoring.evaluator_venv import python_of
+from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, SandboxKind, SandboxLimits, supervisor_command
+
+INSIDE, SCORING, SCRATCH, EVALUATOR = "/driver", "/scoring", "/scratch", "/evaluator"
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "HOME": SCRATCH, "TMPDIR": SCRATCH}
+STOP_SECONDS = 5.0
+
+
+def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:
+    """Return the interpreter inside with its options, and the folders that it reads beside ``/usr``: path here, inside.
+
+    Args:
+        home: The evaluator's environment; None takes this process's interpreter, for our own metrics.
+
+    Raises:
+        ConfigError: If there is no such environment.
+    """
+    python = Path(sys.executable) if home is None else python_of(home)
+    real = python.resolve()
+    base = real.parent.parent
+    folders = {} if base.is_relative_to("/usr") else {str(base): str(base)}  # links lead to it by this path
+    if home is None:
+        return [str(real), "-I", "-S"], folders
+    return [f"{EVALUATOR}/bin/python", "-I"], {**folders, str(home.resolve()): EVALUATOR}
+
+
+class BubblewrapLauncher:
+    """Starts supervisors in namespaces of their own, as an unprivileged user, with ``bwrap``.
+
+    Args:
+        home: The evaluator's environment; None for our own metrics.
+        limits: What a call may use; memory and processor time are limited by process, not in all.
+
+    Raises:
+        ConfigError: If ``bwrap`` or the environment is missing.
+    """
+
+    kind = SandboxKind.BUBBLEWRAP
+
+    def __init__(self, home: Path | None, limits: SandboxLimits = SandboxLimits()) -> None:  # noqa: B008 - frozen
+        program = shutil.which("bwrap")
+        if program is None:
+            raise ConfigError("found no bwrap, wanted bubblewrap: `apt-get install bubblewrap`")
+        self.limits = limits
+        self._program = program
+        self._python, self._folders = functions_of(home)
+        self._functions = "own" if home is None else "desktop-env"
+
+    async def launch(self, link: Path) -> LaunchedSupervisor:
+        """Start one; see ``Launcher``."""
+        command = [
+            self._program,
+            *(
+                "--unshare-all",
+                "--unshare-user",
+                "--disable-userns",
+                "--die-with-parent",
+                "--as-pid-1",
+                "--new-session",
+            ),
+            *("--uid", "65534", "--gid", "65534", "--cap-drop", "ALL", "--clearenv"),
+            *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
+            *("--ro-bind", "/usr", "/usr"),
+            *(part for path in _machine_paths() for part in path),
+            *(part for here, there in self._folders.items() for part in ("--ro-bind", here, there)),
+            *("--ro-bind", str(CODE), f"{SCORING}/{CODE.name}", "--ro-bind", str(link), INSIDE),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *("--size", str(self.limits.scratch_mib * 2**20), "--tmpfs", SCRATCH),
+            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
+            *supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions),
+        ]
+        return await _spawn(command, {}, INSIDE, link.parent)
+
+
+class ProcessLauncher:
+    """Starts supervisors as plain processes with limits, for our own metrics: they run no code of an agent."""
+
+    kind = SandboxKind.PROCESS
+
+    def __init__(self, limits: SandboxLimits = SandboxLimits()) -> None:  # noqa: B008 - frozen
+        self.limits = limits
+
+    async def launch(self, link: Path) -> LaunchedSupervisor:
+        """Start one; see ``Launcher``."""
+        python, _ = functions_of(None)
+        folder = link.parent / "scratch"
+        folder.mkdir(mode=0o700)
+        environment = {**ENVIRONMENT, "HOME": str(folder), "TMPDIR": str(folder)}
+        command = supervisor_command(python, str(CODE.parent), str(link), str(folder), "own")
+        return await _spawn(command, environment, str(link), link.parent)
+
+
+def _machine_paths() -> list[tuple[str, ...]]:
+    """Return bubblewrap's options for what programs need of this machine beside ``/usr``."""
+    options: list[tuple[str, ...]] = []
+    for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")):
+        if path.is_symlink():
+            options.append(("--symlink", str(path.readlink()), str(path)))
+        elif path.is_dir():
+            options.append(("--ro-bind", str(path), str(path)))
+    names = ("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/alternatives")
+    return [*options, *(("--ro-bind", name, name) for name in names if Path(name).exists())]
+
+
+async def _spawn(command: list[str], environment: dict[str, str], inside: str, folder: Path) -> LaunchedSupervisor:
+    words = folder / "words"
+    with words.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
+        )
+
+    async def stop() -> None:
+        # It ends by itself, and all it has started with it, when the connection does.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def last_words() -> str:
+        return words.read_text(errors="replace")
+
+    return LaunchedSupervisor(inside, stop, last_words)

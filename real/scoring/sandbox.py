@@ -1,0 +1,493 @@
+"""``Sandbox``: runs one metric or getter at a time, out of reach of everything else.
+
+``SupervisedSandbox`` is the driver's side of it: it starts a supervisor by a ``Launcher``, sends it files and options,
+and takes its replies, which are limited in size. Nothing that an agent has written is parsed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from dartsim.core.errors import ScoreUnavailable
+from dartsim.real.scoring.sandboxed import wire
+from dartsim.real.scratch import scratch
+
+CHUNK_BYTES = 2**20
+"""Bytes that are read or written at once, so that the event loop is never busy for long."""
+REPLY_HEADER_BYTES = 2**18
+CONNECT_SECONDS = 30.0
+"""Longest time until a supervisor that was started connects."""
+CODE = Path(wire.__file__).parent
+"""The package that runs inside, by an interpreter that knows nothing of ours."""
+
+
+def supervisor_command(python: Sequence[str], code: str, link: str, scratch_folder: str, functions: str) -> list[str]:
+    """Return the command of a supervisor; the folder ``code`` holds the package ``CODE``."""
+    boot = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sandboxed.supervisor import main; main()"
+    return [*python, "-c", boot, code, f"{link}/control", scratch_folder, functions]
+
+
+class SandboxKind(StrEnum):
+    """How a sandbox is kept apart."""
+
+    CONTAINER = "container"
+    BUBBLEWRAP = "bubblewrap"
+    PROCESS = "process"
+    """Limits only: no namespaces, so that no code of an agent may run there."""
+
+
+class ScoreFault(ScoreUnavailable):
+    """A metric or getter gave no result.
+
+    Attributes:
+        cause: ``metric_failed``, ``getter_failed`` (or ``_unavailable``), ``result_missing``, ``vm_unreachable``, or
+            what broke: ``score_cpu``, ``score_memory``, ``score_disk``, ``score_timeout``, ``score_killed``,
+            ``score_crashed``, ``score_reply``, ``sandbox_died``, ``sandbox_start_failed``.
+    """
+
+    def __init__(self, message: str, *, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same call may succeed in another sandbox: it failed with its own, or by the machine's load."""
+        return self.cause in ("score_timeout", "score_killed", "sandbox_died", "sandbox_start_failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """What one call may use, and the sandbox as a whole.
+
+    Attributes:
+        seconds: Longest time of a metric.
+        getter_seconds: Longest time of a getter, which waits for pages to load.
+        cpu_seconds: Processor time of one process.
+        memory_mib: Memory of one process, MiB, above what the loaded functions use.
+        scratch_mib: Size of the scratch folder, MiB, inputs included.
+        pids: Processes and threads.
+        cpus: Cores of a container.
+        input_mib: Files and values of one call, MiB; more scores 0, the agent has made it so.
+        reply_mib: Values and files that a getter returns, MiB.
+        start_seconds: Longest time until the functions are loaded.
+    """
+
+    seconds: float = 180.0
+    getter_seconds: float = 300.0
+    cpu_seconds: int = 60
+    memory_mib: int = 1024
+    scratch_mib: int = 512
+    pids: int = 64
+    cpus: float = 1.0
+    input_mib: int = 256
+    reply_mib: int = 64
+    start_seconds: float = 120.0
+
+    @property
+    def total_mib(self) -> int:
+        """Memory of a whole sandbox, MiB; half a GiB is for the loaded functions."""
+        return 512 + self.memory_mib + self.scratch_mib
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerFacts:
+    """What a sandbox can do.
+
+    Attributes:
+        scorer: Name and version of what scores.
+        python: Version of its interpreter.
+        metrics: Each metric with the modules that it lacks; it can be used if it lacks none.
+        getters: The same of getters.
+        options: The options that each metric may know.
+    """
+
+    scorer: str
+    python: str = ""
+    metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    getters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def why_no_getter(self, name: str) -> str:
+        """Say why a getter cannot be used; nothing if it can."""
+        return self._lacking(self.getters, name)
+
+    def why_no_metric(self, name: str, options: Iterable[str] = ()) -> str:
+        """Say why a metric cannot be used with these options; nothing if it can."""
+        lacking = self._lacking(self.metrics, name)
+        # Tasks write remarks as options that begin with "_".
+        unknown = [option for option in options if option not in self.options.get(name, ()) and option[:1] != "_"]
+        if lacking or not unknown:
+            return lacking
+        return f"{self.scorer} does not know its option {', '.join(unknown)}"
+
+    def _lacking(self, functions: Mapping[str, Sequence[str]], name: str) -> str:
+        if name not in functions:
+            return f"{self.scorer} does not have it"
+        return f"{', '.join(functions[name])} is not installed" if functions[name] else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileInput:
+    """A file as an argument: its path here, and the name that it has in the sandbox."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetterValue:
+    """What a getter of ``desktop-env`` returned, as bytes that only a sandbox reads.
+
+    Attributes:
+        data: The value.
+        files: The files that it names.
+        missing: Whether it is None.
+        some_missing: Whether it is a list that holds None.
+    """
+
+    data: bytes
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    missing: bool = False
+    some_missing: bool = False
+
+
+class Sandbox(Protocol):
+    """Runs metrics and getters, one at a time. A call that fails may leave it ``broken``: it takes no more then."""
+
+    facts: ScorerFacts
+    broken: bool
+
+    async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
+        """Return what a metric gives: any float.
+
+        Args:
+            name: Its name in task files.
+            arguments: JSON values, ``FileInput`` and ``GetterValue``, also within lists and objects.
+            options: Its options.
+
+        Raises:
+            ScoreFault: If it gave nothing.
+        """
+
+    async def getter(self, name: str, config: Mapping[str, Any], sockets: Mapping[str, str], token: str) -> GetterValue:
+        """Return what a getter of ``desktop-env`` finds.
+
+        Args:
+            name: Its name in task files.
+            config: Its part of the task file.
+            sockets: Path in the sandbox of the socket of each port of the desktop; see ``relay.py``.
+            token: What the desktop's server wants.
+
+        Raises:
+            ScoreFault: If it failed.
+        """
+
+    async def close(self) -> None:
+        """End it and everything in it. May be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedSupervisor:
+    """A supervisor that was started.
+
+    Attributes:
+        inside: Path, in the sandbox, of the folder of the driver's sockets.
+        stop: Ends the sandbox and everything in it.
+        last_words: Returns what the supervisor wrote, for a message.
+    """
+
+    inside: str
+    stop: Callable[[], Awaitable[None]]
+    last_words: Callable[[], Awaitable[str]]
+
+
+class Launcher(Protocol):
+    """Starts supervisors of one kind."""
+
+    kind: SandboxKind
+    limits: SandboxLimits
+
+    async def launch(self, link: Path) -> LaunchedSupervisor:
+        """Start one.
+
+        Args:
+            link: Folder of the driver's sockets; the supervisor connects to ``control`` in it.
+
+        Raises:
+            ScoreFault: If it cannot be started.
+        """
+
+
+async def open_sandbox(launcher: Launcher) -> SupervisedSandbox:
+    """Start a sandbox and return it once its functions are loaded.
+
+    Raises:
+        ScoreFault: If it does not start; nothing of it is left.
+    """
+    sandbox = SupervisedSandbox(launcher)
+    try:
+        await sandbox.start()
+    except BaseException:
+        await sandbox.close()
+        raise
+    return sandbox
+
+
+class SupervisedSandbox:
+    """A sandbox with our supervisor in it; made by ``open_sandbox``.
+
+    Attributes:
+        link: Folder for the driver's sockets.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.kind = launcher.kind
+        self.facts = ScorerFacts("")
+        self.broken = False
+        self._launcher = launcher
+        self._limits = launcher.limits
+        self._folder = scratch("scorer")
+        (self._folder / "link").mkdir(mode=0o755)  # the folder above it is ours alone
+        self._link_descriptor = os.open(self._folder / "link", os.O_PATH | os.O_DIRECTORY)
+        self.link = Path(f"/proc/self/fd/{self._link_descriptor}")  # a socket's path has 107 characters at most
+        self._launched: LaunchedSupervisor | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._number = 0
+        self._closed = False
+
+    @property
+    def inside(self) -> str:
+        """Path of ``link`` in the sandbox."""
+        return self._launched.inside if self._launched else ""
+
+    async def start(self) -> None:
+        """Start the supervisor and wait until it is ready."""
+        connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
+
+        def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if connected.done():
+                writer.close()
+            else:
+                connected.set_result((reader, writer))
+
+        control = self.link / "control"
+        server = await asyncio.start_unix_server(connect, control)
+        try:
+            control.chmod(0o666)
+            self._launched = await self._launcher.launch(self._folder / "link")
+            async with asyncio.timeout(CONNECT_SECONDS):
+                self._streams = await connected
+            async with asyncio.timeout(self._limits.start_seconds):
+                header = await self._read_header()
+            self.facts = ScorerFacts(**header["ready"])
+        except (TimeoutError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            words = await self._launched.last_words() if self._launched else ""
+            raise ScoreFault(
+                f"the sandbox did not start ({error!r}); it said last: {words[-500:].strip() or 'nothing'}",
+                cause="sandbox_start_failed",
+            ) from error
+        finally:
+            server.close()  # one connection, made before any call: nothing inside can make another
+            control.unlink(missing_ok=True)
+
+    async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
+        """Return what a metric gives."""
+        payload = _Payload()
+        described = [payload.describe(argument) for argument in arguments]
+        size = await asyncio.to_thread(payload.measure)
+        if size > self._limits.input_mib * 2**20:
+            raise ScoreFault(
+                f"the files of metric {name} have {size:,} bytes, wanted at most {self._limits.input_mib} MiB",
+                cause="input_too_large",
+            )
+        request = {"call": "metric", "name": name, "arguments": described, "options": payload.describe(dict(options))}
+        reply, _ = await self._call(request, payload, self._limits.seconds)
+        score = reply.get("score")
+        if isinstance(score, bool) or not isinstance(score, float):
+            raise self._break(f"metric {name}: found the score {score!r}, wanted a number", "score_reply")
+        return score
+
+    async def getter(self, name: str, config: Mapping[str, Any], sockets: Mapping[str, str], token: str) -> GetterValue:
+        """Return what a getter finds."""
+        desktop = {"sockets": dict(sockets), "token": token}
+        request = {"call": "getter", "name": name, "config": dict(config), "desktop": desktop}
+        reply, blobs = await self._call(request, _Payload(), self._limits.getter_seconds)
+        files = dict(zip(map(wire.check_file_name, reply["files"]), blobs, strict=False))
+        return GetterValue(blobs[-1], files, bool(reply["missing"]), bool(reply["some_missing"]))
+
+    async def close(self) -> None:
+        """End it and everything in it."""
+        if self._closed:
+            return
+        self._closed = self.broken = True
+        os.close(self._link_descriptor)
+        if self._streams is not None:
+            self._streams[1].close()
+        launched, self._launched = self._launched, None
+        if launched is not None:
+            await launched.stop()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _call(
+        self, request: dict[str, Any], payload: _Payload, seconds: float
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Send a request and return its reply and the reply's blobs."""
+        if self.broken or self._streams is None:
+            raise ScoreFault("the sandbox is not running", cause="sandbox_died")
+        limits = self._limits
+        self._number += 1
+        what = f"{request['call']} {request['name']}"
+        request |= {
+            "id": self._number,
+            "files": payload.names,
+            "limits": {
+                "seconds": seconds,
+                "cpu_seconds": limits.cpu_seconds,
+                "memory_mib": limits.memory_mib,
+                "scratch_mib": limits.scratch_mib,
+                "pids": limits.pids,
+                "count_processes": self.kind is SandboxKind.BUBBLEWRAP,
+                "reply_bytes": limits.reply_mib * 2**20 if request["call"] == "getter" else 2**16,
+            },
+        }
+        whole = False
+        try:
+            # The supervisor's own limit is the one that should end a call.
+            async with asyncio.timeout(seconds + 30.0):
+                await self._send(request, payload)
+                reply = await self._read_header()
+                if reply.get("id") != self._number:
+                    raise ValueError(f"found a reply to call {reply.get('id')}, wanted one to {self._number}")
+                blobs = [await self._read_blob(size) for size in reply["blobs"]]
+            whole = True
+        except TimeoutError:
+            raise ScoreFault(f"{what}: the sandbox gave no answer", cause="sandbox_died") from None
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise ScoreFault(f"{what}: the sandbox ended: {error!r}", cause="sandbox_died") from error
+        finally:
+            self.broken = not whole
+        self.broken = bool(reply.get("recycle"))
+        message = str(reply.get("message", ""))
+        if "fault" in reply:
+            raise ScoreFault(f"{what}: {reply['fault']} limit, {message}", cause=f"score_{reply['fault']}")
+        if "error" in reply:
+            raise ScoreFault(f"{what}: {message}", cause=_cause(str(reply["error"]), request["call"]))
+        return reply, blobs
+
+    async def _send(self, request: dict[str, Any], payload: _Payload) -> None:
+        assert self._streams is not None
+        writer = self._streams[1]
+        writer.write(wire.pack(request, payload.sizes))
+        for blob, size in zip(payload.blobs, payload.sizes, strict=True):
+            if isinstance(blob, Path):
+                await self._send_file(blob, size)
+                continue
+            for start in range(0, size, CHUNK_BYTES):
+                writer.write(blob[start : start + CHUNK_BYTES])
+                await writer.drain()
+
+    async def _send_file(self, path: Path, size: int) -> None:
+        assert self._streams is not None
+        writer = self._streams[1]
+        with await asyncio.to_thread(path.open, "rb") as file:
+            while size:
+                chunk = await asyncio.to_thread(file.read, min(size, CHUNK_BYTES))
+                if not chunk:
+                    raise ValueError(f"{path.name} became shorter while it was read")
+                size -= len(chunk)
+                writer.write(chunk)
+                await writer.drain()
+
+    async def _read_header(self) -> dict[str, Any]:
+        assert self._streams is not None
+        reader = self._streams[0]
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if size > REPLY_HEADER_BYTES:
+            raise ValueError(f"found a reply of {size:,} bytes, wanted at most {REPLY_HEADER_BYTES:,}")
+        header = json.loads(await reader.readexactly(size))
+        if not isinstance(header, dict):
+            raise TypeError("a reply is no object")
+        return header
+
+    async def _read_blob(self, size: int) -> bytes:
+        assert self._streams is not None
+        if not 0 <= size <= self._limits.reply_mib * 2**20:
+            raise ValueError(f"found a blob of {size} bytes, wanted at most {self._limits.reply_mib} MiB")
+        parts = []
+        while size:
+            parts.append(await self._streams[0].readexactly(min(size, CHUNK_BYTES)))
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def _break(self, message: str, cause: str) -> ScoreFault:
+        self.broken = True
+        return ScoreFault(message, cause=cause)
+
+
+class _Payload:
+    """The files and values of one request."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Path | bytes] = {}
+        self._values: list[bytes] = []
+        self.sizes: list[int] = []
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the files, which come before the values."""
+        return list(self._files)
+
+    @property
+    def blobs(self) -> list[Path | bytes]:
+        """Files and values in the order in which they are sent."""
+        return [*self._files.values(), *self._values]
+
+    def describe(self, value: Any) -> Any:
+        """Return a value as the request says it, and keep what is sent beside it."""
+        if isinstance(value, FileInput):
+            self._files[wire.check_file_name(value.name)] = value.path
+            return {"$file": value.name}
+        if isinstance(value, GetterValue):
+            self._files.update(value.files)
+            return {"$blob": self._add(value.data)}
+        if isinstance(value, str) and len(value) > 2**16:
+            return {"$text": self._add(value.encode("utf-8", "surrogatepass"))}
+        if isinstance(value, (list, tuple)):
+            return [self.describe(item) for item in value]
+        if isinstance(value, Mapping):
+            described = {key: self.describe(item) for key, item in value.items()}
+            # What looks like one of ours is the task's own.
+            special = len(described) == 1 and next(iter(described)).startswith("$")
+            return {"$dict": [[key, item] for key, item in described.items()]} if special else described
+        return value
+
+    def measure(self) -> int:
+        """Find the sizes out, and return their sum."""
+        self.sizes = [blob.stat().st_size if isinstance(blob, Path) else len(blob) for blob in self.blobs]
+        return sum(self.sizes)
+
+    def _add(self, data: bytes) -> int:
+        self._values.append(data)
+        return len(self._values) - 1
+
+
+def _cause(error: str, call: str) -> str:
+    if error == "file_not_found":
+        return "result_missing" if call == "getter" else "metric_failed"
+    known = {"desktop": "vm_unreachable", "memory": "score_memory", "disk": "score_disk"}
+    return known.get(error, f"{call}_{error}")
+
+
+async def close_quietly(sandbox: Sandbox) -> None:
+    """Close a sandbox that is no longer wanted; what the engine keeps is the reaper's."""
+    with suppress(Exception):
+        await sandbox.close()

@@ -1,0 +1,169 @@
+"""Sandboxes of each kind, with a small stand-in for ``desktop-env`` whose metrics run code."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from dartsim.core.errors import DartsimError
+from dartsim.real.scoring import FileInput, SandboxLimits, SandboxPool
+from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
+from dartsim.real.scoring.sandbox import Launcher, SupervisedSandbox
+
+METRICS = '''
+from .basic_os import check_gnome_favorite_apps
+
+def run_code(path, **options):
+    """Run an agent's file, as check_python_file_by_test_suite does, and give what it left in ``score``."""
+    names = {"options": options}
+    exec(open(path).read(), names)
+    return names.get("score", 0.0)
+
+def same_text(result, expected, **options):
+    a, b = open(result).read(), open(expected).read()
+    return float(a.lower() == b.lower() if options.get("ignore_case") else a == b)
+
+def length(value, **options):
+    return float(len(value))
+
+def kind_of(value, kind):
+    return float(type(value).__name__ == kind)
+'''
+BASIC_OS = """
+def check_gnome_favorite_apps(apps_str, rule):
+    return float(eval(apps_str) == rule["expected"])
+"""
+GETTERS = """
+import os, urllib.request
+
+def get_page(env, config):
+    path = os.path.join(env.cache_dir, config["dest"])
+    data = urllib.request.urlopen(f"http://{env.vm_ip}:{env.chromium_port}/page").read()
+    open(path, "wb").write(data)
+    return path
+
+def get_shape(env, config):
+    return {"tuple": ("a", 1), "set": {1}, "none": None, "list": [None], "text": "x" * 100_000}[config["shape"]]
+"""
+
+# One sandbox serves many tests: calls are short, or end by these limits.
+LIMITS = SandboxLimits(seconds=3.0, getter_seconds=8.0, cpu_seconds=1, memory_mib=128, scratch_mib=32)
+
+
+@pytest.fixture(scope="session")
+def evaluator_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An evaluator's environment with a stand-in for ``desktop-env``."""
+    home = tmp_path_factory.mktemp("evaluators") / "evaluator"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    site = next((home / "lib").glob("python3.*/site-packages"))
+    package = site / "desktop_env" / "evaluators"
+    files = {"metrics/__init__.py": METRICS, "metrics/basic_os.py": BASIC_OS, "getters/__init__.py": GETTERS}
+    for name, text in files.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    info = site / "desktop_env-9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: desktop-env\nVersion: 9.9\n")
+    return home
+
+
+class OpenPool:
+    """A pool of one sandbox on a loop of its own."""
+
+    def __init__(self, portal: BlockingPortal, pool: SandboxPool, folder: Path) -> None:
+        self.portal = portal
+        self.pool = pool
+        self.folder = folder
+
+    def metric(self, name: str, *arguments: Any, **options: Any) -> float:
+        return self.run(lambda sandbox: sandbox.metric(name, arguments, options))
+
+    def run(self, call: Callable[[SupervisedSandbox], Awaitable[Any]]) -> Any:
+        return self.portal.call(self.pool.run, call)
+
+    def code(self, text: str, **options: Any) -> float:
+        """Run an agent's code."""
+        return self.metric("run_code", self.file("answer.py", text), **options)
+
+    def file(self, name: str, content: str | bytes) -> FileInput:
+        path = self.folder / name.replace("/", "_")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return FileInput(path, name)
+
+
+@contextmanager
+def opened(
+    kind: str, home: Path | None, folder: Path, limits: SandboxLimits = LIMITS, **options: Any
+) -> Iterator[OpenPool]:
+    """Provide a pool of sandboxes of a kind; skip the test, by name, where they cannot be."""
+    if kind == "bubblewrap" and not _bubblewrap_works():
+        pytest.skip("no bubblewrap, or no user namespaces")
+    if kind == "container":
+        _require_engine()
+
+    async def open_pool() -> tuple[SandboxPool, Any]:
+        launcher, host = _launcher(kind, home, limits)
+        return SandboxPool(launcher, **{"size": 1, **options}), host
+
+    with start_blocking_portal() as portal:
+        pool, host = portal.call(open_pool)
+        try:
+            yield OpenPool(portal, pool, folder)
+        finally:
+            portal.call(pool.close)
+            if host is not None:
+                portal.call(host.close)
+
+
+def _launcher(kind: str, home: Path | None, limits: SandboxLimits) -> tuple[Launcher, Any]:
+    if kind == "process":
+        return ProcessLauncher(limits), None
+    if kind == "bubblewrap":
+        return BubblewrapLauncher(home, limits), None
+    from dartsim.real.containers import DockerHost, HostSettings
+    from dartsim.real.scoring.container import ContainerLauncher
+
+    host = DockerHost(HostSettings(capacity=4), run="tests of scoring")
+    return ContainerLauncher(host, home, limits), host
+
+
+def _require_engine() -> None:
+    pytest.importorskip("docker")
+    from dartsim.real.containers import HostSettings
+    from dartsim.real.containers.engine import connect
+
+    try:
+        connect(HostSettings()).close()
+    except DartsimError as error:
+        pytest.skip(f"no Docker engine: {error}")
+
+
+def _bubblewrap_works() -> bool:
+    program = shutil.which("bwrap")
+    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    return program is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def open_pool() -> Callable[..., Any]:
+    """``opened``, for tests that want a pool of their own."""
+    return opened
+
+
+ISOLATED = [pytest.param("container", marks=pytest.mark.docker), "bubblewrap"]
+
+
+@pytest.fixture(scope="session", params=ISOLATED)
+def sandbox(request: pytest.FixtureRequest, evaluator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A pool of one isolated sandbox of each kind, with the stand-in for ``desktop-env``."""
+    with opened(request.param, evaluator_home, tmp_path_factory.mktemp("files")) as pool:
+        yield pool

@@ -1,0 +1,159 @@
+"""The pool: as many calls at once as sandboxes, others wait; what broke is replaced, what may pass is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dartsim.core.waiting import pausable
+from dartsim.real.scoring import SandboxPool, ScoreFault, ScorerFacts
+from dartsim.real.scoring.bubblewrap import ProcessLauncher
+
+
+class FakeSandbox:
+    """Takes as long as its pool says, and breaks when it is told to."""
+
+    def __init__(self, log: list[str], faults: list[ScoreFault]) -> None:
+        self.facts = ScorerFacts("fake 1")
+        self.broken = False
+        self.log = log
+        self.faults = faults
+
+    async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
+        await asyncio.sleep(1.0)
+        if self.faults:
+            self.broken = True
+            raise self.faults.pop()
+        return 0.5
+
+    async def close(self) -> None:
+        self.log.append("closed")
+
+
+@pytest.fixture
+def pool_of(monkeypatch) -> Callable[..., tuple[SandboxPool, list[str]]]:
+    def make(*, size: int = 2, faults: Sequence[ScoreFault] = (), **options: Any) -> tuple[SandboxPool, list[str]]:
+        log: list[str] = []
+        left = list(faults)
+
+        async def start(launcher: object) -> FakeSandbox:
+            await asyncio.sleep(10.0)
+            log.append("started")
+            return FakeSandbox(log, left)
+
+        monkeypatch.setattr("dartsim.real.scoring.pool.open_sandbox", start)
+        return SandboxPool(ProcessLauncher(), size=size, **options), log
+
+    return make
+
+
+def score(pool: SandboxPool) -> Awaitable[float]:
+    return pool.run(lambda sandbox: sandbox.metric("any", (), {}))
+
+
+async def test_no_more_calls_run_at_once_than_there_are_sandboxes(pool_of):
+    pool, log = pool_of(size=2)
+    async with pool:
+        await pool.warm()
+        began = asyncio.get_running_loop().time()
+        scores = [asyncio.create_task(score(pool)) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        assert (pool.running, pool.waiting) == (2, 4)
+        assert await asyncio.gather(*scores) == [0.5] * 6
+        assert asyncio.get_running_loop().time() - began == 3.0
+    assert log == ["started", "started", "closed", "closed"]
+
+
+async def test_who_waits_has_its_deadline_stand_still(pool_of):
+    events: list[tuple[float, str]] = []
+    loop = asyncio.get_running_loop()
+
+    class Deadline:
+        def pause(self) -> None:
+            events.append((loop.time(), "pause"))
+
+        def resume(self) -> None:
+            events.append((loop.time(), "resume"))
+
+    pool, _ = pool_of(size=1)
+    async with pool:
+        await pool.warm()
+        began = loop.time()
+        first = asyncio.create_task(score(pool))
+        await asyncio.sleep(0)
+        with pausable(Deadline()):
+            await score(pool)
+        await first
+    assert events == [(began, "pause"), (began + 1.0, "resume")]
+
+
+async def test_a_call_that_died_with_its_sandbox_is_tried_once_more_in_another(pool_of):
+    pool, log = pool_of(size=1, faults=[ScoreFault("died", cause="sandbox_died")])
+    async with pool:
+        assert await score(pool) == 0.5
+    assert log == ["started", "closed", "started", "closed"]
+    pool, _ = pool_of(size=1, faults=[ScoreFault("died", cause="sandbox_died")] * 2)
+    async with pool:
+        with pytest.raises(ScoreFault) as caught:
+            await score(pool)
+    assert caught.value.cause == "sandbox_died"
+
+
+async def test_a_metric_that_fails_is_not_tried_again(pool_of):
+    pool, _ = pool_of(faults=[ScoreFault("no number", cause="metric_failed")])
+    async with pool:
+        with pytest.raises(ScoreFault):
+            await score(pool)
+        assert await score(pool) == 0.5
+
+
+async def test_a_sandbox_is_replaced_after_its_share_of_calls(pool_of):
+    pool, log = pool_of(size=1, calls=3)
+    async with pool:
+        for _ in range(7):
+            await score(pool)
+    assert log.count("started") == 3
+
+
+async def test_a_cancelled_call_takes_its_sandbox_with_it(pool_of):
+    pool, log = pool_of(size=1)
+    async with pool:
+        await pool.warm()
+        task = asyncio.create_task(score(pool))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await score(pool) == 0.5
+    assert log == ["started", "closed", "started", "closed"]
+
+
+async def test_a_pool_whose_sandboxes_do_not_start_says_why_and_serves_again_when_they_do(pool_of, monkeypatch):
+    pool, _ = pool_of(size=1)
+    async with pool:
+        with monkeypatch.context() as patched:
+
+            async def fail(launcher: object) -> None:
+                raise ScoreFault("no engine", cause="sandbox_start_failed")
+
+            patched.setattr("dartsim.real.scoring.pool.open_sandbox", fail)
+            with pytest.raises(ScoreFault, match="no engine"):
+                await score(pool)
+        assert await score(pool) == 0.5
+
+
+def test_our_own_metrics_need_no_sandbox_but_a_process(open_pool, tmp_path):
+    with open_pool("process", None, tmp_path) as pool:
+        assert pool.portal.call(pool.pool.facts).scorer == "dartsim 1"
+        assert pool.metric("exact_match", "a", {"expected": "a"}) == 1.0
+        assert pool.metric("file_contains", pool.file("a.txt", "one two"), {"expected": ["two"]}) == 1.0
+        with pytest.raises(ScoreFault) as caught:
+            pool.metric("compare_table", "a", "b")
+        assert caught.value.cause == "metric_unavailable"
+        with pytest.raises(ScoreFault) as caught:
+            pool.metric("check_list", pool.file("b.txt", "a" * 60), {"expect": ["^(a+)+$b"]})
+        assert caught.value.cause == "score_cpu"
+        assert pool.metric("exact_match", "a", {"expected": "b"}) == 0.0
