@@ -29,8 +29,8 @@ from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.transport import Timeouts
+from dartsim.store.backends import open_store
 from dartsim.store.database import open_sqlite
-from dartsim.store.sql import open_store
 from dartsim.store.tables import DOCUMENTS, TRAJECTORIES
 from experiments.desktop_cluster import DesktopStudyCluster, Shape, engine, worth
 

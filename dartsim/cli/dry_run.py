@@ -5,34 +5,20 @@ Nothing is started, and no weights are needed. Missing requirements are listed; 
 
 from __future__ import annotations
 
-import os
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from dartsim.cli.requirements import missing_requirements
 from dartsim.config import Config
-from dartsim.config.sections.backend import DESKTOPS
-from dartsim.config.sections.vllm import VARIABLE
-from dartsim.lab.estimate import engine_places, estimate
-from dartsim.real.engines.options import engine_options, refuse_other_numbers
+from dartsim.lab.estimate import estimate
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
+from dartsim.run.backends.fsdp import FOLDER
+from dartsim.run.backends.vllm import MODEL, PORT, SITE
 from dartsim.run.prepare import prepare
-
-PORT = "PORT"
-"""Stands for a free port that is taken at the start."""
-MODEL = "MODEL"
-"""Stands for the folder that the model is exported to at the start."""
-SITE = "SITE"
-"""Stands for the folder with our plugin for vLLM, which is written at the start."""
-FOLDER = "FOLDER"
-"""Stands for the learner's folder, which is made at the start."""
-PYTHON = "VLLM_PYTHON"
-"""Stands for the interpreter with vLLM where none is named."""
 
 
 def plan(config: Config) -> dict[str, Any]:
@@ -49,9 +35,9 @@ def plan(config: Config) -> dict[str, Any]:
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",
         "hours": config.run.hours,
-        "engines": _placed(config, "workers", _engines(config)),
-        "desktops": _placed(config, "desktops", _desktops(config)),
-        "learner": _placed(config, "learner", _learner(config)),
+        "engines": _placed(config, "workers", config.backend.engine_backend.plan(config)),
+        "desktops": _placed(config, "desktops", config.backend.desktop_backend.plan(config)),
+        "learner": _placed(config, "learner", config.backend.learner_backend.plan(config)),
         "memory": None if needed is None else needed.as_json(),
         "missing": [asdict(check) for check in missing_requirements(config, needed)],
     }
@@ -76,101 +62,6 @@ def _placed(config: Config, kind: Kind, found: dict[str, Any]) -> dict[str, Any]
 
 
 # ---- what would start
-
-
-def _engines(config: Config) -> dict[str, Any]:
-    kind, number = config.backend.workers, config.rollout.num_workers
-    if kind == "sim":
-        return {"what": f"{number} modelled"}
-    if kind == "local":
-        return {"what": f"{number} in threads of this process"}
-    addresses = config.vllm.addresses
-    python = config.vllm.python or os.environ.get(VARIABLE) or PYTHON
-    named = config.model_copy(update={"vllm": config.vllm.model_copy(update={"python": python})})
-    if addresses:
-        refuse_other_numbers(config, len(addresses))
-        return {
-            "what": f"{number} vLLM servers that run already are attached to",
-            "addresses": list(addresses),
-            "start_there": _elsewhere(named),
-        }
-    options = engine_options(named, Path(MODEL))
-    refuse_other_numbers(config, len(options))
-    processes = []
-    for index, one in enumerate(options):
-        command = one.command(one.port)
-        if not one.port:
-            command[command.index("--port") + 1] = PORT
-        processes.append(
-            {
-                "name": f"engine-{index}",
-                "listens": f"on {one.host}, {f'port {one.port}' if one.port else 'a free port'}",
-                "command": command,
-                "environment": one.variables(Path(SITE)),
-            }
-        )
-    return {"what": f"{number} vLLM servers, started again when they end", "processes": processes}
-
-
-def _elsewhere(config: Config) -> list[dict[str, Any]]:
-    """Return what somebody has to start so that engines can be attached to."""
-    alone = config.model_copy(update={"vllm": config.vllm.model_copy(update={"addresses": [], "gpus": []})})
-    option = engine_options(alone, Path(config.policy.model or MODEL))[0]
-    found = []
-    for number, (host, gpus) in enumerate(engine_places(config)):
-        port = urlsplit(config.vllm.addresses[number]).port or 80
-        one = replace(option, devices=tuple(gpus) if option.device == "cuda" else (), port=port)
-        site = Path(SITE) if one.transfer is not None else None
-        found.append(
-            {
-                "name": f"engine-{number}",
-                "listens": f"on the loopback of {host}, port {port}; reached through an ssh tunnel",
-                "command": one.command(port),
-                "environment": one.variables(site),
-            }
-        )
-    return found
-
-
-def _desktops(config: Config) -> dict[str, Any]:
-    kind, number = config.backend.desktops, config.rollout.num_desktops
-    planner = DESKTOPS[kind].planner()
-    if planner is not None:
-        return planner(config)
-    return {"what": f"{number} {'modelled' if kind == 'sim' else f'{kind} desktops in this process'}"}
-
-
-def _learner(config: Config) -> dict[str, Any]:
-    kind = config.backend.learner
-    if kind != "fsdp":
-        return {"what": "modelled" if kind == "sim" else "a thread of this process"}
-    from dartsim.real.learners.fsdp.group import node_command, rank_command, rank_variables
-
-    fsdp = config.trainer.fsdp
-    folder, environment = fsdp.folder or FOLDER, rank_variables(fsdp)
-    there = [
-        {
-            "name": f"torchrun on node {node}",
-            "listens": "started there by you, before the run or within trainer.fsdp.start_seconds; ends with the run",
-            "command": node_command(fsdp, folder, node),
-            "environment": environment,
-        }
-        for node in range(1, fsdp.nodes)
-    ]
-    on = "" if fsdp.nodes == 1 else f" on {fsdp.nodes} nodes"
-    trains = "all weights" if config.trainer.lora.rank is None else f"LoRA of rank {config.trainer.lora.rank}"
-    return {
-        "what": f"{fsdp.ranks} processes{on} of torch FSDP2 ({fsdp.device}, {fsdp.precision}), by torchrun; {trains}",
-        "processes": [
-            {
-                "name": "torchrun",
-                "listens": "on the loopback" if fsdp.nodes == 1 else f"node 0, this machine; listens at {fsdp.address}",
-                "command": rank_command(fsdp, folder),
-                "environment": environment,
-            }
-        ],
-        **({"start_there": there} if there else {}),
-    }
 
 
 # ---- printing

@@ -21,23 +21,6 @@ PROFILE = "profile.toml"
 """File in a run directory that `dartsim measure` writes."""
 
 
-class DesktopKind(StrEnum):
-    """Kinds of desktops."""
-
-    SIM = "sim"
-    MOCK = "mock"
-    DESKTOP = "desktop"
-    OSWORLD = "osworld"
-
-
-class EngineKind(StrEnum):
-    """Kinds of workers."""
-
-    SIM = "sim"
-    LOCAL = "local"
-    VLLM = "vllm"
-
-
 class FaultProfile(StrEnum):
     """Named rates of faults."""
 
@@ -156,7 +139,7 @@ Out = Annotated[
 
 
 Backend = Annotated[
-    DesktopKind | None,
+    str | None,
     typer.Option(
         metavar="KIND",
         help="Which desktops: sim (modelled, virtual time), mock (the mock desktop in real time), desktop (containers "
@@ -164,7 +147,7 @@ Backend = Annotated[
     ),
 ]
 Workers = Annotated[
-    EngineKind | None,
+    str | None,
     typer.Option(metavar="KIND", help="Which workers: sim (modelled), local (in this process), vllm (servers)."),
 ]
 RealTime = Annotated[bool, typer.Option("--real-time", help="Run in real time even if every component is modelled.")]
@@ -179,13 +162,11 @@ Ray = Annotated[
 ]
 
 
-def backend_overrides(
-    desktops: DesktopKind | None, workers: EngineKind | None, real_time: bool, ray: str | None = None
-) -> list[str]:
+def backend_overrides(desktops: str | None, workers: str | None, real_time: bool, ray: str | None = None) -> list[str]:
     """Return the overrides for these options."""
     overrides = []
     if desktops is not None:
-        others = "sim" if desktops is DesktopKind.SIM else "local"
+        others = "sim" if desktops == "sim" else "local"
         overrides += [f"backend.desktops={desktops}", f"backend.workers={others}", f"backend.learner={others}"]
     if workers is not None:
         overrides.append(f"backend.workers={workers}")

@@ -14,9 +14,10 @@ from dartsim.cli.service_checks import MISSING, OK, DoctorCheck, install_vllm
 from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
-from dartsim.lab.estimate import HERE, Estimate
+from dartsim.lab.estimate import Estimate
 from dartsim.lab.memory import GIB
 from dartsim.real.containers.plan import skeleton_problem
+from dartsim.real.engines.options import HERE
 
 
 def missing_requirements(

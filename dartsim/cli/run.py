@@ -12,7 +12,6 @@ import typer
 from dartsim.cli.console import errors, figure_table, out, write_json
 from dartsim.cli.options import (
     Backend,
-    DesktopKind,
     FaultsOption,
     Hours,
     Json,
@@ -105,7 +104,7 @@ def run(
     resolved = load_with_profile(
         config,
         preset_name=preset,
-        default="desktop" if backend is DesktopKind.DESKTOP else "tiny",
+        default="desktop" if backend == "desktop" else "tiny",
         workload_name=workload,
         profile=profile,
         overrides=changes,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dartsim.config.schema import Config, FsdpConfig
+from dartsim.config.schema import Config
 from dartsim.config.secrets import secret_settings
-from dartsim.config.sections.backend import DESKTOPS
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import ComponentSection
 from dartsim.core.section import Section
+from dartsim.store.backends import store_backend
 
 
 def component_rules(section: Section, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield one sentence foreverything that the chosen components say cannot work."""
+    """Yield one sentence for everything that the chosen components say cannot work."""
     for name, value in section:
         if isinstance(value, ComponentSection):
             yield from value.problems(".".join((*path, name)))
@@ -22,7 +22,7 @@ def component_rules(section: Section, path: tuple[str, ...] = ()) -> Iterator[st
 
 
 def broken_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery rule that the configuration breaks."""
+    """Yield one sentence for every rule that the configuration breaks."""
     curation, rollout = config.curation, config.rollout
     batch, attempts = curation.batch, curation.attempts
     if batch.min_groups > batch.max_groups:
@@ -41,11 +41,10 @@ def broken_rules(config: Config) -> Iterator[str]:
             "curation.groups.max_mean_reward = 0.0 makes every group count as solved, and drop_solved drops "
             "them all: nothing would be trained. Raise it, or set curation.groups.drop_solved = false."
         )
-    if curation.store not in ("memory", "sqlite") and "://" not in curation.store:
-        yield (
-            f'curation.store = "{curation.store}" is no store: wanted "memory", "sqlite", or a URL like '
-            '"postgresql://user@host/name".'
-        )
+    try:
+        store_backend(curation.store)
+    except ConfigError as error:
+        yield str(error)
     yield from publication_rules(config)
     bound = curation.staleness.max_staleness
     if bound is not None and curation.max_ahead is not None:
@@ -83,7 +82,7 @@ def broken_rules(config: Config) -> Iterator[str]:
 
 
 def publication_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery way in which a publication would wait for attempts that wait for it."""
+    """Yield one sentence for every way in which a publication would wait for attempts that wait for it."""
     curation, trainer = config.curation, config.trainer
     updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.max_staleness
     groups = groups_of_publication(config)
@@ -133,7 +132,7 @@ def largest_batch(config: Config) -> int:
 
 
 def scheduler_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery scheduling rule that would wait forever, or never be asked."""
+    """Yield one sentence for every scheduling rule that would wait forever, or never be asked."""
     curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
     size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
     ahead = groups_of_publication(config)
@@ -182,7 +181,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
             f"curation.task_filter.min_mean = {tasks.min_mean:g} is more than curation.task_filter.max_mean = "
             f"{tasks.max_mean:g}: every task would be left out. Lower the first."
         )
-    if sync.cache == "lost" and (not sync.sync_mode.keeps_requests or config.backend.workers != "sim"):
+    if sync.cache == "lost" and (not sync.sync_mode.keeps_requests or not config.backend.engine_backend.modeled):
         yield (
             'rollout.sync.cache = "lost" says what becomes of requests that are kept: it needs rollout.sync.mode = '
             '"keep" and backend.workers = "sim".'
@@ -190,7 +189,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
 
 
 def policy_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery rule between the policy and what it is used on."""
+    """Yield one sentence for every rule between the policy and what it is used on."""
     policy, source = config.policy.kind, config.tasks.source
     real_desktops = config.backend.boots
     if not real_desktops and (policy == "vlm") != (source == "mock"):
@@ -227,65 +226,37 @@ def policy_rules(config: Config) -> Iterator[str]:
 
 
 def backend_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery rule between the parts that are real."""
+    """Yield one sentence for every rule about the backends."""
     backend, source = config.backend, config.tasks.source
     faults = config.cluster.faults
     if not backend.virtual and (faults.profile != "none" or faults.kinds or faults.schedule):
         yield (
-            f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modelled cluster in '
+            f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modeled cluster in '
             'virtual time, and some components of this run take real time. Set cluster.faults.profile = "none".'
         )
-    sources = DESKTOPS[backend.desktops].task_sources
+    sources = backend.desktop_backend.task_sources
     if sources is not None and source not in sources:
         yield (
             f'backend.desktops = "{backend.desktops}" cannot show tasks.source = "{source}"; set tasks.source to '
             f"{' or '.join(map(repr, sources))}."
         )
-    if backend.desktops == "sim" and source == "desktop":
-        yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
-    if (backend.workers, backend.learner) != ("sim", "sim") and config.policy.kind != "vlm":
+    if not (backend.engine_backend.modeled and backend.learner_backend.modeled) and config.policy.kind != "vlm":
         yield (
             f'backend.workers = "{backend.workers}" and backend.learner = "{backend.learner}" need a model: set '
             'policy.kind = "vlm", or both to "sim".'
         )
     if backend.boots and config.policy.kind != "vlm":
         yield f'backend.desktops = "{backend.desktops}" needs a model that sees: set policy.kind = "vlm".'
-    if backend.learner == "fsdp":
-        yield from rank_rules(config.trainer.fsdp)
-    if backend.desktops == "osworld" and config.desktop.disk is None:
-        yield 'backend.desktops = "osworld" needs desktop.disk, the path of Ubuntu.qcow2.'
-
-
-def rank_rules(fsdp: FsdpConfig) -> Iterator[str]:
-    """Yield one sentence forevery rule about the learner's ranks."""
-    each, odd = divmod(fsdp.ranks, fsdp.nodes)
-    if odd:
-        yield (
-            f"trainer.fsdp.ranks = {fsdp.ranks} cannot be dealt to trainer.fsdp.nodes = {fsdp.nodes}, equally many on "
-            "each; take a multiple."
-        )
-    elif fsdp.gpus and len(fsdp.gpus) != each:
-        yield f"trainer.fsdp.gpus names {len(fsdp.gpus)} GPUs of a node, which has {each} ranks; name as many."
-    if fsdp.nodes == 1:
-        return
-    if fsdp.address is None or not fsdp.address.rpartition(":")[2].isdecimal():
-        yield (
-            f"trainer.fsdp.nodes = {fsdp.nodes} wants trainer.fsdp.address, HOST:PORT of the first node as the others "
-            f"reach it, got {fsdp.address!r}."
-        )
-    if fsdp.folder is None:
-        yield (
-            f"trainer.fsdp.nodes = {fsdp.nodes} wants trainer.fsdp.folder, on a disk that all nodes have under the "
-            "same path: ranks read batches there and write checkpoints."
-        )
+    for part in backend.parts:
+        yield from part.problems(config)
 
 
 def ray_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery rule between Ray and what it would place."""
+    """Yield one sentence for every rule between Ray and what it would place."""
     backend, ray = config.backend, config.ray
     if ray.address is None:
         return
-    if {backend.desktops, backend.workers, backend.learner} == {"sim"}:
+    if backend.modeled:
         yield (
             f'ray.address = "{ray.address}", but every part is modelled and nothing of it would be placed. Set '
             "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
@@ -296,36 +267,15 @@ def ray_rules(config: Config) -> Iterator[str]:
             f"desktop.hosts names {len(config.desktop.hosts)} Docker engines, but on Ray each host drives the engine "
             "of its own node. Leave one, or set ray.desktops.place = false."
         )
-    if ray.engines.place and backend.workers == "vllm" and config.vllm.addresses:
-        yield "vllm.addresses names engines that run already, which Ray does not place. Set ray.engines.place = false."
-    if ray.learner.place and backend.learner == "fsdp" and config.trainer.fsdp.nodes > 1:
-        yield (
-            f"trainer.fsdp.nodes = {config.trainer.fsdp.nodes}, but Ray places a learner with all of its ranks on one "
-            "node. Set ray.learner.place = false, or trainer.fsdp.nodes = 1."
-        )
-    gpus = config.vllm.gpus
-    if ray.engines.place and backend.workers == "vllm" and gpus:
-        yield (
-            f"vllm.gpus = {gpus} names GPUs of this machine. On Ray, leave it out and set ray.engines.gpus to how many "
-            "each engine takes."
-        )
 
 
 def security_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence forevery rule about what listens, and about secrets."""
+    """Yield one sentence for every rule about what listens, and about secrets."""
     for key in secret_settings(config.model_dump(mode="json")):
         yield (
             f"{key} holds a password or a token, which would be written to config.toml and reports. Leave it out; "
             "secrets come from the environment (PGPASSWORD, HF_TOKEN, VLLM_API_KEY)."
         )
-    if config.backend.desktops == "osworld":
-        for name, host in config.desktop.hosts.items():
-            if not host.without_token and not host.bind.startswith("127.") and host.bind not in ("::1", "localhost"):
-                yield (
-                    f"desktop.hosts.{name}.bind = {host.bind!r} lets others reach desktops whose server wants no "
-                    f"token. Use 127.0.0.1 (with an ssh:// url), or set desktop.hosts.{name}.without_token = true in a "
-                    "network of your own."
-                )
 
 
 def check(config: Config) -> Config:

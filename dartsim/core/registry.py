@@ -47,7 +47,7 @@ PACKAGES = {
     "desktops": "dartsim.run.backends",
     "engine": "dartsim.run.backends",
     "learner": "dartsim.run.backends",
-    "store": "dartsim.store.kinds",
+    "store": "dartsim.store.backends",
 }
 """Where the built-in components of each kind are: every module of the package is imported."""
 

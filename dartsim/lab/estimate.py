@@ -5,12 +5,11 @@ It asks no machine and needs no weights: shapes come from the checkpoint's ``con
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
@@ -24,10 +23,8 @@ from dartsim.lab.memory import (
     learner_memory,
 )
 from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
+from dartsim.real.engines.options import HERE, engine_places
 
-HERE = "this machine"
-TUNNELLED = "the engines' machine"
-"""Where an engine is that is reached through a tunnel, so by the loopback."""
 TASK_TOKENS = 500
 """System message and instruction of a prompt, about (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
 
@@ -205,22 +202,6 @@ def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory 
 def node_name(node: int) -> str:
     """Return what a machine of ranks is called; the first is this one."""
     return f"learner node {node}"
-
-
-def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
-    """Return the host and the GPUs of each engine; those that are attached to are taken in order on each host."""
-    vllm, size = config.vllm, config.vllm.tensor_parallel
-    if vllm.addresses:
-        seen: Counter[str] = Counter()
-        places: list[tuple[str, Sequence[int]]] = []
-        for address in vllm.addresses:
-            host = urlsplit(address).hostname or address
-            host = TUNNELLED if host in ("127.0.0.1", "localhost", "::1") else host
-            places.append((host, range(seen[host], seen[host] + size)))
-            seen[host] += size
-        return places
-    gpus = vllm.gpus or list(range(size * config.rollout.num_workers))
-    return [(HERE, gpus[start : start + size]) for start in range(0, len(gpus), size)]
 
 
 # ---- does it fit

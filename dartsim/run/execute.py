@@ -28,7 +28,8 @@ from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SNAPSHOTS, ResumePoint
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
-from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability, open_store
+from dartsim.store.backends import open_store, store_backend
+from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -260,7 +261,8 @@ def learned(
     # Imported here: it brings torch, which a simulation of the system alone does not need.
     from dartsim.run.learning import learning
 
-    checkpoints = None if prepared.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
+    resumable = store_backend(prepared.config.curation.store).resumable
+    checkpoints = path / CHECKPOINTS_FOLDER if resumable else None
     return learning(prepared, report_preparing(instruments), best=path / BEST, checkpoints=checkpoints, restore=restore)
 
 

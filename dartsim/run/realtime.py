@@ -6,16 +6,13 @@ What is modelled here lives in a SimPy world that keeps pace with the loop's clo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dartsim.config import Config
-from dartsim.config.sections.backend import DESKTOPS
-from dartsim.core.errors import ConfigError
-from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
+from dartsim.core.ports import EnvProvider, Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
 from dartsim.observe import Instrument, Recorder
@@ -23,12 +20,13 @@ from dartsim.observe.recorder import report_preparing, shortest_period
 from dartsim.observe.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
 from dartsim.real.keeping import KeepingDesktops
 from dartsim.real.loop import RunLoop
-from dartsim.real.ray_cluster.backend import placed, ray_desktops, ray_workers, session
+from dartsim.real.ray_cluster.backend import placed, ray_desktops, session
 from dartsim.rollout import Service
-from dartsim.run import sim_cluster
+from dartsim.run.backends import BackendContext
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
+from dartsim.run.sim_cluster import modeled_transport
 from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.store.memory import MemoryStore
@@ -73,8 +71,17 @@ def run_realtime(
             if timings is not None and isinstance(loop, RunLoop):
                 watching = asyncio.create_task(timings.watch(loop.idle_seconds), name="timings")
                 stack.callback(watching.cancel)
-            parts = RealParts(prepared, learning, stack, timings, resume_point, report_preparing(instruments))
-            system = await parts.assemble(store or MemoryStore())
+            context = BackendContext(
+                prepared=prepared,
+                world=BridgeEnvironment(loop),
+                streams=Streams(prepared.config.run.seed, life=1 if resume_point is None else resume_point.life),
+                version=0 if resume_point is None else resume_point.recovered.version,
+                stack=stack,
+                optional_learning=learning,
+                timings=timings,
+                on_step=report_preparing(instruments),
+            )
+            system = await build(context, store or MemoryStore(), resume_point)
             systems.append(system)
             period = min(shortest_period(instruments), TICK_SECONDS)
             ticker = asyncio.create_task(_tick(system.recorder, period), name="instruments")
@@ -102,112 +109,58 @@ async def _tick(recorder: Recorder, period_seconds: float) -> None:
         await asyncio.sleep(period_seconds)
 
 
-class RealParts:
-    """The parts that a configuration asks for, on the running loop; what they hold is let go by ``stack``."""
+async def build(context: BackendContext, store: Store, resume_point: ResumePoint | None) -> System:
+    """Build the control plane over the configured backends, on the running loop."""
+    prepared, config, learning, timings = (
+        context.prepared,
+        context.prepared.config,
+        context.optional_learning,
+        context.timings,
+    )
+    successes = success_pool(config)
+    if successes is not None and learning is not None:
+        learning.fill(successes, begun=resume_point is not None)
+    provider = await _desktops(context, store)
+    engines = await config.backend.engine_backend.open(context)
+    learner = config.backend.learner_backend.open(context)
+    if timings is not None:
+        provider = TimedDesktops(provider, timings)
+        engines = [TimedWorker(number, engine, timings) for number, engine in enumerate(engines)]
+        learner = TimedLearner(learner, timings)
+    return System(
+        config,
+        tasks=prepared.tasks,
+        provider=provider,
+        engines=engines,
+        learner=learner,
+        store=store,
+        # Only now: engines may have taken a minute to start, in which nothing was idle.
+        recorder=new_recorder(config, asyncio.get_running_loop().time, first_spacing_seconds=5.0),
+        streams=context.streams,
+        transport=partial(_transport, context),
+        successes=successes,
+        weights=Weights(context.version, learning.newest.source if learning else None),
+        resume_point=resume_point,
+    )
 
-    def __init__(
-        self,
-        prepared: PreparedRun,
-        learning: Learning | None,
-        stack: AsyncExitStack,
-        timings: Timings | None = None,
-        resume_point: ResumePoint | None = None,
-        on_step: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        self._prepared = prepared
-        self._config: Config = prepared.config
-        self._learning = learning
-        self._stack = stack
-        self._timings = timings
-        self._resume_point = resume_point
-        self._on_step = on_step
-        self._streams = Streams(prepared.config.run.seed, life=1 if resume_point is None else resume_point.life)
-        self._version = 0 if resume_point is None else resume_point.recovered.version
 
-    @cached_property
-    def _world(self) -> BridgeEnvironment:
-        return BridgeEnvironment(asyncio.get_running_loop())
+async def _desktops(context: BackendContext, store: Store) -> EnvProvider:
+    prepared, config = context.prepared, context.prepared.config
+    provider: EnvProvider
+    if placed(config, "desktops"):
+        provider = await context.stack.enter_async_context(ray_desktops(config, prepared.tasks))
+    else:
+        provider = await config.backend.desktop_backend.open(context)
+    return with_screenshots(provider, store, boots=config.backend.boots)
 
-    async def assemble(self, store: Store) -> System:
-        """Return the control plane over the parts."""
-        successes = success_pool(self._config)
-        if successes is not None and self._learning is not None:
-            self._learning.fill(successes, begun=self._resume_point is not None)
-        provider, workers = await self._provider(store), await self._workers()
-        return System(
-            self._config,
-            tasks=self._prepared.tasks,
-            provider=provider,
-            engines=workers,
-            learner=self._learner(),
-            store=store,
-            # Made here: engines may have taken a minute to start, which is nobody's idle time.
-            recorder=new_recorder(self._config, asyncio.get_running_loop().time, first_spacing_seconds=5.0),
-            streams=self._streams,
-            transport=self._transport,
-            successes=successes,
-            weights=Weights(self._version, self._learning.newest.source if self._learning else None),
-            resume_point=self._resume_point,
-        )
 
-    async def _provider(self, store: Store) -> EnvProvider:
-        provider = await self._desktops()
-        prepare = store.prepare_files
-        if prepare is not None and self._config.backend.boots:
-            provider = KeepingDesktops(provider, prepare)
-        return provider if self._timings is None else TimedDesktops(provider, self._timings)
+def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> EnvProvider:
+    """Return desktops whose screenshots the store keeps, in threads if desktops are booted: those are large."""
+    prepare_files = store.prepare_files
+    return KeepingDesktops(provider, prepare_files) if boots and prepare_files is not None else provider
 
-    async def _desktops(self) -> EnvProvider:
-        kind = self._config.backend.desktops
-        if placed(self._config, "desktops"):
-            return await self._stack.enter_async_context(ray_desktops(self._config, self._prepared.tasks))
-        if kind == "sim":
-            return sim_cluster.provider(self._prepared, self._world, self._streams)
-        on_call = self._timings.desktop if self._timings else None
-        opened = DESKTOPS[kind].opener()(self._config, self._prepared.tasks, on_call)
-        provider: EnvProvider = await self._stack.enter_async_context(opened)
-        return provider
 
-    async def _workers(self) -> Sequence[PolicyWorker]:
-        workers = await self._engines()
-        timings = self._timings
-        return workers if timings is None else [TimedWorker(n, one, timings) for n, one in enumerate(workers)]
-
-    async def _engines(self) -> Sequence[PolicyWorker]:
-        kind = self._config.backend.workers
-        learning = self._learning
-        if kind == "sim":
-            model = learning.model if learning else None
-            return sim_cluster.workers(self._prepared, self._world, self._streams, model, version=self._version)
-        if learning is None:
-            raise ConfigError(f'backend.workers = "{kind}" serves a model: set policy.kind = "vlm"')
-        if kind == "local" and placed(self._config, "workers"):
-            return await self._stack.enter_async_context(ray_workers(self._config, learning.trainer.weights()))
-        if kind == "local":
-            local = learning.local_workers(self._config.rollout.num_workers)
-            for worker in local:
-                worker.on_call = None if self._timings is None else self._timings.worker
-            return local
-        from dartsim.real.engines.backend import vllm_workers
-
-        served = vllm_workers(self._config, learning.vlm, version=learning.trainer.updates, on_step=self._on_step)
-        return await self._stack.enter_async_context(served)
-
-    def _learner(self) -> Learner:
-        found = self._trainer()
-        return found if self._timings is None else TimedLearner(found, self._timings)
-
-    def _trainer(self) -> Learner:
-        learning = self._learning
-        if self._config.backend.learner == "sim" or learning is None:
-            return sim_cluster.learner(self._config, learning.learner if learning else None)
-        from dartsim.real.local import LocalLearner
-
-        self._stack.callback(learning.close)
-        return LocalLearner(learning.learner)
-
-    def _transport(self, pool: Service) -> Service:
-        """Put the modeled transport in front of a modeled pool; a real one takes its own time."""
-        if self._config.backend.workers != "sim":
-            return pool
-        return sim_cluster.modeled_transport(self._config, self._world, pool)
+def _transport(context: BackendContext, pool: Service) -> Service:
+    """Put the modeled transport in front of modeled engines; real ones take their own time."""
+    config = context.prepared.config
+    return modeled_transport(config, context.world, pool) if config.backend.engine_backend.modeled else pool

@@ -23,6 +23,7 @@ from dartsim.run.execute import BEST, MoreFigures, Parts, begin, closing_store, 
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, ResumePoint, read_resume_point
+from dartsim.store.backends import store_backend
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -120,7 +121,7 @@ def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) ->
     # Nothing is judged any more, on however many held-out tasks.
     changes = [*changes, "trainer.promotion.enabled=false"]
     config = load(folder / CONFIG, overrides=changes)
-    if config.backend.learner == "fsdp":  # nothing is trained: no ranks are needed
+    if config.backend.learner_backend.starts_processes:  # nothing is trained
         config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
     if config.policy.kind != "vlm":
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
@@ -147,9 +148,10 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
     changes = [] if hours is None else [f"run.hours={float(hours)}"]
     changes += [] if updates is None else [f"run.updates={updates}"]
     config = load(path / CONFIG, overrides=changes)
-    if config.curation.store == "memory":
+    if not store_backend(config.curation.store).resumable:
         raise ConfigError(
-            f'{path} was run with curation.store = "memory", of which nothing is left; run it again, with "sqlite"'
+            f'{path} was run with curation.store = "{config.curation.store}", of which nothing is left; run it again, '
+            'with "sqlite"'
         )
     summary = _summary(path)
     if summary is None or summary.get("interrupted", False):

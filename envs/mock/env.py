@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.config import Config
 from dartsim.config.sections.policy import PolicyConfig
-from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import ending, make_grammar, read
 from dartsim.envs.actions.model import Action, Click
 from dartsim.envs.base import GuiEnv
-from dartsim.envs.direct import DirectProvider
 from dartsim.envs.mock.desktop import VirtualDesktop, set_up
 from dartsim.envs.mock.evaluators import EvaluatorState, evaluate, read_state
 from dartsim.envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
@@ -137,12 +133,6 @@ def mock_desktop_maker(policy: PolicyConfig) -> Callable[[], MockDesktop]:
     """Return what makes one desktop for a model that sees."""
     grammar, options = policy.action_grammar
     return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar=grammar, grammar_options=options)
-
-
-@asynccontextmanager
-async def open_desktops(config: Config, tasks: Sequence[Task], on_call: Any = None) -> AsyncIterator[EnvProvider]:
-    """Provide mock desktops, computed by the event loop."""
-    yield DirectProvider(mock_desktop_maker(config.policy))
 
 
 def _clicks(actions: Sequence[Action]) -> bool:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from dartsim.config import Config
 from dartsim.config.schema import VllmConfig
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.real.machine import is_loopback
+
+HERE = "this machine"
+TUNNELLED = "the engines' machine"
+"""Where an engine is that is reached through a tunnel, so by the loopback."""
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution has another name, and the command cannot find itself."""
@@ -229,3 +235,19 @@ def refuse_other_numbers(config: Config, engines: int) -> None:
 def transfer_backend(vllm: VllmConfig) -> str | None:
     """Return the backend of the weight-transfer routes; None reloads from a folder."""
     return None if vllm.transfer == "folder" else vllm.transfer
+
+
+def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
+    """Return the host and the GPUs of each engine; those that are attached to are taken in order on each host."""
+    vllm, size = config.vllm, config.vllm.tensor_parallel
+    if vllm.addresses:
+        seen: Counter[str] = Counter()
+        places: list[tuple[str, Sequence[int]]] = []
+        for address in vllm.addresses:
+            host = urlsplit(address).hostname or address
+            host = TUNNELLED if host in ("127.0.0.1", "localhost", "::1") else host
+            places.append((host, range(seen[host], seen[host] + size)))
+            seen[host] += size
+        return places
+    gpus = vllm.gpus or list(range(size * config.rollout.num_workers))
+    return [(HERE, gpus[start : start + size]) for start in range(0, len(gpus), size)]

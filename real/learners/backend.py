@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 from weakref import finalize
 
 from safetensors.torch import load_file, save_file
@@ -21,7 +20,6 @@ from dartsim.real.ray_cluster.backend import placed, ray_learner
 from dartsim.real.ray_cluster.learner import RayLearner
 from dartsim.real.scratch import scratch
 from dartsim.real.vlm import Vlm, build
-from dartsim.real.vlm.export import export
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
 
@@ -65,16 +63,12 @@ def trainer_there(config: Config, folder: Path) -> TorchLearner | FsdpLearner:
     return _trainer_here(config, vlm, folder)
 
 
-def _trainer_here(config: Config, vlm: Vlm, base: Path | None = None) -> TorchLearner | FsdpLearner:
-    """Return what trains: in this process, or in several, from a copy of the model on disk below ``base``."""
-    options: dict[str, Any] = {"seed": config.run.seed, "select": _selector(config)}
-    if config.backend.learner != "fsdp":
-        return TorchLearner(vlm, config.trainer, **options)
-    fsdp = config.trainer.fsdp
-    folder = Path(fsdp.folder) if fsdp.folder is not None else scratch("learner", base)
-    learner = FsdpLearner(vlm, export(vlm, folder / "model"), folder, config.trainer, **options)
-    if fsdp.folder is None:
-        finalize(learner, rmtree, folder, ignore_errors=True)
+def _trainer_here(config: Config, vlm: Vlm, folder: Path | None = None) -> TorchLearner | FsdpLearner:
+    """Return what trains: in this process, or in several that share files below ``folder``."""
+    backend = config.backend.learner_backend
+    learner: TorchLearner | FsdpLearner = backend.train(
+        config, vlm, folder, seed=config.run.seed, select=_selector(config)
+    )
     return learner
 
 

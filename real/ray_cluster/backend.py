@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from dartsim.config import Config
 from dartsim.config.schema import RayPart
-from dartsim.config.sections.backend import DESKTOPS
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task, Weights
 
@@ -34,8 +33,8 @@ KINDS: tuple[Kind, ...] = ("desktops", "workers", "learner")
 
 def placed(config: Config, kind: Kind) -> bool:
     """Return whether a part of the run is placed on a Ray cluster."""
-    real = getattr(config.backend, kind) != "sim"
-    return config.ray.address is not None and real and actors(config, kind)[1].place
+    part = config.backend.parts[KINDS.index(kind)]
+    return config.ray.address is not None and not part.modeled and actors(config, kind)[1].place
 
 
 def actors(config: Config, kind: Kind) -> tuple[int, RayPart]:
@@ -103,7 +102,7 @@ def share(config: Config, hosts: int) -> Config:
 @asynccontextmanager
 async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[EnvProvider]:
     """Provide the configured desktops of the machine that this is called on."""
-    async with DESKTOPS[config.backend.desktops].opener()(config, tasks) as provider:
+    async with config.backend.desktop_backend.open_here(config, tasks) as provider:
         yield provider
 
 

@@ -36,9 +36,9 @@ def as_json(*arguments, sets=()):
 def test_a_simulation_starts_nothing():
     found = as_json("--preset", "dart")
     assert found["clock"] == "virtual"
-    assert found["engines"] == {"what": "4 modelled"}
-    assert found["desktops"] == {"what": "38 modelled"}
-    assert found["learner"] == {"what": "modelled"}
+    assert found["engines"] == {"what": "4 modeled"}
+    assert found["desktops"] == {"what": "38 modeled"}
+    assert found["learner"] == {"what": "modeled"}
 
 
 def test_engines_are_told_by_command_environment_and_port():
@@ -129,7 +129,7 @@ def test_parts_that_do_not_fit_are_refused():
 def test_the_twin_of_a_real_configuration_is_virtual():
     found = as_json("--preset", "osworld-8gpu", "--twin")
     assert found["clock"] == "virtual"
-    assert found["engines"] == {"what": "2 modelled"}
+    assert found["engines"] == {"what": "2 modeled"}
     assert found["memory"] is None
 
 

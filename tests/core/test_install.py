@@ -39,7 +39,8 @@ def hint_of(tmp_path):
     (site / "dartsim" / "core").mkdir(parents=True)
     for name in ("__init__.py", "core/__init__.py"):
         (site / "dartsim" / name).touch()
-    shutil.copy(ROOT / "dartsim" / "core" / "install.py", site / "dartsim" / "core")
+    for name in ("errors.py", "install.py"):
+        shutil.copy(ROOT / "dartsim" / "core" / name, site / "dartsim" / "core")
     noted = site / "dartsim-0.1.0.dist-info"
     noted.mkdir()
     (noted / "METADATA").write_text("Metadata-Version: 2.4\nName: dartsim\nVersion: 0.1.0\n")

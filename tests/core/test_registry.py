@@ -1,16 +1,26 @@
 """Components by kind and name: one class is all that a new one needs."""
 
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
 import pytest
 from pydantic import Field, ValidationError
 
 from dartsim.config import load
+from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import ComponentSection, names, parameters, register
 from dartsim.core.sync_modes import SyncMode
+from dartsim.envs.direct import DirectProvider
+from dartsim.envs.simulated import SimDesktop
 from dartsim.observe import EngineState
 from dartsim.rollout.routers import Routed, Router
 from dartsim.run.prepare import prepare
+from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
+from dartsim.store.backends import StoreBackend, open_store, store_backend
+from dartsim.store.memory import MemoryStore
 
 
 @register("router", "youngest")
@@ -87,3 +97,60 @@ def test_a_sync_mode_of_another_project_kills_requests_without_a_restart():
 def test_a_name_that_no_component_has_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"rollout\.sync\.mode = 'kepe': wanted .*did you mean 'keep'\?"):
         load(preset_name="dart", overrides=["rollout.sync.mode=kepe"])
+
+
+@register("desktops", "still")
+class StillDesktops(DesktopBackend):
+    """Desktops of another project, in real time."""
+
+    task_sources = ("generated",)
+
+    def problems(self, config):
+        if config.rollout.num_envs > 100:
+            yield "there are 100 still desktops"
+
+    @asynccontextmanager
+    async def open_here(self, config, tasks, on_call=None):
+        yield DirectProvider(lambda: SimDesktop(draw=False))
+
+
+@register("store", "forgetful")
+class ForgetfulBackend(StoreBackend):
+    """Keeps nothing."""
+
+    resumable = False
+
+    def open(self, where, folder, **options):
+        return MemoryStore()
+
+
+def test_a_desktop_backend_of_another_project_serves_a_run():
+    fast = ["cluster.engine.overhead_seconds=0.0", "rollout.num_envs=2", "rollout.num_workers=1"]
+    engine = ['cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001"]
+    config = load(preset_name="dart", overrides=[*fast, *engine, "run.hours=0.0002", "backend.desktops=still"])
+    assert not config.backend.virtual
+    assert run_realtime(prepare(config)).recorder.counts["trajectories"] > 0
+    with pytest.raises(ConfigError, match="there are 100 still desktops"):
+        load(preset_name="dart", overrides=["backend.desktops=still", "rollout.num_envs=101"])
+
+
+def test_a_store_of_another_project_is_opened(tmp_path):
+    assert load(preset_name="dart", overrides=["curation.store=forgetful"]).curation.store == "forgetful"
+    assert isinstance(open_store("forgetful", tmp_path), MemoryStore)
+    assert not store_backend("forgetful").resumable
+
+
+@pytest.mark.parametrize("where", ["sqlit", "mysql+pymysql://root@127.0.0.1/runs", "sqlite:///run.db"])
+def test_a_store_that_does_not_exist_is_refused(where):
+    with pytest.raises(ConfigError, match=r'curation\.store = ".*" is no store'):
+        load(preset_name="dart", overrides=[f'curation.store="{where}"'])
+
+
+def test_names_of_backends_load_nothing_that_is_heavy():
+    program = (
+        "import sys; from dartsim.config import load; load(preset_name='tiny', overrides=['backend.desktops=desktop',"
+        "'backend.workers=vllm', 'backend.learner=fsdp', 'tasks.source=desktop', 'trainer.promotion.enabled=false']);"
+        "print(sorted({'docker', 'ray', 'torch', 'transformers', 'simpy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -9,10 +9,11 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.lab.estimate import engine_places, estimate
+from dartsim.lab.estimate import estimate
 from dartsim.lab.memory import GIB, engine_memory, learner_memory
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, QWEN3_VL_8B, ModelShape, read_shape
 from dartsim.real.containers.plan import desktops_by_host
+from dartsim.real.engines.options import engine_places
 
 SCREEN = (1920, 1080)
 PRESETS = ("osworld-1gpu", "osworld-8gpu", "osworld-16gpu")

@@ -1,19 +1,21 @@
 """The same control plane by the machine's clock: modelled parts on a bridge, and parts that exist."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
 from dartsim.config import load
 from dartsim.config.sections.backend import BackendConfig
+from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.errors import ConfigError
+from dartsim.envs.direct import DirectProvider
+from dartsim.envs.mock.env import mock_desktop_maker
+from dartsim.envs.mock.suites import mock_tasks
 from dartsim.observe import ticker
-from dartsim.real.keeping import KeepingDesktops
 from dartsim.real.loop import RunLoop
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import RealParts, run_realtime
-from dartsim.store.sql import open_store
+from dartsim.run.realtime import run_realtime, with_screenshots
+from dartsim.store.backends import open_store
 
 
 def test_a_run_begins_at_time_zero():
@@ -103,26 +105,27 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
     assert result.recorder.counts["trained_turns"] > 0
 
 
-@pytest.mark.parametrize(("desktops", "kept"), [("desktop", True), ("osworld", True), ("mock", False)])
-def test_screens_of_real_desktops_are_kept_in_threads(tmp_path, monkeypatch, desktops, kept):
-    """What is computed here is small, and encoded as its attempt is recorded."""
-    there = object()
-
-    async def started(parts):
-        return there
-
-    monkeypatch.setattr(RealParts, "_desktops", started)
-    config = SimpleNamespace(backend=BackendConfig(desktops=desktops), run=SimpleNamespace(seed=0))
-    parts = RealParts(SimpleNamespace(config=config), None, None)
-    store = open_store("sqlite", tmp_path)
-    provider = asyncio.run(parts._provider(store))
-    if kept:
-        assert isinstance(provider, KeepingDesktops)
-        assert (provider._inner, provider._keep) == (there, store.prepare_files)
-    else:
-        assert provider is there
+async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):
+    store, screens = open_store("sqlite", tmp_path), tmp_path / "screens"
+    (task,) = mock_tasks("click_button", 1, 0, 1)
+    desktops = DirectProvider(mock_desktop_maker(PolicyConfig()))
+    desktop = await with_screenshots(desktops, store, boots=True).start(0)
+    await desktop.reset(task, seed=0)
+    await desktop.evaluate()
+    assert [path for path in screens.rglob("*") if path.is_file()]
     store.close()
-    (tmp_path / "bare").mkdir()
-    bare = open_store("sqlite", tmp_path / "bare", screenshots=False)
-    assert asyncio.run(parts._provider(bare)) is there
+
+
+def test_screens_are_otherwise_kept_as_an_attempt_is_recorded(tmp_path):
+    desktops = DirectProvider(mock_desktop_maker(PolicyConfig()))
+    store = open_store("sqlite", tmp_path)
+    assert with_screenshots(desktops, store, boots=False) is desktops
+    store.close()
+    bare = open_store("sqlite", tmp_path, screenshots=False)
+    assert with_screenshots(desktops, bare, boots=True) is desktops
     bare.close()
+
+
+def test_desktops_in_containers_are_booted():
+    boots = {name: BackendConfig(desktops=name).boots for name in ("sim", "mock", "desktop", "osworld")}
+    assert boots == {"sim": False, "mock": False, "desktop": True, "osworld": True}

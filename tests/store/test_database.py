@@ -6,10 +6,11 @@ import pytest
 from sqlalchemy import event
 
 from dartsim.core.errors import ConfigError, StoreFault
+from dartsim.store.backends import open_store
 from dartsim.store.database import open_sqlite, open_url, schema_name
 from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import SqlStore, open_store
+from dartsim.store.sql import SqlStore
 
 
 def pragma(engine, name):

@@ -1,69 +1,124 @@
-"""Which parts are real, and where each kind of desktop is built."""
+"""Which components are real, and what a configuration knows of each backend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker
+from dartsim.core.registry import Named, NamedComponent, component
 from dartsim.core.section import Section
 
 
-class DesktopBackend(NamedTuple):
-    """Desktops that a configuration can choose by name."""
+class Backend(NamedComponent):
+    """Provides one of a run's components; ``context`` is a ``dartsim.run.backends.BackendContext``."""
 
-    module: str
-    """Has ``open_desktops(config, tasks, on_call)``, which provides them for the length of a run."""
-    plan: str | None = None
-    """Has ``desktop_plan(config)``, what would start for a dry run; None: nothing but this process."""
-    task_sources: tuple[str, ...] | None = None
-    """Values of ``tasks.source`` that they can show; None: all."""
-    booted: bool = False
-    """Whether they are booted, so that an attempt costs minutes rather than milliseconds."""
+    modeled: ClassVar[bool] = False
+    """Whether it is modeled, so that it can run in virtual time."""
 
-    def opener(self) -> Callable[..., Any]:
-        """Return ``open_desktops``; its module is imported only now, and may need an extra."""
-        return import_module(self.module).open_desktops  # type: ignore[no-any-return]
+    def problems(self, config: Any) -> Iterator[str]:
+        """Yield one sentence for each reason why it cannot work as configured."""
+        return iter(())
 
-    def planner(self) -> Callable[[Any], dict[str, Any]] | None:
-        """Return ``desktop_plan``."""
-        return None if self.plan is None else import_module(self.plan).desktop_plan
+    def plan(self, config: Any) -> dict[str, Any]:
+        """Return what would be started, for a dry run: a sentence as ``what``, and its particulars."""
+        return {"what": self.name}
 
 
-_CONTAINERS = DesktopBackend("dartsim.real.osworld.backend", plan="dartsim.real.containers.plan", booted=True)
+class DesktopBackend(Backend):
+    """Provides desktops, as ``backend.desktops`` names them."""
 
-DESKTOPS: Mapping[str, DesktopBackend] = {
-    "sim": DesktopBackend("dartsim.run.sim_cluster"),
-    "mock": DesktopBackend("dartsim.envs.mock.env", task_sources=("mock",)),
-    "desktop": _CONTAINERS._replace(task_sources=("desktop", "osworld")),
-    "osworld": _CONTAINERS._replace(task_sources=("osworld",)),
-}
-"""Every value of ``backend.desktops``. Modelled desktops need the simulated cluster, and are opened by the run."""
+    task_sources: ClassVar[tuple[str, ...] | None] = None
+    """Values of ``tasks.source`` that its desktops can show; None: all."""
+    boots: ClassVar[bool] = False
+    """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
+
+    async def open(self, context: Any) -> EnvProvider:
+        """Return what starts desktops for the length of a run."""
+        config, tasks = context.prepared.config, context.prepared.tasks
+        provider: EnvProvider = await context.stack.enter_async_context(self.open_here(config, tasks, context.on_call))
+        return provider
+
+    def open_here(self, config: Any, tasks: Sequence[Any], on_call: Any = None) -> AbstractAsyncContextManager[Any]:
+        """Provide the desktops of this machine; Ray calls it on others."""
+        raise NotImplementedError
+
+
+class EngineBackend(Backend):
+    """Provides inference engines, as ``backend.workers`` names them."""
+
+    async def open(self, context: Any) -> Sequence[PolicyWorker]:
+        """Return a worker for each engine, for the length of a run."""
+        raise NotImplementedError
+
+
+class LearnerBackend(Backend):
+    """Provides what trains, as ``backend.learner`` names it."""
+
+    starts_processes: ClassVar[bool] = False
+    """Whether it trains in other processes."""
+
+    def open(self, context: Any) -> Learner:
+        """Return what trains, for the length of a run."""
+        raise NotImplementedError
+
+    def train(self, config: Any, vlm: Any, folder: Any, **options: Any) -> Any:
+        """Return what trains a model; ``folder``: where files go, None: a temporary folder."""
+        raise NotImplementedError
 
 
 class BackendConfig(Section):
-    """Which parts exist, and which are modelled."""
+    """Which components exist, and which are modeled."""
 
-    desktops: Literal["sim", "mock", "desktop", "osworld"] = Field(
+    desktops: Annotated[str, Named("desktops")] = Field(
         "sim",
-        description="Modelled; the mock desktop as fast as it is; containers of our desktop image; OSWorld's image.",
+        description="Modeled; the mock desktop as fast as it is; containers of our desktop image; OSWorld's image.",
     )
-    workers: Literal["sim", "local", "vllm"] = Field(
-        "sim", description="Modelled; the model in threads of this process; vLLM servers."
+    workers: Annotated[str, Named("engine")] = Field(
+        "sim", description="Modeled; the model in threads of this process; vLLM servers."
     )
-    learner: Literal["sim", "local", "fsdp"] = Field(
-        "sim", description="With modelled time; as fast as it is, in this process; or in several (trainer.fsdp)."
+    learner: Annotated[str, Named("learner")] = Field(
+        "sim", description="With modeled time; as fast as it is, in this process; or in several (trainer.fsdp)."
     )
-    real_time: bool = Field(False, description="By the machine's clock, although every part is modelled.")
+    real_time: bool = Field(False, description="By the machine's clock, although every component is modeled.")
+
+    @property
+    def desktop_backend(self) -> DesktopBackend:
+        """The backend of the desktops."""
+        backend: DesktopBackend = component("desktops", self.desktops)
+        return backend
+
+    @property
+    def engine_backend(self) -> EngineBackend:
+        """The backend of the engines."""
+        backend: EngineBackend = component("engine", self.workers)
+        return backend
+
+    @property
+    def learner_backend(self) -> LearnerBackend:
+        """The backend of the learner."""
+        backend: LearnerBackend = component("learner", self.learner)
+        return backend
+
+    @property
+    def parts(self) -> tuple[DesktopBackend, EngineBackend, LearnerBackend]:
+        """All three."""
+        return self.desktop_backend, self.engine_backend, self.learner_backend
+
+    @property
+    def modeled(self) -> bool:
+        """Whether every component is modeled."""
+        return all(backend.modeled for backend in self.parts)
 
     @property
     def virtual(self) -> bool:
         """Whether the run's time is virtual: nothing in it takes real time."""
-        return not self.real_time and {self.desktops, self.workers, self.learner} == {"sim"}
+        return self.modeled and not self.real_time
 
     @property
     def boots(self) -> bool:
         """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
-        return DESKTOPS[self.desktops].booted
+        return self.desktop_backend.boots

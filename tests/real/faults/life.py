@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from rig import Plan, Rig, RunLoop
 
-from dartsim.store.sql import open_store
+from dartsim.store.backends import open_store
 
 
 def tell(**what):

@@ -1,0 +1,62 @@
+"""Backends: what provides a run's desktops, engines and learner. Another one is another module here.
+
+Modules here import what they start only when it is started: their names are looked up wherever a configuration is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dartsim.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.core.rng import Streams
+    from dartsim.core.types import Version
+    from dartsim.observe.timings import Timings
+    from dartsim.run.learning import Learning
+    from dartsim.run.prepare import PreparedRun
+    from dartsim.sim import SimEnvironment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendContext:
+    """What a backend is given.
+
+    Attributes:
+        prepared: The configuration, with everything it names.
+        world: The environment that modeled components run in, at the pace of the loop.
+        streams: Random streams of the run's seed.
+        version: The weights that engines serve first.
+        stack: Closes what a backend opens at the end of the run.
+        optional_learning: The model that acts and learns; None for the surrogate policy.
+        timings: Records how long calls take; None: nobody does.
+        on_step: Told the name of a preparation, the steps done and the steps to do.
+    """
+
+    prepared: PreparedRun
+    world: SimEnvironment
+    streams: Streams
+    version: Version
+    stack: AsyncExitStack
+    optional_learning: Learning | None = None
+    timings: Timings | None = None
+    on_step: Callable[[str, int, int], None] | None = None
+
+    @property
+    def learning(self) -> Learning:
+        """The model that acts and learns.
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        if self.optional_learning is None:
+            raise ConfigError('real engines and learners need a model: set policy.kind = "vlm"')
+        return self.optional_learning
+
+    @property
+    def on_call(self) -> Callable[[int, str, float], None] | None:
+        """Told the slot, what a desktop did, and how many seconds it took."""
+        return self.timings.desktop if self.timings else None

@@ -1,0 +1,55 @@
+"""Desktops in containers: our desktop image, and OSWorld's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from dartsim.config.sections.backend import DesktopBackend
+from dartsim.core.registry import register
+from dartsim.core.types import Task
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+
+
+@register("desktops", "desktop")
+class ContainerDesktops(DesktopBackend):
+    """Containers of our desktop image."""
+
+    task_sources: ClassVar[tuple[str, ...]] = ("desktop", "osworld")
+    boots = True
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        from dartsim.real.containers.plan import desktop_plan
+
+        return desktop_plan(config)
+
+    @override
+    def open_here(self, config: Config, tasks: Sequence[Task], on_call: Any = None) -> AbstractAsyncContextManager[Any]:
+        from dartsim.real.osworld.backend import open_desktops
+
+        return open_desktops(config, tasks, on_call)
+
+
+@register("desktops", "osworld")
+class OSWorldDesktops(ContainerDesktops):
+    """Containers of OSWorld's image, with a virtual machine in each."""
+
+    task_sources: ClassVar[tuple[str, ...]] = ("osworld",)
+
+    @override
+    def problems(self, config: Config) -> Iterator[str]:
+        if config.desktop.disk is None:
+            yield 'backend.desktops = "osworld" needs desktop.disk, the path of Ubuntu.qcow2.'
+        for name, host in config.desktop.hosts.items():
+            if not host.without_token and not host.bind.startswith("127.") and host.bind not in ("::1", "localhost"):
+                yield (
+                    f"desktop.hosts.{name}.bind = {host.bind!r} lets others reach desktops whose server requires no "
+                    f"token. Use 127.0.0.1 (with an ssh:// url), or set desktop.hosts.{name}.without_token = true in a "
+                    "network of your own."
+                )

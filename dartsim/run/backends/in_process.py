@@ -1,0 +1,81 @@
+"""Mock desktops, engines and a learner that compute in this process, as fast as it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from dartsim.config.sections.backend import DesktopBackend, EngineBackend, LearnerBackend
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker
+from dartsim.core.registry import register
+from dartsim.core.types import Task
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.backends import BackendContext
+
+
+@register("desktops", "mock")
+class MockDesktops(DesktopBackend):
+    """Mock desktops, which the event loop computes."""
+
+    task_sources = ("mock",)
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        return {"what": f"{config.rollout.num_desktops} mock desktops in this process"}
+
+    @override
+    @asynccontextmanager
+    async def open_here(self, config: Config, tasks: Sequence[Task], on_call: Any = None) -> AsyncIterator[EnvProvider]:
+        from dartsim.envs.direct import DirectProvider
+        from dartsim.envs.mock.env import mock_desktop_maker
+
+        yield DirectProvider(mock_desktop_maker(config.policy))
+
+
+@register("engine", "local")
+class LocalEngines(EngineBackend):
+    """The model in threads of this process, or in actors that Ray places."""
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        return {"what": f"{config.rollout.num_workers} in threads of this process"}
+
+    @override
+    async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
+        from dartsim.real.ray_cluster.backend import placed, ray_workers
+
+        config, learning = context.prepared.config, context.learning
+        if placed(config, "workers"):
+            return await context.stack.enter_async_context(ray_workers(config, learning.trainer.weights()))
+        workers = learning.local_workers(config.rollout.num_workers)
+        for worker in workers:
+            worker.on_call = None if context.timings is None else context.timings.worker
+        return workers
+
+
+@register("learner", "local")
+class LocalLearnerBackend(LearnerBackend):
+    """The model is trained in a thread of this process, or in an actor that Ray places."""
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        return {"what": "a thread of this process"}
+
+    @override
+    def open(self, context: BackendContext) -> Learner:
+        from dartsim.real.local import LocalLearner
+
+        context.stack.callback(context.learning.close)
+        return LocalLearner(context.learning.learner)
+
+    @override
+    def train(self, config: Config, vlm: Any, folder: Path | None, **options: Any) -> Any:
+        from dartsim.real.learners.torch_learner import TorchLearner
+
+        return TorchLearner(vlm, config.trainer, **options)

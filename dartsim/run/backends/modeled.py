@@ -1,0 +1,76 @@
+"""Modeled desktops, engines and trainer: a cluster that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from dartsim.config.sections.backend import DesktopBackend, EngineBackend
+from dartsim.core.ports import EnvProvider, Learner, PolicyWorker
+from dartsim.core.registry import register
+from dartsim.run.backends.in_process import LocalLearnerBackend
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.backends import BackendContext
+
+
+@register("desktops", "sim")
+class SimDesktops(DesktopBackend):
+    """Desktops whose latencies are modeled."""
+
+    modeled = True
+
+    @override
+    def problems(self, config: Config) -> Iterator[str]:
+        if config.tasks.source == "desktop":
+            yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        return {"what": f"{config.rollout.num_desktops} modeled"}
+
+    @override
+    async def open(self, context: BackendContext) -> EnvProvider:
+        from dartsim.run.sim_cluster import provider
+
+        return provider(context.prepared, context.world, context.streams)
+
+
+@register("engine", "sim")
+class SimEngines(EngineBackend):
+    """Engines whose latencies are modeled; a model may say what they reply."""
+
+    modeled = True
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        return {"what": f"{config.rollout.num_workers} modeled"}
+
+    @override
+    async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
+        from dartsim.run.sim_cluster import workers
+
+        learning = context.optional_learning
+        model = learning.model if learning else None
+        return workers(context.prepared, context.world, context.streams, model, version=context.version)
+
+
+@register("learner", "sim")
+class SimLearnerBackend(LocalLearnerBackend):
+    """Updates whose time is modeled; a model may learn in them."""
+
+    modeled = True
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        return {"what": "modeled"}
+
+    @override
+    def open(self, context: BackendContext) -> Learner:
+        from dartsim.run.sim_cluster import learner
+
+        learning = context.optional_learning
+        return learner(context.prepared.config, learning.learner if learning else None)

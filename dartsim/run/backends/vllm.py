@@ -1,0 +1,112 @@
+"""vLLM servers, started here, by Ray, or by somebody else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from dartsim.config.sections.backend import EngineBackend
+from dartsim.config.sections.vllm import VARIABLE
+from dartsim.core.ports import PolicyWorker
+from dartsim.core.registry import register
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.run.backends import BackendContext
+
+PORT = "PORT"
+"""Stands for a free port that is taken at the start."""
+MODEL = "MODEL"
+"""Stands for the folder that the model is exported to at the start."""
+SITE = "SITE"
+"""Stands for the folder with our plugin for vLLM, which is written at the start."""
+PYTHON = "VLLM_PYTHON"
+"""Stands for the interpreter with vLLM where none is named."""
+
+
+@register("engine", "vllm")
+class VllmEngines(EngineBackend):
+    """vLLM servers, one for each worker."""
+
+    @override
+    def problems(self, config: Config) -> Iterator[str]:
+        ray, vllm = config.ray, config.vllm
+        if ray.address is None or not ray.engines.place:
+            return
+        if vllm.addresses:
+            place = "Set ray.engines.place = false."
+            yield f"vllm.addresses names engines that run already, which Ray does not place. {place}"
+        if vllm.gpus:
+            yield (
+                f"vllm.gpus = {vllm.gpus} names GPUs of this machine. With Ray, leave it out, and set ray.engines.gpus "
+                "to the number that each engine takes."
+            )
+
+    @override
+    def plan(self, config: Config) -> dict[str, Any]:
+        from dartsim.real.engines.options import engine_options, refuse_other_numbers
+
+        number = config.rollout.num_workers
+        addresses = config.vllm.addresses
+        python = config.vllm.python or os.environ.get(VARIABLE) or PYTHON
+        named = config.model_copy(update={"vllm": config.vllm.model_copy(update={"python": python})})
+        if addresses:
+            refuse_other_numbers(config, len(addresses))
+            return {
+                "what": f"{number} vLLM servers that run already are attached to",
+                "addresses": list(addresses),
+                "start_there": _attached_plan(named),
+            }
+        options = engine_options(named, Path(MODEL))
+        refuse_other_numbers(config, len(options))
+        processes = []
+        for index, engine in enumerate(options):
+            command = engine.command(engine.port)
+            if not engine.port:
+                command[command.index("--port") + 1] = PORT
+            processes.append(
+                {
+                    "name": f"engine-{index}",
+                    "listens": f"on {engine.host}, {f'port {engine.port}' if engine.port else 'a free port'}",
+                    "command": command,
+                    "environment": engine.variables(Path(SITE)),
+                }
+            )
+        return {"what": f"{number} vLLM servers, started again when they end", "processes": processes}
+
+    @override
+    async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
+        from dartsim.real.engines.backend import vllm_workers
+
+        learning = context.learning
+        version = learning.trainer.updates
+        workers = vllm_workers(context.prepared.config, learning.vlm, version=version, on_step=context.on_step)
+        return await context.stack.enter_async_context(workers)
+
+
+def _attached_plan(config: Config) -> list[dict[str, Any]]:
+    """Return what has to be started elsewhere before the run attaches to it."""
+    from dartsim.real.engines.options import engine_options, engine_places
+
+    alone = config.model_copy(update={"vllm": config.vllm.model_copy(update={"addresses": [], "gpus": []})})
+    shared = engine_options(alone, Path(config.policy.model or MODEL))[0]
+    plans = []
+    for number, (host, gpus) in enumerate(engine_places(config)):
+        port = urlsplit(config.vllm.addresses[number]).port or 80
+        options = replace(shared, devices=tuple(gpus) if shared.device == "cuda" else (), port=port)
+        site = Path(SITE) if options.transfer is not None else None
+        plans.append(
+            {
+                "name": f"engine-{number}",
+                "listens": f"on the loopback of {host}, port {port}; reached through an ssh tunnel",
+                "command": options.command(port),
+                "environment": options.variables(site),
+            }
+        )
+    return plans

@@ -1,0 +1,139 @@
+"""Kinds of stores, by the name or the scheme of the URL in ``curation.store``. Another one is another module here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from dartsim.core.errors import ConfigError
+from dartsim.core.ports import Store
+from dartsim.core.registry import NamedComponent, component, names, register
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from dartsim.store.sql import Durability
+
+
+class StoreBackend(NamedComponent):
+    """Opens the stores of a kind."""
+
+    resumable: ClassVar[bool] = True
+    """Whether another process can resume a run from it."""
+    by_url: ClassVar[bool] = False
+    """Whether a URL names it; else its name alone."""
+
+    def open(self, where: str, folder: Path, **options: Any) -> Store:
+        """Open the store of a run; arguments as ``open_store``."""
+        raise NotImplementedError
+
+
+@register("store", "memory")
+class MemoryBackend(StoreBackend):
+    """Keeps states in memory, and nothing after the run."""
+
+    resumable = False
+
+    @override
+    def open(self, where: str, folder: Path, **options: Any) -> Store:
+        from dartsim.store.memory import MemoryStore
+
+        return MemoryStore()
+
+
+class SqlBackend(StoreBackend):
+    """Keeps the run in a database."""
+
+    def engine(self, where: str, folder: Path, *, durable: bool) -> Engine:
+        """Return the database of a run."""
+        raise NotImplementedError
+
+    @override
+    def open(
+        self,
+        where: str,
+        folder: Path,
+        *,
+        durability: Durability = "batched",
+        screenshots: bool = True,
+        checkpoints: bool = False,
+        **options: Any,
+    ) -> Store:
+        from dartsim.store.blobs import BlobStore
+        from dartsim.store.sql import CHECKPOINTS_FOLDER, SCREENS_FOLDER, SqlStore
+
+        durable = durability == "each"
+        blobs = BlobStore(folder / SCREENS_FOLDER, durable=durable) if screenshots else None
+        return SqlStore(
+            self.engine(where, folder, durable=durable),
+            durability=durability,
+            blobs=blobs if options.get("keep") != "none" else None,
+            checkpoints=folder / CHECKPOINTS_FOLDER if checkpoints else None,
+            **options,
+        )
+
+
+@register("store", "sqlite")
+class SqliteBackend(SqlBackend):
+    """Keeps the run in a file in its directory."""
+
+    @override
+    def engine(self, where: str, folder: Path, *, durable: bool) -> Engine:
+        from dartsim.store.database import open_sqlite
+        from dartsim.store.sql import DATABASE_FILE
+
+        return open_sqlite(folder / DATABASE_FILE, durable=durable)
+
+
+@register("store", "postgresql")
+class PostgresBackend(SqlBackend):
+    """Keeps the run in a schema of a PostgreSQL database, named as the run directory."""
+
+    by_url = True
+
+    @override
+    def engine(self, where: str, folder: Path, *, durable: bool) -> Engine:
+        from dartsim.store.database import open_url, schema_name
+
+        return open_url(where, schema=schema_name(folder.resolve().name))
+
+
+def store_backend(where: str) -> StoreBackend:
+    """Return the backend of a store.
+
+    Args:
+        where: Its name, or a URL with its name as the scheme.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    scheme, is_url, _ = where.partition("://")
+    name = "postgresql" if scheme == "postgres" else scheme.partition("+")[0]
+    backend: StoreBackend | None = component("store", name) if name in names("store") else None
+    if backend is None or backend.by_url != bool(is_url):
+        raise ConfigError(
+            f'curation.store = "{where}" is no store: it must be "memory", "sqlite", or a URL like '
+            '"postgresql://user@host/name".'
+        )
+    return backend
+
+
+def open_store(where: str, folder: Path, **options: Any) -> Store:
+    """Open the store of a run, and create it if it is missing.
+
+    Args:
+        where: ``memory``, ``sqlite`` (a file in the run directory), or a PostgreSQL URL, where the run has a schema
+            that is named as its directory.
+        folder: The run directory; it exists.
+        options: Those of ``SqlStore``; and ``screenshots``, whether screenshots and accessibility trees are kept
+            under ``screens``; and ``checkpoints``, whether the learner writes checkpoints under ``checkpoints``,
+            without which its updates do not count after a crash.
+
+    Raises:
+        ConfigError: If there is no such store.
+        LayoutUnknown: If another version of dartsim created it.
+        StoreFault: If the database does not answer.
+    """
+    return store_backend(where).open(where, folder, **options)
