@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -100,40 +99,20 @@ class TimedEnv(DirectEnv):
                 logger.warning("a desktop failed in close; its host's memory is free again", exc_info=True)
 
 
-@dataclass(frozen=True, slots=True)
 class Pace:
-    """A timing profile made ready to be drawn from, for the desktops of one host.
+    """A timing profile with the samplers of one host's desktops, each with its own random stream.
 
     Demands are whole 1/1024 of a core, which add up exactly.
     """
 
-    timing: EnvTiming
-    start: Callable[[], float]
-    boot: Callable[[], float]
-    setup: Callable[[], float]
-    step: Callable[[], float]
-    evaluate: Callable[[], float]
-    teardown: Callable[[], float]
-    boot_cores: float
-    step_cores: float
-    memory_mib: int
-
-    @classmethod
-    def of(cls, timing: EnvTiming, rng: np.random.Generator) -> Pace:
-        """Return the pace of a profile; each of its latencies draws from a stream of its own."""
-        streams = rng.spawn(6)
-        return cls(
-            timing,
-            start=timing.start.sampler(streams[0]),
-            boot=timing.boot.sampler(streams[1]),
-            setup=timing.setup.sampler(streams[2]),
-            step=timing.step.sampler(streams[3]),
-            evaluate=timing.evaluate.sampler(streams[4]),
-            teardown=timing.teardown.sampler(streams[5]),
-            boot_cores=round(timing.boot_cores * 1024) / 1024,
-            step_cores=round(timing.step_cores * 1024) / 1024,
-            memory_mib=mib(timing.memory_gib),
-        )
+    def __init__(self, timing: EnvTiming, rng: np.random.Generator) -> None:
+        latencies = (timing.start, timing.boot, timing.setup, timing.step, timing.evaluate, timing.teardown)
+        samplers = [latency.sampler(stream) for latency, stream in zip(latencies, rng.spawn(6), strict=True)]
+        self.timing = timing
+        self.start, self.boot, self.setup, self.step, self.evaluate, self.teardown = samplers
+        self.boot_cores = round(timing.boot_cores * 1024) / 1024
+        self.step_cores = round(timing.step_cores * 1024) / 1024
+        self.memory_mib = mib(timing.memory_gib)
 
     async def boot_on(self, host: SimHost) -> None:
         """Start and boot: the start while holding a start slot, the rest beside others."""
@@ -161,7 +140,7 @@ class TimedProvider(EnvProvider):
         rng: np.random.Generator,
     ) -> None:
         placed = place(num_envs, hosts, timing.memory_gib)
-        paces = [Pace.of(timing, own) for own in rng.spawn(len(hosts))]
+        paces = [Pace(timing, stream) for stream in rng.spawn(len(hosts))]
         pace_of = {id(host): pace for host, pace in zip(hosts, paces, strict=True)}
         self._make_env = make_env
         self._slots = [(host, pace_of[id(host)]) for host in placed]

@@ -140,7 +140,7 @@ class BareCluster:
         tasks = cycle(self.found.tasks)
         size = self.found.timing.memory_gib
         rngs = self._streams.rng("desktops/latency").spawn(len(self._machines))
-        paces = {id(m): Pace.of(self.found.timing, rng) for m, rng in zip(self._machines, rngs, strict=True)}
+        paces = {id(m): Pace(self.found.timing, rng) for m, rng in zip(self._machines, rngs, strict=True)}
         for host in place(config.rollout.num_envs, self._machines, size):
             env.process(self._desktop(host, paces[id(host)], tasks))
         slice_size = config.rollout.sync.workers_at_a_time

@@ -1,25 +1,26 @@
-"""How many screenshots of an attempt its next prompt shows: the one rule that prompts and their model share."""
+"""How many screenshots a prompt shows: the rule that real prompts and their timing model share."""
 
 from __future__ import annotations
 
 
-def num_images(turn: int, *, most: int, after_cut: int | None = None) -> int:
+def num_images(turn: int, *, max_images: int, after_cut: int | None = None) -> int:
     """Return how many screenshots the prompt of a turn holds, the present one included.
 
     Args:
         turn: From 0.
-        most: Most of them (DART: 5).
-        after_cut: None: the oldest goes at every turn beyond ``most`` (DART), which changes the prompt from its first
-            image on, so that a prefix cache has nothing of it. Otherwise they grow to ``most``, and then all but the
-            ``after_cut`` newest go at once: the prefix stays the same for ``most - after_cut`` turns.
+        max_images: Most of them (DART: 5).
+        after_cut: None: the oldest is dropped at every turn beyond ``max_images`` (DART), which changes the prompt from
+            its first image on, so that a prefix cache is useless. Otherwise they grow to ``max_images``, and then all
+            but the ``after_cut`` newest are dropped at once: the prefix stays the same for ``max_images - after_cut``
+            turns.
 
     Raises:
-        ValueError: If ``after_cut`` is not in 1 .. ``most``.
+        ValueError: If ``after_cut`` is not in 1 .. ``max_images``.
     """
-    if after_cut is not None and not 1 <= after_cut <= most:
-        raise ValueError(f"images after a cut must be in [1, {most}], got {after_cut}")
-    if turn < most:
+    if after_cut is not None and not 1 <= after_cut <= max_images:
+        raise ValueError(f"images after a cut must be in [1, {max_images}], got {after_cut}")
+    if turn < max_images:
         return turn + 1
     if after_cut is None:
-        return most
-    return after_cut + (turn - most) % (most - after_cut + 1)
+        return max_images
+    return after_cut + (turn - max_images) % (max_images - after_cut + 1)

@@ -133,9 +133,9 @@ class SimEnvironment(simpy.Environment):
 
     _now: float
 
-    def __init__(self, initial_time: float = 0.0) -> None:
-        """Start the clock at ``initial_time`` seconds."""
-        super().__init__(float(initial_time))
+    def __init__(self) -> None:
+        """Start the clock at 0."""
+        super().__init__(0.0)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._num_dead = 0
 

@@ -81,7 +81,7 @@ class PromptModel:
     def num_images(self, turn: int) -> int:
         """Return how many screenshots the prompt of a turn (from 0) holds."""
         after_cut = self.images_after_cut if self.window == "block" else None
-        return num_images(turn, most=self.max_images, after_cut=after_cut)
+        return num_images(turn, max_images=self.max_images, after_cut=after_cut)
 
     def segments(self, turn: int) -> list[Segment]:
         """Return the parts of a turn's prompt in order, each with the turn it comes from."""

@@ -11,7 +11,7 @@ Only trajectories that may still change are kept, so that memory does not grow w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -46,6 +46,11 @@ class MemoryStore(Store):
         reasons: Number of dropped trajectories by reason.
     """
 
+    resumable = False
+    num_bytes = 0
+    max_bytes = None
+    prepare_files = None
+
     def __init__(
         self,
         live: Mapping[int, TrajectoryState] = MappingProxyType({}),
@@ -62,11 +67,6 @@ class MemoryStore(Store):
 
     @property
     @override
-    def resumable(self) -> bool:
-        return False
-
-    @property
-    @override
     def live(self) -> Mapping[int, TrajectoryState]:
         return MappingProxyType(self._live)
 
@@ -74,21 +74,6 @@ class MemoryStore(Store):
     @override
     def counts(self) -> Mapping[TrajectoryState, int]:
         return self._counts
-
-    @property
-    @override
-    def num_bytes(self) -> int:
-        return 0
-
-    @property
-    @override
-    def max_bytes(self) -> int | None:
-        return None
-
-    @property
-    @override
-    def prepare_files(self) -> Callable[[Any, str | None], None] | None:
-        return None
 
     @override
     def record(self, trajectory: Trajectory) -> None:

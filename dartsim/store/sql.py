@@ -93,12 +93,15 @@ class SqlStore(Store):
             than by the call that makes it due.
 
     Attributes:
+        engine: The database, for ``load_trajectories`` and other readers.
         states: The states of trajectories, and the rules of their transitions.
         disk_usage: What turns and files take.
 
     Raises:
         LayoutUnknown: If the database has other tables.
     """
+
+    resumable = True
 
     def __init__(
         self,
@@ -114,7 +117,7 @@ class SqlStore(Store):
         settled: bool = False,
     ) -> None:
         prepare(engine)
-        self._engine = engine
+        self.engine = engine
         self._each = durability == "each"
         self._keep = keep
         self._checkpoints = checkpoints
@@ -141,7 +144,7 @@ class SqlStore(Store):
 
     def _read_states(self) -> None:
         columns = TRAJECTORIES.c
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             live = select(columns.attempt, columns.state, columns.ready).where(columns.state.in_(LIVE))
             found = connection.execute(live).all()
             leased = connection.execute(select(BATCHES.c.update, BATCHES.c.batch).where(BATCHES.c.state == "leased"))
@@ -156,16 +159,6 @@ class SqlStore(Store):
             judged=frozenset(attempt for attempt, _, ready in found if ready is not None),
             update=last,
         )
-
-    @property
-    def engine(self) -> Engine:
-        """The database, for ``load_trajectories`` and other readers."""
-        return self._engine
-
-    @property
-    @override
-    def resumable(self) -> bool:
-        return True
 
     @property
     @override
@@ -290,7 +283,7 @@ class SqlStore(Store):
     @override
     def documents(self) -> dict[str, Any]:
         self.flush()
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             found = connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
             return {name: json.loads(text) for name, text in found}
 
@@ -338,7 +331,7 @@ class SqlStore(Store):
     @override
     def recover(self) -> Recovered:
         self.flush()
-        recovered, steps = plan_recovery(self._engine, self._checkpoints)
+        recovered, steps = plan_recovery(self.engine, self._checkpoints)
         self._writer.write(steps)
         self._read_states()
         for folder in recovered.removed:
@@ -350,7 +343,7 @@ class SqlStore(Store):
     @override
     def restore(self, recovered: Recovered, known: Collection[int]) -> Restored:
         torn: list[Torn] = []
-        engine, blobs = self._engine, self.disk_usage.blobs
+        engine, blobs = self.engine, self.disk_usage.blobs
         pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
         found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
         live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
@@ -373,7 +366,7 @@ class SqlStore(Store):
     def close(self) -> None:
         if not self._settled:  # otherwise only settled changes are written
             self.flush()
-        self._engine.dispose()
+        self.engine.dispose()
 
     def flush(self) -> None:
         """Write what is pending, as one transaction."""
@@ -456,7 +449,7 @@ class SqlStore(Store):
             return []
         values = {"update": checkpoint.update, "folder": checkpoint.folder.name}
         values |= {"digest": checkpoint.digest, "num_bytes": checkpoint.num_bytes}
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             newest = select(CHECKPOINTS.c.update, CHECKPOINTS.c.folder).order_by(CHECKPOINTS.c.update.desc())
             old = connection.execute(newest.offset(self._keep_checkpoints - 1)).all()
         self._pending.then(
@@ -477,7 +470,7 @@ class SqlStore(Store):
     def _keep_success(self, trajectory: Trajectory) -> None:
         """Keep the turns of a stored success that is not pending."""
         columns = TRAJECTORIES.c
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             query = select(columns.kept_bytes).where(columns.attempt == trajectory.attempt.id)
             found = connection.execute(query).first()
         if found is None:
@@ -499,14 +492,14 @@ class SqlStore(Store):
     def _forget_oldest(self) -> bool:
         """Forget the turns of the oldest ended trajectories; return False if there are none."""
         contained = None if self._checkpoints is None else TRAJECTORIES.c.update <= self._safe
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             oldest = self.disk_usage.oldest(connection, contained=contained)
         if oldest:
             self._forget(oldest)
         return bool(oldest)
 
     def _forget(self, attempts: Sequence[int]) -> None:
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             steps, names, freed = self.disk_usage.forget(connection, attempts, named=self._named)
         self._writer.write(steps)
         self.disk_usage.forgotten(attempts, names, freed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Sums over a batch; shares and means are properties, None where nothing was counted.
+    """Sums over a batch; ``metrics`` has the shares and means.
 
     Trained turns are those that are neither left out as missing nor by selection.
 
@@ -70,93 +70,28 @@ class Health:
         sums = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)}
         return Health(**sums | {"mismatch_max": max(self.mismatch_max, other.mismatch_max)})
 
-    @property
-    def missing_share(self) -> float | None:
-        """Turns whose worker gave no usable log-probabilities, of all."""
-        return _share(self.missing_turns, self.turns)
-
-    @property
-    def masked_share(self) -> float | None:
-        """Turns not trained on, because of missing log-probabilities or by selection, of all."""
-        return _share(self.masked_turns + self.unselected_turns, self.turns)
-
-    @property
-    def mean_ratio(self) -> float | None:
-        """Mean ratio of new to old probabilities."""
-        return _share(self.ratio, self.tokens)
-
-    @property
-    def clipped_low_share(self) -> float | None:
-        """Tokens clipped from below, of all trained."""
-        return _share(self.clipped_low, self.tokens)
-
-    @property
-    def clipped_high_share(self) -> float | None:
-        """Tokens clipped from above, of all trained."""
-        return _share(self.clipped_high, self.tokens)
-
-    @property
-    def dual_clipped_share(self) -> float | None:
-        """Tokens at the dual clip, of all trained."""
-        return _share(self.dual_clipped, self.tokens)
-
-    @property
-    def kl_old_new_mean(self) -> float | None:
-        """Divergence of the new policy from the old one, nats a token."""
-        return _share(self.kl_old_new, self.tokens)
-
-    @property
-    def kl_reference_mean(self) -> float | None:
-        """Divergence from the reference, nats a token."""
-        return _share(self.kl_reference, self.reference_tokens)
-
-    @property
-    def entropy_mean(self) -> float | None:
-        """Entropy of the policy, nats a token."""
-        return _share(self.entropy, self.entropy_tokens)
-
-    @property
-    def mean_weight(self) -> float | None:
-        """Mean importance weight; below 1, gradient leaks away."""
-        return _share(self.weight, self.weights)
-
-    @property
-    def capped_share(self) -> float | None:
-        """Weights that were truncated, of all."""
-        return _share(self.capped, self.weights)
-
-    @property
-    def effective_sample_share(self) -> float | None:
-        """Effective sample size of the truncated weights, (sum w)^2 / (n sum w^2), in (0, 1]."""
-        return _share(self.weight**2, self.weights * self.weight_squared)
-
-    @property
-    def raw_effective_sample_share(self) -> float | None:
-        """The same before truncation: how far the sampling policy is from the learner's."""
-        return _share(self.raw_weight**2, self.weights * self.raw_weight_squared)
-
-    @property
-    def mismatch_mean(self) -> float | None:
-        """Mean |old - worker| log-probability, nats: at equal weights, the engines' disagreement."""
-        return _share(self.mismatch, self.mismatch_tokens)
-
     def metrics(self) -> Mapping[str, float]:
-        """Return what was counted as named scalars, ready for ``UpdateResult.metrics``."""
+        """Return shares and means as named scalars, ready for ``UpdateResult.metrics``; none where nothing was counted.
+
+        Effective sample sizes are (sum w)^2 / (n sum w^2), in (0, 1]: of the truncated weights, and before truncation,
+        which shows how far the sampling policy is from the learner's. A mean weight below 1 shrinks the gradient. At
+        equal weights, ``mismatch_mean`` is the disagreement of the engines, nats.
+        """
         scalars = {
-            "objective/mean_ratio": self.mean_ratio,
-            "objective/clipped_low_share": self.clipped_low_share,
-            "objective/clipped_high_share": self.clipped_high_share,
-            "objective/dual_clipped_share": self.dual_clipped_share,
-            "objective/kl_old_new": self.kl_old_new_mean,
-            "objective/kl_reference": self.kl_reference_mean,
-            "objective/entropy": self.entropy_mean,
-            "objective/missing_share": self.missing_share,
-            "objective/masked_share": self.masked_share,
-            "importance/mean_weight": self.mean_weight,
-            "importance/capped_share": self.capped_share,
-            "importance/effective_sample_share": self.effective_sample_share,
-            "importance/raw_effective_sample_share": self.raw_effective_sample_share,
-            "importance/mismatch_mean": self.mismatch_mean,
+            "objective/mean_ratio": _share(self.ratio, self.tokens),
+            "objective/clipped_low_share": _share(self.clipped_low, self.tokens),
+            "objective/clipped_high_share": _share(self.clipped_high, self.tokens),
+            "objective/dual_clipped_share": _share(self.dual_clipped, self.tokens),
+            "objective/kl_old_new": _share(self.kl_old_new, self.tokens),
+            "objective/kl_reference": _share(self.kl_reference, self.reference_tokens),
+            "objective/entropy": _share(self.entropy, self.entropy_tokens),
+            "objective/missing_share": _share(self.missing_turns, self.turns),
+            "objective/masked_share": _share(self.masked_turns + self.unselected_turns, self.turns),
+            "importance/mean_weight": _share(self.weight, self.weights),
+            "importance/capped_share": _share(self.capped, self.weights),
+            "importance/effective_sample_share": _share(self.weight**2, self.weights * self.weight_squared),
+            "importance/raw_effective_sample_share": _share(self.raw_weight**2, self.weights * self.raw_weight_squared),
+            "importance/mismatch_mean": _share(self.mismatch, self.mismatch_tokens),
             "importance/mismatch_max": self.mismatch_max if self.mismatch_tokens else None,
         }
         return {name: value for name, value in scalars.items() if value is not None}

@@ -13,7 +13,7 @@ from dartsim.envs.actions import ending, make_grammar, read
 from dartsim.envs.actions.model import Action, Click
 from dartsim.envs.base import GuiEnv
 from dartsim.envs.mock.desktop import VirtualDesktop, set_up
-from dartsim.envs.mock.evaluators import EvaluatorState, evaluate, read_state
+from dartsim.envs.mock.evaluators import evaluate
 from dartsim.envs.mock.geometry import MAX_HEIGHT, MAX_WIDTH, MIN_SIDE
 from dartsim.envs.mock.layout import ScreenLayout
 from dartsim.envs.mock.paint import Painter
@@ -104,10 +104,6 @@ class MockDesktop(GuiEnv):
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, terminated, truncated, {**info, "malformed": self.malformed}
 
-    def state(self) -> EvaluatorState:
-        """Return what evaluators may know of the desktop."""
-        return read_state(self.desktop)
-
     def _ends_on_click(self) -> bool:
         if self.auto_done is not None:
             return self.auto_done
@@ -126,7 +122,7 @@ class MockDesktop(GuiEnv):
 
     def _score(self) -> float:
         assert self.task is not None
-        return evaluate(self.task.spec.get("evaluator"), self.state())
+        return evaluate(self.task.spec.get("evaluator"), self.desktop)
 
 
 def mock_desktop_maker(policy: PolicyConfig) -> Callable[[], MockDesktop]:

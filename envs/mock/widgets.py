@@ -44,13 +44,15 @@ class Widget:
 
     kind: ClassVar[str] = ""
     role: ClassVar[str] = ""
+    value_of: ClassVar[str] = ""
+    """Attribute that evaluators read."""
     focusable: ClassVar[bool] = True
     rows: ClassVar[float] = 1.0
 
     @property
     def value(self) -> Any:
-        """What an evaluator reads."""
-        return None
+        """The value that evaluators read."""
+        return getattr(self, self.value_of) if self.value_of else None
 
     @property
     def height_rows(self) -> float:
@@ -65,11 +67,7 @@ class Label(Widget):
     kind: ClassVar[str] = "label"
     role: ClassVar[str] = "label"
     focusable: ClassVar[bool] = False
-
-    @property
-    def value(self) -> Any:
-        """Its text."""
-        return self.text
+    value_of: ClassVar[str] = "text"
 
 
 @dataclass(slots=True, eq=False)
@@ -80,11 +78,7 @@ class Button(Widget):
 
     kind: ClassVar[str] = "button"
     role: ClassVar[str] = "push-button"
-
-    @property
-    def value(self) -> Any:
-        """Presses so far."""
-        return self.presses
+    value_of: ClassVar[str] = "presses"
 
 
 @dataclass(slots=True, eq=False)
@@ -95,11 +89,7 @@ class CheckBox(Widget):
 
     kind: ClassVar[str] = "check_box"
     role: ClassVar[str] = "check-box"
-
-    @property
-    def value(self) -> Any:
-        """Whether it is checked."""
-        return self.checked
+    value_of: ClassVar[str] = "checked"
 
 
 @dataclass(slots=True, eq=False)
@@ -111,11 +101,7 @@ class TextField(Widget):
 
     kind: ClassVar[str] = "text_field"
     role: ClassVar[str] = "text"
-
-    @property
-    def value(self) -> Any:
-        """Its text."""
-        return self.text
+    value_of: ClassVar[str] = "text"
 
     def first_visible(self, columns: int) -> int:
         """Return the first of so many characters that show, so that the caret shows."""
@@ -198,11 +184,7 @@ class Slider(Widget):
 
     kind: ClassVar[str] = "slider"
     role: ClassVar[str] = "slider"
-
-    @property
-    def value(self) -> Any:
-        """The stop it stands at."""
-        return self.at
+    value_of: ClassVar[str] = "at"
 
     def set(self, value: int) -> None:
         """Move to a stop."""
@@ -217,11 +199,7 @@ class Chip(Widget):
 
     kind: ClassVar[str] = "chip"
     role: ClassVar[str] = "icon"
-
-    @property
-    def value(self) -> Any:
-        """The bin's id."""
-        return self.bin
+    value_of: ClassVar[str] = "bin"
 
 
 @dataclass(slots=True, eq=False)

@@ -24,42 +24,14 @@ USER_ID = 1000
 
 PACKAGES = (
     # the display, its window manager, and accessibility
-    "xvfb",
-    "xauth",
-    "x11-utils",
-    "openbox",
-    "at-spi2-core",
-    "dbus-daemon",
-    "gir1.2-atspi-2.0",
-    "gir1.2-gtk-3.0",
-    # the server, and what actions and set-up commands use
-    "libxcb-randr0",
-    "libxcb-render0",
-    "libxcb-shm0",
-    "libxcb-xfixes0",
-    "python3",
-    "python3-flask",
-    "python3-gi",
-    "python3-pil",
-    "python3-pyatspi",
-    "python3-tk",
-    "python3-waitress",
-    "python3-xlib",
-    "libglib2.0-bin",
-    "scrot",
-    "tini",
-    "wmctrl",
-    "xdotool",
-    "xsel",
+    *("xvfb", "xauth", "x11-utils", "openbox", "at-spi2-core", "dbus-daemon", "gir1.2-atspi-2.0", "gir1.2-gtk-3.0"),
+    # the server, and what actions and setup commands use
+    *("libxcb-randr0", "libxcb-render0", "libxcb-shm0", "libxcb-xfixes0", "python3", "python3-flask", "python3-gi"),
+    *("python3-pil", "python3-pyatspi", "python3-tk", "python3-waitress", "python3-xlib", "libglib2.0-bin", "scrot"),
+    *("tini", "wmctrl", "xdotool", "xsel"),
     # the applications and how they look
-    "galculator",
-    "mousepad",
-    "thunar",
-    "xterm",
-    "adwaita-icon-theme",
-    "fonts-dejavu-core",
-    "gsettings-desktop-schemas",
-    "librsvg2-common",
+    *("galculator", "mousepad", "thunar", "xterm", "adwaita-icon-theme", "fonts-dejavu-core"),
+    *("gsettings-desktop-schemas", "librsvg2-common"),
 )
 """Debian packages of every desktop; on the machine itself for ``skeleton``, in the image for ``full``."""
 

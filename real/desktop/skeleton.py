@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.desktop.recipe import HOME, OFFICE_PACKAGES, PACKAGES, USER_ID, VIEWER_PACKAGES, Entry
+from dartsim.real.desktop.recipe import HOME, OFFICE_PACKAGES, PACKAGES, USER_ID, Entry
 
 _COPIED = (
     "/etc/X11",
@@ -32,46 +32,29 @@ _COPIED = (
     "/var/cache/fontconfig",
 )
 _NEEDED = {
-    "Xvfb": "xvfb",
-    "at-spi-bus-launcher": "at-spi2-core",
-    "dbus-run-session": "dbus-daemon",
-    "galculator": "galculator",
-    "gio": "libglib2.0-bin",
-    "mousepad": "mousepad",
-    "openbox": "openbox",
-    "python3": "python3",
-    "scrot": "scrot",
-    "thunar": "thunar",
-    "tini": "tini",
-    "wmctrl": "wmctrl",
-    "xauth": "xauth",
-    "xdotool": "xdotool",
+    **{
+        "Xvfb": "xvfb",
+        "at-spi-bus-launcher": "at-spi2-core",
+        "dbus-run-session": "dbus-daemon",
+        "gio": "libglib2.0-bin",
+    },
     "xprop": "x11-utils",
-    "xsel": "xsel",
-    "xterm": "xterm",
+    **{name: name for name in ("galculator", "mousepad", "openbox", "python3", "scrot", "thunar", "tini", "wmctrl")},
+    **{name: name for name in ("xauth", "xdotool", "xsel", "xterm")},
 }
+"""Program -> the Debian package that has it."""
 _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FOLDERS = ("/dev", "/etc", "/mnt", "/proc", "/root", "/run", "/srv", "/sys", "/usr", "/var/lib", "/var/log")
 _SEARCHED = "/usr/bin:/usr/sbin:/usr/libexec"
 
 
-def missing_packages(*, office: bool = False, viewer: bool = False) -> list[str]:
+def missing_packages(*, office: bool = False) -> list[str]:
     """Return the Debian packages that a skeleton needs and this machine lacks, as far as their programs tell."""
-    wanted = dict(_NEEDED)
-    if viewer:
-        wanted |= {"x11vnc": VIEWER_PACKAGES[2], "websockify": VIEWER_PACKAGES[1]}
-    if office:
-        wanted |= {"soffice": OFFICE_PACKAGES[0]}
+    wanted = _NEEDED | ({"soffice": OFFICE_PACKAGES[0]} if office else {})
     missing = {package for program, package in wanted.items() if shutil.which(program, path=_SEARCHED) is None}
     site = Path("/usr/lib/python3/dist-packages")
-    modules = {
-        "gi": "python3-gi",
-        "PIL": "python3-pil",
-        "flask": "python3-flask",
-        "waitress": "python3-waitress",
-        "Xlib": "python3-xlib",
-    }
-    missing |= {package for module, package in modules.items() if not (site / module).exists()}
+    modules = ("gi", "PIL", "flask", "waitress", "Xlib")
+    missing |= {f"python3-{module.lower()}" for module in modules if not (site / module).exists()}
     typelibs = [*Path("/usr/lib").glob("*/girepository-1.0"), Path("/usr/lib/girepository-1.0")]
     for name, package in {"Atspi-2.0": "gir1.2-atspi-2.0", "Gtk-3.0": "gir1.2-gtk-3.0"}.items():
         if not any((folder / f"{name}.typelib").exists() for folder in typelibs):

@@ -61,7 +61,7 @@ class PromptBuilder:
             draft.message("system", style.system)
         draft.message("user", style.task.replace("{instruction}", observation.instruction))
         turn = len(history)
-        first_image = turn + 1 - num_images(turn, most=style.max_images, after_cut=style.images_after_cut)
+        first_image = turn + 1 - num_images(turn, max_images=style.max_images, after_cut=style.images_after_cut)
         first_text = turn - style.max_texts
         for past in range(max(0, min(first_image, first_text)), turn):
             if past >= first_image:

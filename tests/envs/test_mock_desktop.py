@@ -188,10 +188,10 @@ def test_pages_turn_and_submitting_keeps_the_values():
     do(env, f"click{at(env, 'w', 'f')}", "write('hi')", f"click{at(env, 'w', 'go')}")
     for name in ("back", "go", "end"):
         do(env, f"click{at(env, 'w', name)}")
-    state = env.state()
-    assert state.submitted["w"]["f"] == "hi"
-    assert state.windows == ()
-    assert state.pressed == ("w.go", "w.back", "w.go", "w.end")
+    desktop = env.desktop
+    assert desktop.submitted["w"]["f"] == "hi"
+    assert desktop.windows == []
+    assert desktop.pressed == ["w.go", "w.back", "w.go", "w.end"]
 
 
 def test_a_chip_falls_into_the_bin_under_it():

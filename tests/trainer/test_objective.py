@@ -51,16 +51,18 @@ def test_a_weight_has_no_gradient():
 @pytest.mark.parametrize("importance", ["token", "sequence"])
 def test_a_weight_is_exactly_one_where_worker_and_learner_agree(importance: Any):
     health = objective(small([[-1.0, -2.0], [-0.1, -3.0]]), PLAIN.replace(importance=importance)).health
-    assert health.mean_weight == 1.0
-    assert health.capped_share == 0.0
-    assert health.effective_sample_share == 1.0
+    assert health.metrics()["importance/mean_weight"] == 1.0
+    assert health.metrics()["importance/capped_share"] == 0.0
+    assert health.metrics()["importance/effective_sample_share"] == 1.0
     assert health.mismatch_max == 0.0
 
 
 def test_a_weight_by_sequence_is_the_product_of_its_tokens():
     batch = small([[-1.0, -1.0]], worker_BT=[[-1.0 - math.log(2), -1.0 + math.log(8)]])
-    assert objective(batch, PLAIN.replace(importance="sequence")).health.mean_weight == pytest.approx(0.25)
-    assert objective(batch, PLAIN).health.mean_weight == pytest.approx((1 + 1 / 8) / 2)
+    assert objective(batch, PLAIN.replace(importance="sequence")).health.metrics()[
+        "importance/mean_weight"
+    ] == pytest.approx(0.25)
+    assert objective(batch, PLAIN).health.metrics()["importance/mean_weight"] == pytest.approx((1 + 1 / 8) / 2)
 
 
 def test_with_equal_policies_the_loss_is_minus_the_mean_advantage():
@@ -97,14 +99,20 @@ def test_a_missing_logprob_masks_its_turn_and_is_reported():
     batch = small([[-1.0, -1.0], [-1.0, -1.0]], advantage_B=[5.0, 1.0], worker_BT=[[-1.0, math.nan], [-1.0, -1.0]])
     found = objective(batch, PLAIN)
     assert found.loss.item() == -1.0
-    assert (found.health.missing_share, found.health.masked_share) == (0.5, 0.5)
+    assert (found.health.metrics()["objective/missing_share"], found.health.metrics()["objective/masked_share"]) == (
+        0.5,
+        0.5,
+    )
 
 
 def test_a_missing_logprob_can_count_with_weight_one_and_is_still_reported():
     batch = small([[-1.0, -1.0], [-1.0, -1.0]], advantage_B=[5.0, 1.0], worker_BT=[[0.0, math.nan], [-1.0, -1.0]])
     found = objective(batch, PLAIN.replace(missing="one"))
     assert found.loss.item() == -3.0
-    assert (found.health.missing_share, found.health.masked_share) == (0.5, 0.0)
+    assert (found.health.metrics()["objective/missing_share"], found.health.metrics()["objective/masked_share"]) == (
+        0.5,
+        0.0,
+    )
     assert found.health.weights == 2  # weights set to 1 do not pretend to be sampled ones
 
 
@@ -112,7 +120,7 @@ def test_without_importance_sampling_missing_logprobs_cost_nothing():
     batch = replace(small([[-1.0], [-1.0]], advantage_B=[5.0, 1.0]), worker_BT=None)
     found = objective(batch, PLAIN.replace(importance="off"))
     assert found.loss.item() == -3.0
-    assert found.health.missing_share == 1.0
+    assert found.health.metrics()["objective/missing_share"] == 1.0
 
 
 def test_a_batch_without_any_logprobs_trains_nothing_and_says_so():
@@ -195,7 +203,7 @@ def test_unselected_turns_count_in_the_papers_mean(count_unselected: bool, expec
     batch = small([[-1.0], [-1.0]], advantage_B=[3.0, 100.0], selected_B=[True, False])
     found = objective(batch, PLAIN.replace(count_unselected=count_unselected))
     assert found.loss.item() == -expected
-    assert found.health.masked_share == 0.5
+    assert found.health.metrics()["objective/masked_share"] == 0.5
 
 
 def test_selection_takes_the_divergence_away_only_if_told():
@@ -219,20 +227,22 @@ def test_the_health_of_a_batch_by_hand():
         entropy_BT=[[0.5, 0.5], [1.0, 2.0]],
     )
     health = objective(batch, ObjectiveConfig(dual_clip=10.0)).health
-    assert health.mean_ratio == pytest.approx((1.5 + 1 + 0.5 + 20) / 4)
-    assert health.clipped_high_share == 0.25
-    assert health.clipped_low_share == 0.25
-    assert health.dual_clipped_share == 0.25
-    assert health.mean_weight == pytest.approx((1 + 0.5 + 1 + 1) / 4)
-    assert health.capped_share == 0.25
-    assert health.effective_sample_share == pytest.approx(3.5**2 / (4 * 3.25))
-    assert health.raw_effective_sample_share == pytest.approx(6.5**2 / (4 * 18.25))
-    assert health.kl_reference_mean == pytest.approx((math.e - 2) / 4)
-    assert health.kl_old_new_mean == pytest.approx((1.5 + 0.5 + 20 + 1 - log(1.5) - log(0.5) - log(20) - 4) / 4)
-    assert health.entropy_mean == 1.0
+    assert health.metrics()["objective/mean_ratio"] == pytest.approx((1.5 + 1 + 0.5 + 20) / 4)
+    assert health.metrics()["objective/clipped_high_share"] == 0.25
+    assert health.metrics()["objective/clipped_low_share"] == 0.25
+    assert health.metrics()["objective/dual_clipped_share"] == 0.25
+    assert health.metrics()["importance/mean_weight"] == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert health.metrics()["importance/capped_share"] == 0.25
+    assert health.metrics()["importance/effective_sample_share"] == pytest.approx(3.5**2 / (4 * 3.25))
+    assert health.metrics()["importance/raw_effective_sample_share"] == pytest.approx(6.5**2 / (4 * 18.25))
+    assert health.metrics()["objective/kl_reference"] == pytest.approx((math.e - 2) / 4)
+    assert health.metrics()["objective/kl_old_new"] == pytest.approx(
+        (1.5 + 0.5 + 20 + 1 - log(1.5) - log(0.5) - log(20) - 4) / 4
+    )
+    assert health.metrics()["objective/entropy"] == 1.0
     assert health.mismatch_max == pytest.approx(log(4))
-    assert health.mismatch_mean == pytest.approx((log(4) + log(2)) / 4)
-    assert health.missing_share == 0.0
+    assert health.metrics()["importance/mismatch_mean"] == pytest.approx((log(4) + log(2)) / 4)
+    assert health.metrics()["objective/missing_share"] == 0.0
 
 
 def test_health_stays_finite_where_policies_have_nothing_in_common():
@@ -252,7 +262,7 @@ def test_what_was_not_counted_is_not_among_the_metrics():
 def test_the_reference_divergence_is_reported_even_where_it_is_not_penalised():
     found = objective(small([[-1.0]], reference_BT=[[0.0]]), PLAIN)
     assert found.loss.item() == -1.0
-    assert found.health.kl_reference_mean == pytest.approx(math.e - 2)
+    assert found.health.metrics()["objective/kl_reference"] == pytest.approx(math.e - 2)
 
 
 # -- what is refused -----------------------------------------------------------------------------------

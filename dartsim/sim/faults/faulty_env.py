@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
@@ -24,31 +23,16 @@ GIVE_UP_SECONDS = 10.0
 ANYWHERE = (Place.DESKTOP, Place.HOST)
 
 
-@dataclass(frozen=True, slots=True)
 class DesktopFaults:
-    """The faults of one desktop slot, by the sort of call."""
+    """The faults of one desktop slot on one host, by the kind of call."""
 
-    start: InjectionPoint
-    setup: InjectionPoint
-    step: InjectionPoint
-    score: InjectionPoint
-    close: InjectionPoint
-
-    @classmethod
-    def of(cls, injector: FaultInjector, *, slot: int, host: int) -> DesktopFaults:
-        """Return those of one slot on one host."""
+    def __init__(self, injector: FaultInjector, *, slot: int, host: int) -> None:
         members = {Scope.DESKTOP: slot, Scope.HOST: host}
-
-        def at(*places: Place) -> InjectionPoint:
-            return injector.point(places, members)
-
-        return cls(
-            start=at(Place.START, Place.HOST),
-            setup=at(Place.SETUP, *ANYWHERE),
-            step=at(Place.STEP, Place.SCREENSHOT, *ANYWHERE),
-            score=at(Place.SCORE, *ANYWHERE),
-            close=at(Place.CLOSE),
-        )
+        self.start = injector.point((Place.START, Place.HOST), members)
+        self.setup = injector.point((Place.SETUP, *ANYWHERE), members)
+        self.step = injector.point((Place.STEP, Place.SCREENSHOT, *ANYWHERE), members)
+        self.score = injector.point((Place.SCORE, *ANYWHERE), members)
+        self.close = injector.point((Place.CLOSE,), members)
 
 
 class FaultyEnv:
@@ -152,7 +136,7 @@ class FaultyProvider:
         """Start a desktop; one that is not returned is torn down."""
         number = self._host_of(slot)
         if slot not in self._faults:
-            self._faults[slot] = DesktopFaults.of(self._injector, slot=slot, host=number)
+            self._faults[slot] = DesktopFaults(self._injector, slot=slot, host=number)
         faults = self._faults[slot]
         started: list[AsyncEnv] = []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any, NoReturn
 
@@ -66,6 +67,7 @@ class Inbox:
         return len(self._copies)
 
 
+@dataclass(slots=True)
 class Delivery:
     """When the copies of one message arrive.
 
@@ -75,12 +77,9 @@ class Delivery:
         cut: What delayed it for longer than its caller waits, or None.
     """
 
-    __slots__ = ("again", "cut", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.again: float | None = None
-        self.cut: FaultKind | None = None
+    seconds: float = 0.0
+    again: float | None = None
+    cut: FaultKind | None = None
 
 
 class FaultyNetwork:
