@@ -57,6 +57,17 @@ def scratch_folder(kind: str, base: str | Path | None = None) -> Iterator[Path]:
         rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """Provide an empty directory that replaces ``folder`` after the block, so that it appears whole or not at all."""
+    partial = folder.with_name(folder.name + ".partial")
+    rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    yield partial
+    rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
 def sweep(kind: str, base: Path) -> int:
     """Remove the directories of a kind whose process has ended, and return their number."""
     machine, removed = _machine(), 0

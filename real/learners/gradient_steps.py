@@ -1,6 +1,6 @@
-"""``GradientSteps``: tensors of a batch into weights, in one process or as one of several that compute together.
+"""``GradientSteps``: from a batch's tensors to new weights, in one process or as one of several that compute together.
 
-Shares of tokens, turns and groups are those of the whole batch, whoever computes which part of it and in how many
+The shares of tokens, turns and groups are those of the whole batch, however it is split into processes and
 micro-batches, so that the parts of a loss add up to the loss of one process with everything at once.
 """
 
@@ -26,13 +26,13 @@ TINY = TrainerConfig(
     objective=ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02),
     optimizer=OptimizerConfig(learning_rate=7e-4, max_tokens=4_096),
 )
-"""Suits a model of width 64 that begins with random weights."""
+"""Defaults for a model of width 64 with random weights."""
 
 Scorer = Callable[[Packed], tuple[Tensor, Tensor]]
-"""Returns log-probabilities and entropies [M] of a pack's reply tokens on the CPU, with gradient."""
+"""Returns the log-probabilities and entropies [M] of a pack's reply tokens, on the CPU and with gradient."""
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
-"""Trained weights and optimizer state by name, and the numbers beside them."""
+"""Trained weights and optimizer state by name, and numbers such as ``updates``."""
 
 
 class Peers(Protocol):
@@ -40,44 +40,40 @@ class Peers(Protocol):
 
     @property
     def rank(self) -> int:
-        """Number of this one."""
+        """This process's number."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of processes."""
 
     def add(self, values: Tensor) -> Tensor:
         """Return the sum over all processes of each value."""
 
     def norm(self, local: Tensor) -> Tensor:
-        """Return the norm of what all processes hold parts of, from the norm of the part here."""
+        """Return the norm of the whole from the norm of this process's part."""
 
     def health(self, health: Health) -> Health:
-        """Return the health of all parts of a batch together."""
+        """Return the health of the whole batch."""
 
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
-        """Return the mismatch of all parts of a batch together."""
+        """Return the mismatch of the whole batch."""
 
 
 class Alone:
-    """One process."""
+    """One process: its parts are the whole."""
 
     rank, size = 0, 1
 
     def add(self, values: Tensor) -> Tensor:
-        """Return them as they are, as all of these do."""
         return values
 
     def norm(self, local: Tensor) -> Tensor:
-        """As it is."""
         return local
 
     def health(self, health: Health) -> Health:
-        """As it is."""
         return health
 
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
-        """As it is."""
         return mismatch
 
 
@@ -85,18 +81,18 @@ class GradientSteps:
     """Takes the gradient steps of an update.
 
     Attributes:
-        config: How.
-        optimizer: AdamW over the parameters that are trained.
-        parameters: Those, by name.
+        config: Objective and optimizer.
+        optimizer: AdamW over the trained parameters.
+        parameters: The trained parameters by name.
         updates: Finished updates.
 
     Args:
         vlm: The model.
-        config: How.
-        seed: Of the order of mini-batches.
-        reference: The first weights, where the objective has a divergence from them.
-        peers: Who computes with this process.
-        scorers: What scores with the model and with the reference; None: the models as they are.
+        config: Objective and optimizer.
+        seed: Seed of the order of mini-batches.
+        reference: A model with the first weights, if the objective has a divergence from them.
+        peers: The processes that compute together.
+        scorers: Score with the model and with the reference; None: the models as they are.
     """
 
     def __init__(
@@ -122,10 +118,10 @@ class GradientSteps:
         self.optimizer = _optimizer(list(self.parameters.values()), config.optimizer)
 
     def fit(self, data: TurnData, update: int) -> dict[str, float]:
-        """Train on a batch and return metrics; if that fails, weights and optimizer are as before.
+        """Train on a batch and return metrics; if that fails, weights and optimizer stay as before.
 
         Raises:
-            LearnerFault: If loss or gradient was not finite.
+            LearnerFault: If loss or gradient is not finite.
         """
         old_BT = reference_BT = None
         several = self.config.optimizer.minibatches * self.config.optimizer.epochs > 1
@@ -141,7 +137,7 @@ class GradientSteps:
                 health, mismatch = health + more, mismatch + apart
                 norms.append(norm)
                 losses.append(loss)
-        except BaseException:  # memory may run out in any of the steps
+        except BaseException:  # any step may run out of memory
             self.optimizer.zero_grad()
             if before is not None:
                 self.restore(before)
@@ -166,21 +162,21 @@ class GradientSteps:
     def state(self, *, copy: bool = True) -> State:
         """Return the trained weights and the optimizer's state, as copies or as they are."""
 
-        def kept(value: Any) -> Tensor:
-            found = torch.as_tensor(value).detach()
-            return found.clone() if copy else found
+        def read(value: Any) -> Tensor:
+            tensor = torch.as_tensor(value).detach()
+            return tensor.clone() if copy else tensor
 
-        tensors = {f"weight/{name}": kept(p) for name, p in self.parameters.items()}
+        tensors = {f"weight/{name}": read(p) for name, p in self.parameters.items()}
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
-                tensors[f"{key}/{name}"] = kept(value)
+                tensors[f"{key}/{name}"] = read(value)
         return tensors, {"updates": self.updates}
 
     def restore(self, state: State) -> None:
-        """Go on from a state.
+        """Resume from a state.
 
         Raises:
-            ValueError: If it is another model's.
+            ValueError: If it is of another model.
         """
         tensors, numbers = state
         names = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
@@ -196,10 +192,8 @@ class GradientSteps:
                     self.optimizer.state[parameter] = {key: t.clone() for key, t in kept.items() if t is not None}
         self.updates = int(numbers["updates"])
 
-    # ---- who computes what
-
     def _order(self, group_B: Tensor, update: int) -> Iterator[Tensor]:
-        """Yield the turns of each gradient step; the groups of a batch are dealt to its mini-batches."""
+        """Yield the turns of each gradient step; mini-batches consist of whole groups."""
         if self.config.optimizer.minibatches == 1:
             for _ in range(self.config.optimizer.epochs):
                 yield torch.arange(len(group_B))
@@ -213,8 +207,8 @@ class GradientSteps:
     def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[PackedRow], bool]]:
         """Yield this process's micro-batches, and whether they count.
 
-        All processes have equally many, because each takes part in gathering every layer's weights; who has too few
-        computes the shortest row for nothing.
+        All processes have equally many, because each takes part in gathering every layer's weights; one with too few
+        computes the shortest row without counting it.
         """
         rows = rows_of(examples)
         plans = [split(part, max_tokens=self.config.optimizer.max_tokens) for part in deal(rows, self._peers.size)]
@@ -222,8 +216,6 @@ class GradientSteps:
         yield from ((micro, True) for micro in mine)
         idle = [min(rows, key=lambda row: row.length)]
         yield from ((idle, False) for _ in range(max(map(len, plans)) - len(mine)))
-
-    # ---- gradient steps
 
     @torch.no_grad()
     def _score_all(self, scorer: Scorer, data: TurnData) -> tuple[Tensor, Tensor]:
@@ -239,7 +231,7 @@ class GradientSteps:
     def _step(
         self, data: TurnData, rows: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
     ) -> tuple[Health, Mismatch, float, float]:
-        """Take one gradient step on some turns; return their health and mismatch, the gradient's norm and the loss."""
+        """Take one gradient step on some turns; return health, mismatch, the gradient's norm and the loss."""
         examples = [data.examples[i] for i in rows.tolist()]
         whole = data.turns(rows, new_BT=torch.zeros(data.mask[rows].shape))
         shares = token_shares(whole, self.config.objective)
@@ -272,7 +264,7 @@ class GradientSteps:
             )
             loss += result.loss.item()
         loss = float(self._peers.add(torch.tensor(loss, dtype=torch.float64)))
-        norm = self._shorten()
+        norm = self._clip_gradient()
         if not (np.isfinite(norm) and np.isfinite(loss)):
             raise LearnerFault(f"loss {loss} and gradient norm {norm} after update {self.updates} are not finite")
         health, mismatch = self._peers.health(health), self._peers.mismatch(mismatch)
@@ -281,8 +273,8 @@ class GradientSteps:
         self.optimizer.step()  # the last thing that can fail
         return health, mismatch, norm, loss
 
-    def _shorten(self) -> float:
-        """Shorten the gradient if it is too long; return its length before."""
+    def _clip_gradient(self) -> float:
+        """Clip the gradient to ``max_grad_norm`` and return its norm before."""
         grads = [_local(p.grad) for p in self.parameters.values() if p.grad is not None]
         norm = self._peers.norm(torch.nn.utils.get_total_norm(grads))
         factor = torch.clamp(self.config.optimizer.max_grad_norm / (norm + 1e-6), max=1.0)
@@ -296,13 +288,13 @@ class GradientSteps:
 
 
 def deal(rows: Sequence[PackedRow], count: int) -> list[list[PackedRow]]:
-    """Return rows dealt to processes, of about equally many tokens, each part in the order of all."""
+    """Split rows into parts of about equally many tokens, each in the original order."""
     parts: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
     for number in sorted(range(len(rows)), key=lambda number: -rows[number].length):
-        least = loads.index(min(loads))
-        parts[least].append(number)
-        loads[least] += rows[number].length
+        lightest = loads.index(min(loads))
+        parts[lightest].append(number)
+        loads[lightest] += rows[number].length
     return [[rows[number] for number in sorted(part)] for part in parts]
 
 
@@ -318,9 +310,8 @@ def _scorer(vlm: Vlm) -> Scorer:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that is here."""
-    found: Any = tensor
-    return found.to_local() if hasattr(found, "to_local") else tensor
+    """Return this process's part of a tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.AdamW:

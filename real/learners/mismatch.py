@@ -1,8 +1,8 @@
-"""How far the log-probabilities of worker and learner are apart at equal weights: the disagreement of two engines.
+"""How much the log-probabilities of worker and learner differ at equal weights.
 
-Only turns are compared that were sampled by the very weights that are about to be trained: for older turns the
-difference is mostly what was learned since, which ``importance/mismatch_mean`` shows over all turns. An update whose
-turns are all older measures nothing.
+Only turns that were sampled by the weights about to be trained are compared: for older turns the difference is mostly
+what was learned since, which ``importance/mismatch_mean`` shows over all turns. An update with only older turns
+measures nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dartsim.observe.records import MISMATCH_ALARM
 logger = logging.getLogger(__name__)
 
 MEAN, LARGEST, TOKENS = "learner/mismatch_mean", "learner/mismatch_max", "learner/mismatch_tokens"
-"""Metrics of an update, beside the alarm: nats, nats, tokens compared."""
+"""Metrics of an update, in addition to the alarm: nats, nats, tokens compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Sums of |learner - worker| over tokens, nats; those of micro-batches add up to that of their batch."""
+    """Sums of |learner - worker| over tokens, nats; those of micro-batches add up to their batch's."""
 
     total: float = 0.0
     tokens: float = 0.0
@@ -38,7 +38,7 @@ class Mismatch:
 
         Args:
             old_BT: The learner's log-probabilities before the update, nats.
-            worker_BT: The worker's, NaN where it gave none.
+            worker_BT: The worker's, NaN where unknown.
             mask_BT: True at response tokens.
             fresh_B: Turns that were sampled by the weights that are trained.
         """
@@ -49,20 +49,16 @@ class Mismatch:
         return Mismatch(float(gap.double().sum()), float(gap.numel()), float(gap.max()))
 
     def metrics(self, bound: float | None) -> Mapping[str, float]:
-        """Return the metrics of an update.
-
-        Args:
-            bound: Mean above which the alarm is raised, nats; None: never.
-        """
-        found = {TOKENS: self.tokens, MISMATCH_ALARM: 0.0}
-        if self.tokens:
-            mean = self.total / self.tokens
-            found |= {MEAN: mean, LARGEST: self.largest, MISMATCH_ALARM: float(bound is not None and not mean <= bound)}
-        return found
+        """Return the metrics of an update; a mean above ``bound`` (nats) raises the alarm."""
+        if not self.tokens:
+            return {TOKENS: 0.0, MISMATCH_ALARM: 0.0}
+        mean = self.total / self.tokens
+        alarm = float(bound is not None and not mean <= bound)
+        return {TOKENS: self.tokens, MISMATCH_ALARM: alarm, MEAN: mean, LARGEST: self.largest}
 
 
 def report(metrics: Mapping[str, float], bound: float | None, *, update: int) -> None:
-    """Log an update's alarm, if it raised one."""
+    """Log an update's alarm, if there is one."""
     if metrics.get(MISMATCH_ALARM):
         logger.warning(
             "update %d: log-probabilities of workers and learner differ by %.3g nats on the mean, at most %.3g, over "

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.real.learners.gradient_steps import TINY, GradientSteps, State
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.lora import add_lora, merged
 from dartsim.real.vlm.model import Vlm
 
@@ -133,17 +133,13 @@ class TorchLearner:
         self._write(folder, self._kept)
 
     def _write(self, folder: Path, state: State) -> None:
-        partial = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
         tensors, numbers = state
-        save_file({k: v for k, v in tensors.items() if k.startswith("weight/")}, partial / "weights.safetensors")
-        rest = {k: v for k, v in tensors.items() if not k.startswith("weight/")}
-        save_file(rest, partial / "optimizer.safetensors")
-        text = json.dumps({**numbers, "seed": self.seed, "torch": torch.__version__}, indent=1)
-        (partial / "learner.json").write_text(text + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        with replaced_folder(folder) as partial:
+            save_file({k: v for k, v in tensors.items() if k.startswith("weight/")}, partial / "weights.safetensors")
+            rest = {k: v for k, v in tensors.items() if not k.startswith("weight/")}
+            save_file(rest, partial / "optimizer.safetensors")
+            text = json.dumps({**numbers, "seed": self.seed, "torch": torch.__version__}, indent=1)
+            (partial / "learner.json").write_text(text + "\n", encoding="utf-8")
 
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint, also one that several ranks wrote.

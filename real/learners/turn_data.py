@@ -1,10 +1,10 @@
-"""Batches of trajectories as what a learner computes with: one example a turn, and tensors beside them."""
+"""Batches of trajectories as a learner computes with them: one example a turn, and tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,31 +13,14 @@ from torch import Tensor
 from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, Trajectory, Turn
-from dartsim.real.vlm.config import VlmConfig
 from dartsim.real.vlm.grammar import TokenGrammar
+from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Example
-from dartsim.real.vlm.prompts import PromptBuilder
 from dartsim.trainer.advantages import advantages_of
 from dartsim.trainer.objective import TurnBatch
 
 Selector = Callable[[Batch], Sequence[bool]]
-"""Says of every turn of a batch, in order, whether the surrogate counts it (high-entropy turns)."""
-
-
-class Speaker(Protocol):
-    """What has to be known of a model to write its prompts: a ``Vlm``, or a ``Language`` without weights."""
-
-    @property
-    def config(self) -> VlmConfig:
-        """As it was asked for."""
-
-    @property
-    def prompts(self) -> PromptBuilder:
-        """Requests to prompts."""
-
-    @property
-    def grammar(self) -> TokenGrammar:
-        """What may be said."""
+"""Returns for every turn of a batch, in order, whether the surrogate counts it (high-entropy turns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +28,8 @@ class TurnData:
     """A batch as tensors: B turns of at most T response tokens; see ``TurnBatch`` for fields not named here.
 
     Attributes:
-        examples: A prompt and a reply a turn.
-        number: [B] int, place of each turn among all turns of the batch; those that cannot be written have no row.
+        examples: The prompt and reply of each turn.
+        number: [B] int, position of each turn among all turns of the batch; unwritable ones have no row.
         fresh: [B] bool, turns that were sampled by the weights that are trained.
         unwritable: Turns whose action the grammar cannot write.
     """
@@ -75,21 +58,20 @@ class TurnData:
         )
 
 
-def read_turns(batch: Batch, speaker: Speaker, advantage: AdvantageConfig) -> TurnData:
-    """Return a batch as tensors; all turns are selected.
+def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
+    """Return a batch as tensors, with all turns selected.
 
     Raises:
         LearnerFault: If no turn can be trained on.
     """
     examples, advantages, workers, trajectories, groups, numbers, fresh = [], [], [], [], [], [], []
-    turns = unwritable = 0
+    turns = 0
     for group in batch.groups:
         values = advantages_of(group, advantage).values_N
         for trajectory, value in zip(group.trajectories, values, strict=True):
-            for example, turn in _examples(trajectory, speaker):
+            for example, turn in _examples(trajectory, vlm):
                 turns += 1
                 if example is None:
-                    unwritable += 1
                     continue
                 examples.append(example)
                 workers.append(turn.reply.logprobs if turn.reply.tokens is not None else None)
@@ -98,6 +80,7 @@ def read_turns(batch: Batch, speaker: Speaker, advantage: AdvantageConfig) -> Tu
                 groups.append(group.id)
                 numbers.append(turns - 1)
                 fresh.append(turn.reply.oldest_version == turn.reply.version == batch.version)
+    unwritable = turns - len(examples)
     if not examples:
         raise LearnerFault(f"update {batch.update} has no turn to train on, {unwritable} could not be written")
     shape = (len(examples), max(len(example.tokens) for example in examples))
@@ -126,13 +109,13 @@ def lacks_entropies(batch: Batch) -> bool:
 
 
 def chosen(data: TurnData, batch: Batch, select: Selector, entropy_BT: Tensor | None = None) -> TurnData:
-    """Return the data with the turns that selection keeps.
+    """Return the data of a batch with the turns that a rule selects.
 
     Args:
-        data: Of the batch.
+        data: The batch as tensors.
         batch: The batch.
         select: The rule; it reads the entropies in the replies.
-        entropy_BT: The learner's own, in the place of those that workers did not give, nats; None leaves them out.
+        entropy_BT: The learner's own, nats, for turns whose worker gave none; None leaves those without.
     """
     kept = list(select(batch if entropy_BT is None else _with_entropies(data, batch, entropy_BT)))
     return replace(data, selected=torch.tensor([kept[number] for number in data.number.tolist()]))
@@ -160,15 +143,15 @@ def _with_entropies(data: TurnData, batch: Batch, entropy_BT: Tensor) -> Batch:
     return replace(batch, groups=groups)
 
 
-def _examples(trajectory: Trajectory, speaker: Speaker) -> Iterator[tuple[Example | None, Turn]]:
+def _examples(trajectory: Trajectory, vlm: Vlm) -> Iterator[tuple[Example | None, Turn]]:
     """Yield each turn, with its example if the grammar can write it."""
     for number, turn in enumerate(trajectory.turns):
-        tokens = _tokens(turn, speaker.grammar)
+        tokens = _tokens(turn, vlm.grammar)
         if tokens is None:
             yield None, turn
             continue
-        prompt = speaker.prompts.build(turn.observation, trajectory.turns[:number])
-        states = np.asarray(speaker.grammar.states(tokens.tolist()), dtype=np.int64)
+        prompt = vlm.prompts.build(turn.observation, trajectory.turns[:number])
+        states = np.asarray(vlm.grammar.states(tokens.tolist()), dtype=np.int64)
         yield Example(prompt, tokens, states), turn
 
 

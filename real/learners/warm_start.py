@@ -1,7 +1,7 @@
-"""A supervised warm start on demonstrations: what a scripted oracle answers to what it sees.
+"""A supervised warm start on demonstrations of a scripted oracle.
 
-Reinforcement learns to click on one of nine cells from random weights. Free text, pixel coordinates and finer
-grids need a first idea of what to say, which some ten seconds of imitation give.
+Reinforcement alone learns to click on one of nine cells from random weights. Free text, pixel coordinates and finer
+grids need a start, which some ten seconds of imitation give.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dartsim.real.vlm.packing import Example, pack, rows_of, score, split
 
 
 class Demonstration(NamedTuple):
-    """What was seen, the turns before, and the action that a teacher took."""
+    """An observation, the turns before it, and the oracle's action."""
 
     observation: Observation
     history: Sequence[Turn]
@@ -28,15 +28,15 @@ class Demonstration(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart:
-    """How a model imitates.
+    """Settings of the imitation.
 
     Attributes:
         steps: Gradient steps.
         batch: Demonstrations a step.
-        learning_rate: Of AdamW, after a tenth of the steps; it falls to a tenth by a cosine.
-        max_grad_norm: Longer gradients are shortened to this.
+        learning_rate: AdamW's, after a warmup of a tenth of the steps; it falls to a tenth by a cosine.
+        max_grad_norm: Longer gradients are clipped to this.
         max_tokens: Padded tokens of a micro-batch.
-        seed: Of the order of demonstrations.
+        seed: Seed of the order of demonstrations.
     """
 
     steps: int = 200
@@ -48,16 +48,16 @@ class WarmStart:
 
 
 def examples_of(vlm: Vlm, demonstrations: Sequence[Demonstration]) -> list[Example]:
-    """Return demonstrations as a model reads them.
+    """Return demonstrations as examples of a model.
 
     Raises:
-        ValueError: If the model's grammar has no way to write an action.
+        ValueError: If the model's grammar cannot write an action.
     """
     examples = []
-    for shown in demonstrations:
-        tokens = vlm.grammar.tokens(shown.action)
+    for demonstration in demonstrations:
+        tokens = vlm.grammar.tokens(demonstration.action)
         states = np.asarray(vlm.grammar.states(tokens), dtype=np.int64)
-        prompt = vlm.prompts.build(shown.observation, shown.history)
+        prompt = vlm.prompts.build(demonstration.observation, demonstration.history)
         examples.append(Example(prompt, np.asarray(tokens, dtype=np.int64), states))
     return examples
 
@@ -69,13 +69,9 @@ def warm_start(
     *,
     on_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:
-    """Imitate demonstrations in place; return the loss of each step, nats a demonstration's token.
+    """Train the model on demonstrations in place; return the loss of each step, nats a token.
 
-    Args:
-        vlm: The model.
-        demonstrations: What is imitated.
-        settings: How.
-        on_step: Given the step and its loss; for a progress bar.
+    ``on_step`` is called with each step and its loss, for a progress bar.
     """
     settings = settings or WarmStart()
     examples = examples_of(vlm, demonstrations)
@@ -100,7 +96,7 @@ def warm_start(
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
         for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * _shape(step, settings.steps)
+            group["lr"] = settings.learning_rate * _rate_share(step, settings.steps)
         optimizer.step()
         losses.append(total)
         if on_step is not None:
@@ -108,9 +104,9 @@ def warm_start(
     return losses
 
 
-def _shape(step: int, steps: int) -> float:
-    """Return the share of the learning rate: up over a tenth of the steps, then down a cosine to a tenth."""
-    rise = max(1, steps // 10)
-    if step < rise:
-        return (step + 1) / rise
-    return float(0.1 + 0.45 * (1 + np.cos(np.pi * (step - rise) / max(1, steps - rise))))
+def _rate_share(step: int, steps: int) -> float:
+    """Return the share of the learning rate: it rises for a tenth of the steps, then falls by a cosine to a tenth."""
+    warmup = max(1, steps // 10)
+    if step < warmup:
+        return (step + 1) / warmup
+    return float(0.1 + 0.45 * (1 + np.cos(np.pi * (step - warmup) / max(1, steps - warmup))))

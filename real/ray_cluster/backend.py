@@ -1,4 +1,4 @@
-"""The real parts of a run on a Ray cluster: what is placed, what it asks for, and what it is made by, there."""
+"""The real components of a run on a Ray cluster: which are placed, with which resources, and how they are made."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Kind = Literal["desktops", "workers", "learner"]
-"""The real parts, as ``backend`` names them."""
+"""The real components, as ``backend`` names them."""
 
 KINDS: tuple[Kind, ...] = ("desktops", "workers", "learner")
 
 
 def placed(config: Config, kind: Kind) -> bool:
-    """Return whether a part of the run is placed on a Ray cluster."""
+    """Return whether a component of the run is placed on a Ray cluster."""
     part = config.backend.parts[KINDS.index(kind)]
     return config.ray.address is not None and not part.modeled and actors(config, kind)[1].place
 
 
 def actors(config: Config, kind: Kind) -> tuple[int, RayPart]:
-    """Return how many actors a part is, and what each of them asks for."""
+    """Return the number of actors of a component, and what each of them asks for."""
     ray = config.ray
     if kind == "desktops":
         return ray.desktops.hosts, ray.desktops
@@ -46,7 +46,7 @@ def actors(config: Config, kind: Kind) -> tuple[int, RayPart]:
 
 
 def session(config: Config) -> AbstractContextManager[None]:
-    """Return the connection to the configured cluster, for the length of a run; it may be entered again inside.
+    """Return the connection to the configured cluster, for the length of a run; it may be nested.
 
     Raises:
         ConfigError: If Ray is not installed, or no cluster answers.
@@ -65,7 +65,7 @@ def session(config: Config) -> AbstractContextManager[None]:
 
 
 def in_session(execute: Callable[P, R]) -> Callable[P, R]:
-    """Return a function whose first argument is a configuration, called while that's cluster is connected to."""
+    """Wrap a function whose first argument is a configuration: it runs connected to that configuration's cluster."""
 
     @wraps(execute)
     def connected(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -81,7 +81,7 @@ def in_session(execute: Callable[P, R]) -> Callable[P, R]:
 
 
 def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
-    """Return what starts desktops on the nodes of the cluster; use it as ``async with``."""
+    """Return the provider of desktops on the nodes of the cluster; use it as ``async with``."""
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
     from dartsim.real.ray_cluster.parts import Part
 
@@ -93,7 +93,7 @@ def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
 
 
 def share(config: Config, hosts: int) -> Config:
-    """Return what one of several hosts is told: it has room for its share of the desktops at least."""
+    """Return the configuration of one of several hosts: it has room for at least its share of the desktops."""
     rollout = config.rollout
     fewer = rollout.model_copy(update={"num_envs": -(-rollout.num_desktops // hosts), "warm_envs": 0})
     return config.model_copy(update={"rollout": fewer})
@@ -101,7 +101,7 @@ def share(config: Config, hosts: int) -> Config:
 
 @asynccontextmanager
 async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[EnvProvider]:
-    """Provide the configured desktops of the machine that this is called on."""
+    """Provide the configured desktops of this machine."""
     async with config.backend.desktop_backend.open_here(config, tasks) as provider:
         yield provider
 
@@ -111,11 +111,7 @@ async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[
 
 @asynccontextmanager
 async def ray_workers(config: Config, weights: Weights) -> AsyncIterator[list[RayWorker]]:
-    """Place workers that compute the model themselves, and give them its weights.
-
-    Args:
-        config: The configuration.
-        weights: What they serve first.
+    """Place workers that compute the model themselves, and give them their first weights.
 
     Raises:
         ConfigError: If the cluster has no room for them.
@@ -125,21 +121,21 @@ async def ray_workers(config: Config, weights: Weights) -> AsyncIterator[list[Ra
 
     ray = config.ray
     shared = Shared()
-    made: list[RayWorker] = []
+    workers: list[RayWorker] = []
     async with AsyncExitStack() as stack:
         for index in range(config.rollout.num_workers):
             make = partial(WorkerHost, index, partial(make_policy, config))
             part = Part(f"engine-{index}", make, ray.engines, spread=True)
             worker = RayWorker(index, part, weights=weights, shared=shared, images=config.policy.max_images)
             stack.callback(worker.close)
-            made.append(worker)
-        for worker in made:
+            workers.append(worker)
+        for worker in workers:
             await worker.start(ray.ready_seconds)
-        yield made
+        yield workers
 
 
 def make_policy(config: Config) -> SamplingPolicy:
-    """Make the configured model, with weights that are never served; called where a worker is placed."""
+    """Make the configured model, whose first weights are never served; called where a worker is placed."""
     from dartsim.real.vlm import VlmPolicy, build
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
@@ -150,12 +146,12 @@ def make_policy(config: Config) -> SamplingPolicy:
 
 @asynccontextmanager
 async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: Path) -> AsyncIterator[list[Engine]]:
-    """Place actors for vLLM servers; nothing is served yet.
+    """Place actors for vLLM servers, which do not run yet.
 
     Args:
         config: The configuration.
         options: How each server is started.
-        folder: For their logs, on the node that each sits on.
+        folder: Holds their logs, on the node of each.
 
     Raises:
         ConfigError: If the cluster has no room for them.
@@ -166,9 +162,9 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
     ray = config.ray
     parts: list[Part] = []
     try:
-        for index, one in enumerate(options):
+        for index, engine in enumerate(options):
             name = f"engine-{index}"
-            make = partial(EngineHost, one, str(folder / name), name, ray.engines.listen)
+            make = partial(EngineHost, engine, str(folder / name), name, ray.engines.listen)
             parts.append(Part(name, make, ray.engines, spread=True))
         for part in parts:
             await part.placed(ray.ready_seconds)
@@ -186,9 +182,9 @@ def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, 
 
     Args:
         config: The configuration.
-        make: Makes it, as it is at the very beginning; called where it is placed.
-        folder: Of its checkpoints, on a disk that all nodes share.
-        first: The weights it begins with.
+        make: Makes it in its first state; called where it is placed.
+        folder: Holds its checkpoints, on a disk that all nodes share.
+        first: Its first weights.
 
     Raises:
         ConfigError: If the cluster has no room for it.

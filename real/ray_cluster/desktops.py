@@ -1,7 +1,7 @@
-"""Desktops on the nodes of a cluster: the actor that drives those of its node, and the provider that asks it.
+"""Desktops on the nodes of a cluster: the actor that drives those of its node, and the provider that calls it.
 
-The actor opens a provider of desktops as a run on that machine alone would. The control plane numbers desktops, so that
-a desktop of an actor that ended is unknown to the one that took its place, and closing works in any state.
+The actor opens a provider of desktops as a run on that machine would. The control plane numbers desktops, so that a
+restarted actor does not know the desktops of its predecessor, and closing works in any state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dartsim.real.ray_cluster.parts import Part
 logger = logging.getLogger(__name__)
 
 Opener = Callable[[], AbstractAsyncContextManager[EnvProvider]]
-"""Opens what starts the desktops of a machine."""
+"""Opens the provider of a machine's desktops."""
 
 _CLOSE_SECONDS = 120.0
 
 
 class DesktopHost:
-    """In the actor: the desktops of one machine, by the number that the control plane gave them."""
+    """In the actor: the desktops of one machine, by the control plane's numbers."""
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
@@ -58,28 +58,25 @@ class DesktopHost:
             del self._starting[number]
 
     async def _start(self, provider: EnvProvider, number: int, slot: int) -> None:
-        # Taken down in the very step in which it is there: whoever waits for it may be cancelled before they wake.
+        # Recorded in the very step in which it is there: the caller may be canceled before it wakes.
         self._desktops[number] = await provider.start(slot)
 
     async def reset(self, number: int, task: Task, seed: int) -> Observation:
-        """Set a desktop up."""
         return await self._desktop(number).reset(task, seed=seed)
 
     async def step(self, number: int, action: str) -> StepResult:
-        """Carry out an action."""
         return await self._desktop(number).step(action)
 
     async def evaluate(self, number: int) -> float:
-        """Score a desktop's state."""
         return await self._desktop(number).evaluate()
 
     async def close(self, number: int) -> None:
-        """Close a desktop, also one that is only being started, or was closed."""
+        """Close a desktop, even one that is still starting or was closed."""
         starting = self._starting.get(number)
         if starting is not None:
             starting.cancel()
             await asyncio.wait([starting])
-            await asyncio.sleep(0)  # whoever started it takes note
+            await asyncio.sleep(0)  # lets `start` forget it
         desktop = self._desktops.pop(number, None)
         if desktop is not None:
             await desktop.close()
@@ -95,7 +92,7 @@ class DesktopHost:
         try:
             return self._desktops[number]
         except KeyError:
-            raise HostLost(f"desktop {number} is not here: its host was started again since") from None
+            raise HostLost(f"desktop {number} is not here: its host was restarted since") from None
 
     async def _opened(self) -> EnvProvider:
         if self._provider is None:
@@ -104,7 +101,7 @@ class DesktopHost:
         return await asyncio.shield(self._provider)
 
     async def _live(self, opened: asyncio.Future[EnvProvider]) -> None:
-        """Hold the provider open, in one task from beginning to end."""
+        """Hold the provider open, in one task from start to end."""
         try:
             async with self._opener() as provider:
                 opened.set_result(provider)
@@ -117,8 +114,8 @@ class DesktopHost:
             self._provider = None  # the next call tries again
 
 
-class _Host:
-    """What the control plane knows of one actor."""
+class PlacedHost:
+    """The control plane's view of one actor; ``live`` counts its desktops."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -130,62 +127,60 @@ class _Host:
 class RayDesktop:
     """One desktop on some node; implements ``dartsim.core.ports.AsyncEnv``."""
 
-    def __init__(self, owner: RayProvider, host: _Host, number: int) -> None:
+    def __init__(self, owner: RayProvider, host: PlacedHost, number: int) -> None:
         self._owner = owner
-        self._host = host
+        self.host = host
         self._number = number
         self._closed = False
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set the desktop up for ``task`` and return what it shows first."""
-        return _own(await self._call("reset", task, seed))
+        return _copied(await self._call("reset", task, seed))
 
     async def step(self, action: str) -> StepResult:
-        """Carry out one action and return what the desktop shows then."""
         observation, over = await self._call("step", action)
-        return StepResult(_own(observation), over)
+        return StepResult(_copied(observation), over)
 
     async def evaluate(self) -> float:
-        """Return the score of the desktop's present state, in [0, 1]."""
         return float(await self._call("evaluate"))
 
     async def close(self) -> None:
-        """Tear the desktop down; one whose host ended is gone already."""
+        """Close the desktop, unless its host has ended."""
         if self._closed:
             return
         self._closed = True
-        self._host.live -= 1
+        self.host.live -= 1
         try:
-            await self._host.part.call("close", self._number)
+            await self.host.part.call("close", self._number)
         except PartLost as lost:
-            self._owner.lost(self._host, lost)
-        except Exception as error:  # also what the actor's own code raised: a desktop's end may not be the run's
-            logger.warning("desktop %d on %s could not be closed: %s", self._number, self._host.part.name, error)
+            self._owner.lost(self.host, lost)
+        except Exception as error:  # also of the actor's own code: closing a desktop must not end the run
+            logger.warning("desktop %d on %s could not be closed: %s", self._number, self.host.part.name, error)
 
     async def _call(self, method: str, *args: Any) -> Any:
         try:
-            return await self._host.part.call(method, self._number, *args)
+            return await self.host.part.call(method, self._number, *args)
         except PartLost as lost:
-            self._owner.lost(self._host, lost)
+            self._owner.lost(self.host, lost)
             raise HostLost(f"desktop {self._number} was lost in {method}: {lost}") from lost
 
 
 class RayProvider:
     """Starts desktops on the nodes of a cluster; implements ``core.ports.EnvProvider``. Use it as ``async with``.
 
-    A desktop goes to the host with the fewest. A host that ended is passed by until Ray has started it again.
+    A new desktop goes to the host with the fewest. A host that ended is skipped until Ray has restarted it.
 
     Attributes:
         counts: ``hosts_lost``, ``hosts_back``, ``hosts_gone``.
+        hosts: The actors.
 
     Args:
         hosts: Actors of ``DesktopHost``.
-        ready_seconds: They are placed and open within this time.
+        ready_seconds: Time limit for placing and opening them.
     """
 
     def __init__(self, hosts: Sequence[Part], *, ready_seconds: float = 120.0) -> None:
         self.counts: Counter[str] = Counter()
-        self._hosts = [_Host(part) for part in hosts]
+        self.hosts = [PlacedHost(part) for part in hosts]
         self._ready_seconds = ready_seconds
         self._numbers = 0
         self._returning: set[asyncio.Task[None]] = set()
@@ -193,8 +188,8 @@ class RayProvider:
 
     async def __aenter__(self) -> RayProvider:
         try:
-            await asyncio.gather(*(host.part.placed(self._ready_seconds) for host in self._hosts))
-            await asyncio.gather(*(host.part.call("open") for host in self._hosts))
+            await asyncio.gather(*(host.part.placed(self._ready_seconds) for host in self.hosts))
+            await asyncio.gather(*(host.part.call("open") for host in self.hosts))
         except BaseException:
             self._kill()
             raise
@@ -208,7 +203,7 @@ class RayProvider:
 
         Raises:
             EnvStartFailed: If it did not come up, or its host ended.
-            PartGone: If no host is left, and none will be.
+            PartGone: If no host is left for good.
         """
         host = await self._choose()
         self._numbers += 1
@@ -220,17 +215,17 @@ class RayProvider:
             host.live -= 1
             self.lost(host, lost)
             raise HostLostAtStart(f"slot {slot}: {lost}") from lost
-        except ConfigError as error:  # of the node that a host was started again on: no reason to end the run
+        except ConfigError as error:  # of the node that a host was restarted on: no reason to end the run
             host.live -= 1
             raise EnvStartFailed(f"slot {slot} on {host.part.name}: {error}") from error
         except BaseException:
             host.live -= 1
-            host.part.tell("close", number)  # it may have come up under a call that was cancelled
+            host.part.tell("close", number)  # it may have come up under a canceled call
             raise
         return RayDesktop(self, host, number)
 
-    def lost(self, host: _Host, lost: PartLost) -> None:
-        """Pass a host by until it is back."""
+    def lost(self, host: PlacedHost, lost: PartLost) -> None:
+        """Skip a host until it is back."""
         if not host.up:
             return
         host.up = False
@@ -244,22 +239,22 @@ class RayProvider:
         """Close every desktop and end the actors. May be called twice; never raises."""
         for task in self._returning:
             task.cancel()
-        await asyncio.gather(*(self._shut(host) for host in self._hosts if host.up))
+        await asyncio.gather(*(self._shut(host) for host in self.hosts if host.up))
         self._kill()
-        for host in self._hosts:
+        for host in self.hosts:
             host.up = False
 
-    async def _choose(self) -> _Host:
+    async def _choose(self) -> PlacedHost:
         while True:
-            up = [host for host in self._hosts if host.up]
+            up = [host for host in self.hosts if host.up]
             if up:
                 return min(up, key=lambda host: host.live)
-            if all(host.gone for host in self._hosts):
+            if all(host.gone for host in self.hosts):
                 raise PartGone("no desktop host is left: all ended more often than ray.desktops.restarts allows")
             self._changed.clear()
             await self._changed.wait()
 
-    async def _await_back(self, host: _Host) -> None:
+    async def _await_back(self, host: PlacedHost) -> None:
         try:
             await host.part.until_up()
         except PartGone as gone:
@@ -271,7 +266,7 @@ class RayProvider:
             self.counts["hosts_back"] += 1
         self._changed.set()
 
-    async def _shut(self, host: _Host) -> None:
+    async def _shut(self, host: PlacedHost) -> None:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await host.part.call("shut")
@@ -279,12 +274,12 @@ class RayProvider:
             logger.warning("%s was not closed in good order: %s", host.part.name, error)
 
     def _kill(self) -> None:
-        for host in self._hosts:
+        for host in self.hosts:
             host.part.kill()
 
 
-def _own(observation: Observation) -> Observation:
-    """Return an observation whose screenshot is memory of this process, not of Ray's store, which is small."""
+def _copied(observation: Observation) -> Observation:
+    """Copy the screenshot out of Ray's object store, which is small, into this process."""
     screenshot = observation.screenshot
     if isinstance(screenshot, np.ndarray) and not screenshot.flags.writeable:
         return observation._replace(screenshot=screenshot.copy())

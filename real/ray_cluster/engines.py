@@ -1,4 +1,4 @@
-"""vLLM servers on the nodes of a cluster: the actor that starts one, and what ``VllmWorker`` takes for a local engine.
+"""vLLM servers on the nodes of a cluster: the actor that starts one, and its ``Engine`` for ``VllmWorker``.
 
 Requests do not pass through Ray: the control plane talks HTTP with the server, at the address that the actor reports.
 """
@@ -23,23 +23,23 @@ logger = logging.getLogger(__name__)
 Listen = Literal["loopback", "node"]
 
 LOST = -9
-"""Exit status of a server whose actor ended: it is killed with it."""
+"""Exit status of a server whose actor ended: it is killed too."""
 
 
 class EngineHost:
     """In the actor: one server of this node.
 
     Args:
-        options: How it is started.
-        folder: For logs and the plugin's folder; made if it is not there.
-        name: Of the engine.
-        listen: On the loopback; or on the node's address, where whoever reaches the node may change its weights.
-            ``options.host`` is replaced.
+        options: How it is started; ``host`` is replaced.
+        folder: Holds the log and the plugin's folder; created if missing.
+        name: Name of the engine.
+        listen: On the loopback, or on the node's address, where everybody who reaches the node can change its weights.
     """
 
     def __init__(self, options: EngineOptions, folder: str, name: str, listen: Listen) -> None:
-        there = replace(options, host=_address(listen), exposed=listen == "node")
-        self._engine = LocalEngine(there, Path(folder), name=name)
+        host = "127.0.0.1" if listen == "loopback" else node_address()
+        options = replace(options, host=host, exposed=listen == "node")
+        self._engine = LocalEngine(options, Path(folder), name=name)
 
     async def start(self, model: str | None) -> str:
         """Start the server, unless it runs, and return its address once it is healthy.
@@ -57,16 +57,10 @@ class EngineHost:
         return self._engine.url
 
     async def stop(self) -> None:
-        """End the server."""
         await self._engine.stop()
 
     async def ended(self) -> int:
-        """Wait until the server has ended by itself, and return its exit status."""
         return await self._engine.ended()
-
-
-def _address(listen: Listen) -> str:
-    return "127.0.0.1" if listen == "loopback" else node_address()
 
 
 class RayEngine:
@@ -74,7 +68,7 @@ class RayEngine:
 
     Args:
         part: An actor of ``EngineHost``.
-        name: For people.
+        name: A name for messages.
         start_seconds: Longest wait, in one start, for an actor that ended.
     """
 
@@ -89,15 +83,9 @@ class RayEngine:
 
     @property
     def url(self) -> str:
-        """Where it listens; another address after it was started again."""
         return self._url
 
     async def start(self, model: Path | None = None) -> None:
-        """Start the server, unless it runs, and return when it is healthy.
-
-        Raises:
-            EngineStartFailed: If it did not become healthy, or its actor ended meanwhile.
-        """
         try:
             self._url = await self.part.call("start", None if model is None else str(model))
         except PartLost as lost:
@@ -106,7 +94,7 @@ class RayEngine:
         self.running = True
 
     async def stop(self) -> None:
-        """End the server; one whose actor ended is gone already."""
+        """End the server, unless its actor has ended."""
         self.running = False
         try:
             await self.part.call("stop")
@@ -114,7 +102,7 @@ class RayEngine:
             logger.warning("%s: %s", self.name, error)
 
     async def ended(self) -> int:
-        """Wait until the server has ended by itself, or with its actor, and return the exit status."""
+        """Wait until the server has ended by itself or with its actor; return the exit status."""
         try:
             status = int(await self.part.call("ended"))
         except PartLost as lost:

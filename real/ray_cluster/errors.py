@@ -1,16 +1,16 @@
-"""What goes wrong between the control plane and an actor, as faults of the ports, counted by their ``cause``.
+"""Faults of actors, as faults of the ports, counted by their ``cause``.
 
 DartsimError
-├── PartLost                 the actor ended under a call; Ray starts it again
-│   └── PartGone             the actor ended and is not started again
+├── PartLost                 the actor or its node ended under a call; Ray restarts it without its state
+│   └── PartGone             the actor ended for good: its restarts are used up, or it was killed
 ├── EnvStartFailed
-│   └── HostLostAtStart      the desktop host ended while it started a desktop
+│   └── HostLostAtStart      the desktop host ended while a desktop started
 ├── EnvBroken
 │   └── HostLost             the desktop host ended, and its desktops with it
 ├── WorkerFault
 │   └── EngineHostLost       the actor of a worker ended
 └── LearnerFault
-    └── LearnerLost          the learner's actor ended under an update
+    └── LearnerLost          the learner's actor ended; the update did not happen, and is done again
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from dartsim.core.errors import (
 
 
 class PartLost(DartsimError):
-    """An actor ended, or its node did, while it was asked for something; what it held is lost."""
+    """An actor ended under a call."""
 
     cause: ClassVar[str] = "part_lost"
 
 
 class PartGone(PartLost):
-    """An actor ended and Ray does not start it again: its restarts are used up, or it was killed for good."""
+    """An actor ended for good."""
 
     cause: ClassVar[str] = "part_gone"
 
@@ -59,13 +59,13 @@ class HostLost(EnvBroken):
 
 
 class EngineHostLost(WorkerFault):
-    """The actor of a worker ended; its requests are lost."""
+    """The actor of a worker ended with its requests."""
 
     cause: ClassVar[str] = "engine_host_lost"
 
 
 class LearnerLost(LearnerFault):
-    """The learner's actor ended; the update did not happen, and the next one begins where it began."""
+    """The learner's actor ended under an update."""
 
     cause: ClassVar[str] = "learner_lost"
 
@@ -83,16 +83,16 @@ _KINDS: tuple[type[DartsimError], ...] = (
     ConfigError,
     DartsimError,
 )
-"""The errors that the control plane tells apart, the special ones first."""
+"""The errors that the control plane distinguishes, the most specific first."""
 
 
 def portable(error: DartsimError) -> DartsimError:
-    """Return an error that survives the way to another process: itself, or the nearest kind with text and cause.
+    """Return an error that can be sent to another process: itself, or the nearest known kind with its text and cause.
 
-    The classes of an actor's own packages may be missing where the control plane runs.
+    The classes of an actor's packages may be missing where the control plane runs.
     """
     if isinstance(error, WorkerFault):
-        error.back = None  # means something only where it was raised
+        error.back = None  # only valid where it was raised
     try:
         again = pickle.loads(pickle.dumps(error))
     except Exception:

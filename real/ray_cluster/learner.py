@@ -1,8 +1,8 @@
 """A learner in an actor: ``TorchLearner``, or ``FsdpLearner`` with its ranks beside it, on some node of a cluster.
 
-The actor writes a checkpoint after every update (or every few), so that the one that takes its place goes on where this
-one was. The control plane says which update it is at; a checkpoint that is newer belongs to an update whose answer got
-lost, and is never gone on from: its batch goes back, and would be trained twice.
+The actor writes a checkpoint after every update (or every few), so that a restarted actor resumes there. The control
+plane says which update it is at. A newer checkpoint belongs to an update whose answer was lost; it is never resumed
+from, because its batch was returned and would be trained twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHECKPOINTS = 2
 
 
 class Checkpointed(Protocol):
-    """A learner whose state can be written and taken up, such as ``TorchLearner`` and ``FsdpLearner``."""
+    """A learner whose state can be saved and loaded, such as ``TorchLearner`` and ``FsdpLearner``."""
 
     @property
     def updates(self) -> int:
@@ -45,27 +45,27 @@ class Checkpointed(Protocol):
         """Return the present weights."""
 
     def keep(self) -> None:
-        """Remember the present state."""
+        """Remember the present state for ``go_back``."""
 
     def go_back(self, version: Version) -> Weights:
-        """Return to what was remembered."""
+        """Return to the kept state, as a new version."""
 
     def save_model(self, folder: Path) -> None:
-        """Write the model."""
+        """Write the model for transformers."""
 
     def save(self, folder: Path) -> None:
         """Write the whole state."""
 
     def load(self, folder: Path) -> None:
-        """Take a state up."""
+        """Resume from a state."""
 
 
 class LearnerHost:
     """In the actor: a learner and its checkpoints. Its methods block, and run one after the other.
 
     Args:
-        make: Makes the learner as it is at the very beginning.
-        folder: Of checkpoints; the actor that takes this one's place must find it too.
+        make: Makes the learner in its first state.
+        folder: Holds the checkpoints; a restarted actor must find it too.
         every: Updates between checkpoints.
     """
 
@@ -74,11 +74,11 @@ class LearnerHost:
         self._folder = Path(folder)
         self._every = every
         self._learner: Checkpointed | None = None
-        self._remembers = False
-        self._one = threading.Lock()  # a call that was cancelled may still compute
+        self._has_kept = False
+        self._lock = threading.Lock()  # a canceled call may still compute
 
     async def update(self, batch: Batch, base: Version) -> UpdateResult:
-        """Train on a batch, from the state that the control plane knows."""
+        """Train on a batch, starting at update ``base``."""
         return await asyncio.to_thread(self._update, batch, base)
 
     async def do(self, what: str, base: Version, *args: Any) -> Any:
@@ -86,7 +86,7 @@ class LearnerHost:
         return await asyncio.to_thread(self._do, what, base, *args)
 
     def _update(self, batch: Batch, base: Version) -> UpdateResult:
-        with self._one:
+        with self._lock:
             learner = self._at(base)
             result = learner.train(batch)
             if batch.update % self._every == 0:
@@ -94,60 +94,59 @@ class LearnerHost:
             return result
 
     def _do(self, what: str, base: Version, *args: Any) -> Any:
-        with self._one:
+        with self._lock:
             learner = self._at(base)
             if what == "keep":
                 learner.keep()
                 learner.save(self._folder / _KEPT)
-                self._remembers = True
+                self._has_kept = True
                 return None
             if what == "go_back":
                 return self._go_back(learner, args[0])
-            found = getattr(learner, what)(*args)
+            result = getattr(learner, what)(*args)
             if what == "load":
-                for later in self._checkpoints():  # of updates that are undone
+                for later in self.checkpoints():  # of updates that are undone
                     if _number(later) > learner.updates:
                         shutil.rmtree(later)
                 self._checkpoint(learner)
                 return learner.weights()
-            return found
+            return result
 
     def _go_back(self, learner: Checkpointed, version: Version) -> Weights:
-        if not self._remembers:  # it was another actor that did
+        if not self._has_kept:  # an earlier actor kept it
             learner.load(self._folder / _KEPT)
             learner.keep()
-            self._remembers = True
+            self._has_kept = True
         weights = learner.go_back(version)
         self._checkpoint(learner)
         return weights
 
     def _at(self, base: Version) -> Checkpointed:
-        """Return the learner as it was after update ``base``, or after the last one before it that was written."""
+        """Return the learner as it was after update ``base``, or after the last checkpoint before."""
         if self._learner is not None and self._learner.updates == base:
             return self._learner
-        found = [path for path in self._checkpoints() if _number(path) <= base]
-        if not found and base >= self._every:
+        earlier = [path for path in self.checkpoints() if _number(path) <= base]
+        if not earlier and base >= self._every:
             raise LearnerFault(
                 f"there is no checkpoint of update {base} or before in {self._folder}, and one was written every "
                 f"{self._every}: the folder was changed, or is not of a disk that all nodes share (ray.folder)"
             )
-        if self._learner is None or not found:
-            self._learner, self._remembers = self._make(), False
-        if found:
-            self._learner.load(found[-1])
+        if self._learner is None or not earlier:
+            self._learner, self._has_kept = self._make(), False
+        if earlier:
+            self._learner.load(earlier[-1])
         if self._learner.updates != base:
-            logger.warning("the learner goes on from update %d of %d", self._learner.updates, base)
+            logger.warning("the learner resumes at update %d of %d", self._learner.updates, base)
         return self._learner
 
     def _checkpoint(self, learner: Checkpointed) -> None:
         learner.save(self._folder / _NAME.format(learner.updates))
-        for old in self._checkpoints()[:-_CHECKPOINTS]:
+        for old in self.checkpoints()[:-_CHECKPOINTS]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def _checkpoints(self) -> list[Path]:
-        """Return the whole ones, oldest first."""
-        found = [path for path in self._folder.glob("update-*") if path.suffix != ".partial"]
-        return sorted(found, key=_number)
+    def checkpoints(self) -> list[Path]:
+        """Return the complete checkpoints, oldest first."""
+        return sorted((p for p in self._folder.glob("update-*") if p.suffix != ".partial"), key=_number)
 
 
 def _number(path: Path) -> int:
@@ -155,17 +154,17 @@ def _number(path: Path) -> int:
 
 
 class RayLearner:
-    """A learner on some node; implements ``core.ports.Learner``, and what promotion and checkpoints want of one.
+    """A learner on some node; implements ``core.ports.Learner``, and what promotion and checkpoints need.
 
     Attributes:
-        updates: Finished updates, as far as the control plane was told.
+        updates: Finished updates, as far as the control plane knows.
         losses: How often its actor ended.
 
     Args:
         part: An actor of ``LearnerHost``.
-        first: The weights it begins with.
-        ready_seconds: It is placed within this time, first.
-        call_seconds: Longest time of any call but an update.
+        first: Its first weights.
+        ready_seconds: Time limit for placing it.
+        call_seconds: Time limit of every call but an update.
     """
 
     def __init__(
@@ -185,22 +184,22 @@ class RayLearner:
             raise
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch. If cancelled, the answer is not waited for, and the update counts as not done.
+        """Train on a batch. If canceled, the answer is ignored, and the update counts as not done.
 
         Raises:
             LearnerFault: If the update did not happen.
-            PartGone: If the actor ended and is not started again.
+            PartGone: If the actor ended for good.
         """
         if self._closed:
             raise LearnerFault(f"update {batch.update} came after the learner was closed")
         task, own = asyncio.current_task(), asyncio.create_task(self._train(batch), name=f"update {batch.update}")
         assert task is not None
-        # Its own task, so that closing can never cancel whoever has its answer already.
+        # Its own task, so that closing cannot cancel a caller that has the answer already.
         self._under_way = asyncio.get_running_loop(), own
         try:
             result = await own
         except asyncio.CancelledError:
-            if not task.cancelling():  # then it was not this call that was cancelled, but closing did it
+            if not task.cancelling():  # closing canceled the update, not the caller
                 raise LearnerFault(f"update {batch.update} was given up: the learner was closed") from None
             raise
         finally:
@@ -210,15 +209,15 @@ class RayLearner:
 
     async def _train(self, batch: Batch) -> UpdateResult:
         try:
-            found: UpdateResult = await self.part.call("update", batch, self.updates)
+            result: UpdateResult = await self.part.call("update", batch, self.updates)
         except PartLost as lost:
             self.losses += 1
             await self.part.until_up()
             raise LearnerLost(f"update {batch.update}: {lost}") from lost
-        return found
+        return result
 
     def weights(self) -> Weights:
-        """Return the newest weights that came back."""
+        """Return the newest weights that were received."""
         return self._weights
 
     def keep(self) -> None:
@@ -226,8 +225,8 @@ class RayLearner:
         self._do("keep")
 
     def go_back(self, version: Version) -> Weights:
-        """Return to what was remembered, and return it as a new version."""
-        self._took(self._do("go_back", version))
+        """Return to the kept state, as a new version."""
+        self._received(self._do("go_back", version))
         return self._weights
 
     def save_model(self, folder: Path) -> None:
@@ -247,16 +246,16 @@ class RayLearner:
         self._write("save", folder)
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint, on a disk that the actor's node shares."""
-        self._took(self._do("load", folder.resolve()))
+        """Resume from a checkpoint, on a disk that the actor's node shares."""
+        self._received(self._do("load", folder.resolve()))
 
     def close(self) -> None:
-        """Take no more updates, and give the one under way up. What was learned can be saved all the same."""
+        """Refuse further updates and cancel the one under way. The state can still be saved."""
         self._closed = True
         under_way = self._under_way
         if under_way is not None:
             loop, task = under_way
-            with suppress(RuntimeError):  # it ended this moment, and its loop with it
+            with suppress(RuntimeError):  # it ended this moment with its loop
                 loop.call_soon_threadsafe(task.cancel)
 
     def end(self) -> None:
@@ -273,14 +272,14 @@ class RayLearner:
                 "folder (--out) on a disk that both share, or keep the learner here by ray.learner.resources"
             )
 
-    def _took(self, weights: Weights) -> None:
+    def _received(self, weights: Weights) -> None:
         self.updates, self._weights = weights.version, weights
 
     def _do(self, what: str, *args: Any) -> Any:
-        """Call the learner; once more if its actor ends under it, from the newest checkpoint."""
-        return _blocking(self._again(what, *args))
+        """Call the learner; if its actor ends under the call, once more from the newest checkpoint."""
+        return _blocking(self._call_twice(what, *args))
 
-    async def _again(self, what: str, *args: Any) -> Any:
+    async def _call_twice(self, what: str, *args: Any) -> Any:
         for last in (False, True):
             try:
                 async with asyncio.timeout(self._call_seconds):
@@ -297,6 +296,6 @@ class RayLearner:
 
 
 def _blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a loop of its own, whether or not this thread has one, and block until it has ended."""
+    """Run a coroutine on its own loop in a thread, and block until it has ended."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

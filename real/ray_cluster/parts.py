@@ -1,7 +1,7 @@
-"""``Part``: one actor of a run, placed and started again by Ray, and the calls to it as coroutines.
+"""``Part``: one actor of a run, placed and restarted by Ray, with its calls as coroutines.
 
-An actor's object is made by a function, where it is placed; methods may be coroutines. Errors of ours come back as they
-were raised; the end of the actor or of its node comes back as ``PartLost``.
+A function makes the actor's object where it is placed; its methods may be coroutines. Our errors come back as they were
+raised; the end of the actor or its node comes back as ``PartLost``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,20 +21,20 @@ from dartsim.real.ray_cluster.errors import PartGone, PartLost, portable
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.25
-_LONGEST_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+_MAX_POLL_SECONDS = 5.0
 _DEAD_ANSWERS = 3
-"""Answers in a row that say that an actor is dead for good, before that is believed: it may just be changing."""
+"""Answers in a row that an actor is dead for good before we believe it: it may just be restarting."""
 
 
 def actor_options(part: RayPart) -> dict[str, Any]:
-    """Return what a part asks of the cluster as options of a Ray actor."""
+    """Return a component's resources as options of a Ray actor."""
     options: dict[str, Any] = {
         "num_cpus": part.cpus,
         "num_gpus": part.gpus,  # the actor sees these alone
         "resources": dict(part.resources),
         "max_restarts": part.restarts,
-        "max_task_retries": 0,  # nothing here may be done twice
+        "max_task_retries": 0,  # no call may be repeated
     }
     if part.memory_gib is not None:
         options["memory"] = int(part.memory_gib * 2**30)
@@ -43,13 +43,7 @@ def actor_options(part: RayPart) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ActorFacts:
-    """Where an actor sits.
-
-    Attributes:
-        pid: Its process.
-        node: Ray's name of the node.
-        address: Of the node.
-    """
+    """Where an actor runs: its process, Ray's name of the node, and the node's address."""
 
     pid: int
     node: str
@@ -60,17 +54,17 @@ class Hosted:
     """The body of every actor: makes an object and calls it.
 
     Args:
-        boxed: Holds the reference of what makes the object. In a list, so that Ray leaves it to us to look it up: an
-            actor's own arguments may be gone from its store when it has to be started again.
+        boxed: A list with the reference of the function that makes the object. In a list, so that Ray does not resolve
+            it: an actor's own arguments may be gone from the object store when it restarts.
     """
 
     def __init__(self, boxed: list[Any]) -> None:
         self._boxed = boxed
         self._making = asyncio.Lock()
-        self._made: object | None = None
+        self._object: object | None = None
 
     async def facts(self) -> ActorFacts:
-        """Return where it sits; its object need not be made yet."""
+        """Return where it runs; its object need not exist yet."""
         import ray
 
         context = ray.get_runtime_context()
@@ -79,28 +73,28 @@ class Hosted:
     async def do(self, method: str, *args: Any) -> Any:
         """Call a method of the object."""
         try:
-            if self._made is None:
+            if self._object is None:
                 await self._make()
-            found = getattr(self._made, method)(*args)
-            return await found if inspect.isawaitable(found) else found
+            result = getattr(self._object, method)(*args)
+            return await result if inspect.isawaitable(result) else result
         except DartsimError as error:
             raise portable(error) from None
 
     async def _make(self) -> None:
         async with self._making:
-            if self._made is None:
+            if self._object is None:
                 make: Callable[[], object] = await self._boxed[0]
-                self._made = make()
+                self._object = make()
 
 
 class Part:
     """One actor.
 
     Args:
-        name: For people.
-        make: Makes its object, there.
-        want: Where it is placed, and how often it is started again.
-        spread: Place it away from others, where there is a choice.
+        name: A name for messages.
+        make: Makes its object, in the actor.
+        want: Its resources, and how often it is restarted.
+        spread: Place it away from others, if there is a choice.
     """
 
     def __init__(self, name: str, make: Callable[[], object], want: RayPart, *, spread: bool = False) -> None:
@@ -110,7 +104,7 @@ class Part:
         self.want = want
         self.restarts_seen = 0
         options = actor_options(want) | ({"scheduling_strategy": "SPREAD"} if spread else {})
-        self._make = ray.put(make)  # held as long as the actor may be started again
+        self._make = ray.put(make)  # held while the actor may be restarted
         self._actor: Any = ray.remote(Hosted).options(**options).remote([self._make])
 
     def __repr__(self) -> str:
@@ -120,7 +114,7 @@ class Part:
         """Wait until the actor was placed and answers.
 
         Raises:
-            ConfigError: If no node had what it asks for free in time.
+            ConfigError: If no node had its resources free in time.
             PartGone: If it cannot be made.
         """
         try:
@@ -130,23 +124,23 @@ class Part:
             raise ConfigError(self._unplaced(seconds)) from None
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the actor's object. Cancelling the call cancels it there.
+        """Call a method of the actor's object. Canceling the call cancels it in the actor.
 
         Raises:
-            PartLost: If the actor, or its node, ended.
-            DartsimError: What the method raised.
+            PartLost: If the actor or its node ended.
+            DartsimError: As raised by the method.
         """
         return await self._answer(self._actor.do.remote(method, *args))
 
     def tell(self, method: str, *args: Any) -> None:
-        """Call a method and do not wait for it."""
+        """Call a method without waiting for it."""
         self._actor.do.remote(method, *args)
 
     async def until_up(self) -> ActorFacts:
-        """Wait until the actor, which was lost, answers again.
+        """Wait until a lost actor answers again.
 
         Raises:
-            PartGone: If Ray does not start it again.
+            PartGone: If Ray does not restart it.
         """
         failures, dead = 0, 0
         while True:
@@ -158,7 +152,7 @@ class Part:
                     raise
                 failures += 1
                 await asyncio.sleep(
-                    backoff_seconds(failures, first_seconds=_LOOK_SECONDS, max_seconds=_LONGEST_LOOK_SECONDS)
+                    backoff_seconds(failures, first_seconds=_POLL_SECONDS, max_seconds=_MAX_POLL_SECONDS)
                 )
             else:
                 self.restarts_seen += 1
@@ -175,7 +169,7 @@ class Part:
         import ray
 
         try:
-            return await _result(reference)
+            return await asyncio.wrap_future(reference.future())
         except asyncio.CancelledError:
             ray.cancel(reference)
             raise
@@ -183,13 +177,13 @@ class Part:
             raise self._read(error) from error
 
     def _read(self, error: Exception) -> BaseException:
-        """Return what an error of Ray's means."""
+        """Translate an error of Ray."""
         from ray import exceptions
 
         cause = getattr(error, "cause", None)
         if isinstance(error, exceptions.RayTaskError) and isinstance(cause, Exception):
             lost = isinstance(cause, exceptions.TaskCancelledError)
-            return PartLost(f"{self.name}: the call was cancelled there") if lost else cause
+            return PartLost(f"{self.name}: the call was canceled in the actor") if lost else cause
         kind = PartGone if isinstance(error, exceptions.ActorDiedError) else PartLost
         return kind(f"{self.name} ended under the call: {_first_line(error)}")
 
@@ -197,26 +191,21 @@ class Part:
         import ray
 
         untyped: Any = ray
-        free, there = untyped.available_resources(), untyped.cluster_resources()
+        free, total = untyped.available_resources(), untyped.cluster_resources()
         wanted = {k: v for k, v in actor_options(self.want).items() if k in ("num_cpus", "num_gpus", "memory") and v}
         wanted |= {"resources": dict(self.want.resources)} if self.want.resources else {}
         return (
             f"{self.name} was not up within {seconds:g} s (ray.ready_seconds): it asks for {wanted} on one node, and "
-            f"the cluster has {_plain(free)} free of {_plain(there)}; lower what it asks for, or add a node"
+            f"the cluster has {_plain(free)} free of {_plain(total)}; lower what it asks for, or add a node"
         )
 
 
 def node_address() -> str:
-    """Return the address by which Ray knows the node that this is called on."""
+    """Return Ray's address of this node."""
     import ray
 
     untyped: Any = ray.util
     return str(untyped.get_node_ip_address())
-
-
-def _result(reference: Any) -> Awaitable[Any]:
-    """Return what awaits a reference's value on the running loop; a cancelled wait leaves nothing to complain of."""
-    return asyncio.wrap_future(reference.future())
 
 
 def _first_line(error: Exception) -> str:
@@ -225,6 +214,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain(resources: Mapping[str, float]) -> dict[str, float]:
-    """Return resources without those that Ray keeps for itself."""
-    gib = {"memory", "object_store_memory"}
-    return {k: v for k, v in sorted(resources.items()) if k not in gib and not k.startswith("node:")}
+    """Return resources without those that Ray adds."""
+    own = {"memory", "object_store_memory"}
+    return {k: v for k, v in sorted(resources.items()) if k not in own and not k.startswith("node:")}

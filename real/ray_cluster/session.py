@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, or a Ray of our own on this machine."""
+"""The connection to a Ray cluster, or to a local Ray that we start on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dartsim.real.scratch import scratch
 logger = logging.getLogger(__name__)
 
 LOCAL = "local"
-"""The address that starts a Ray of our own, on the loopback of this machine."""
+"""The address that starts a local Ray, on the loopback of this machine."""
 
 NAMESPACE = "dartsim"
 
@@ -32,12 +32,12 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 @contextmanager
 def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float] | None = None) -> Iterator[None]:
-    """Be connected to Ray for the length of a block; inside a connection this changes nothing.
+    """Connect to Ray for the length of a block; a nested call changes nothing.
 
     Args:
         address: ``local``, ``HOST:PORT`` of a cluster's head, ``auto``, or ``ray://HOST:PORT``.
-        cpus: CPUs that a Ray of our own has at least, whatever this machine has: they only count actors.
-        resources: Its resources of other names.
+        cpus: Least CPUs of a local Ray, whatever this machine has: they only count actors.
+        resources: Custom resources of a local Ray.
 
     Raises:
         ConfigError: If Ray is not installed, or no cluster answers at the address.
@@ -53,7 +53,7 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
             with _our_sigterm():
                 ray.init(**_options(address, cpus, resources or {}, folder))
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(_nobody(address, error)) from error
+            raise ConfigError(_no_cluster(address, error)) from error
         if address == LOCAL and node_address() != _LOOPBACK:
             logger.warning("Ray was imported before it was told to keep to the loopback; it listens on every address")
         try:
@@ -67,7 +67,7 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
 
 @contextmanager
 def _our_sigterm() -> Iterator[None]:
-    """Keep a handler of SIGTERM that there is: Ray's own ends the process before anything is written."""
+    """Keep our handler of SIGTERM: Ray's ends the process before anything is written."""
     ours = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -80,8 +80,8 @@ def _ray(*, local: bool) -> Any:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if local:
-        # Ray's servers listen on all addresses of a Linux machine unless it thinks that it cannot make clusters. Read
-        # when ray is imported.
+        # On Linux, Ray's servers listen on all addresses unless it believes that it cannot form clusters. Read when ray
+        # is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
@@ -91,10 +91,10 @@ def _ray(*, local: bool) -> Any:
 
 
 def knock(address: str) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for minutes.
+    """Check that a cluster listens at an address: Ray itself would try for minutes.
 
     Raises:
-        ConfigError: If nobody does.
+        ConfigError: If none does.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():
@@ -103,13 +103,13 @@ def knock(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS):
             pass
     except OSError as error:
-        raise ConfigError(_nobody(address, error)) from error
+        raise ConfigError(_no_cluster(address, error)) from error
 
 
-def _nobody(address: str, error: Exception) -> str:
+def _no_cluster(address: str, error: Exception) -> str:
     return (
         f"no Ray cluster answers at {address!r} ({str(error)[:200]}); start one with `ray start --head`, or take "
-        f"{LOCAL!r} for a Ray of our own; where clusters authenticate, the cluster's token is needed here too "
+        f"{LOCAL!r} for a local Ray; if the cluster authenticates, its token is needed here too "
         "(RAY_AUTH_MODE=token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH)"
     )
 

@@ -1,4 +1,4 @@
-"""Runs of a sweep as Ray tasks: as many at a time as the cluster has CPUs, in any order, each with its progress."""
+"""The runs of a sweep as Ray tasks: as many at a time as the cluster has CPUs, with their progress."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ _REPORT_SECONDS = 0.5
 
 
 class Board:
-    """In an actor: how far each run is."""
+    """In an actor: the progress of each run."""
 
     def __init__(self) -> None:
         self._at: dict[int, float] = {}
 
     def report(self, number: int, at: float) -> None:
-        """Note how far a run is."""
         self._at[number] = at
 
     def read(self) -> dict[int, float]:
-        """Return how far the runs are, by number."""
         return self._at
 
 
@@ -37,7 +35,7 @@ class RayCluster:
     Args:
         address: The cluster, as ``ray.address``.
         cpus: CPUs that each call takes.
-        max_tries: How often an item is tried whose process or node ends under it.
+        max_tries: Tries of an item whose process or node ends.
     """
 
     def __init__(self, address: str, *, cpus: float = 1.0, max_tries: int = 3) -> None:
@@ -54,14 +52,14 @@ class RayCluster:
         """Yield the number and the result of each item, in the order in which they end.
 
         Args:
-            function: Called with an item and with what it reports its progress to; it must be importable on every node,
-                and give the same result wherever it runs. What it leaves on a disk stays on the node it ran on.
+            function: Called with an item and a ``Report``; importable on every node, with the same result wherever it
+                runs. Its files stay on the node it ran on.
             items: One for each call.
-            on_progress: Called with the number of an item and how far it is.
+            on_progress: Called with the number of an item and its progress.
 
         Raises:
             ConfigError: If there is no such cluster.
-            Exception: What the function raised first; the other calls are canceled.
+            Exception: The first error of the function; the other calls are canceled.
         """
         with connected(self._address, cpus=self._cpus):
             yield from _Sweep(function, items, self._cpus, self._max_tries).run(on_progress)
@@ -96,12 +94,12 @@ class _Sweep:
             ray.kill(self._board)
 
     def _progress(self) -> dict[int, float]:
-        """Return what is known; nothing while the board is started again, for its node ended."""
+        """Return the progress of the runs; nothing while the board restarts because its node ended."""
         import ray
 
         with suppress(ray.exceptions.RayActorError):
-            found: dict[int, float] = ray.get(self._board.read.remote())
-            return found
+            progress: dict[int, float] = ray.get(self._board.read.remote())
+            return progress
         return {}
 
 

@@ -1,7 +1,7 @@
 """A model in threads of an actor: ``dartsim.real.local.LocalWorker`` on some node of a cluster.
 
-An actor that was started again holds no weights and refuses requests until it was given those that its worker served
-last. So nothing is ever answered by weights that the control plane takes for others.
+A restarted actor has no weights and refuses requests until it has received those that its worker served last, so that
+no reply is attributed to wrong weights.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _RETRY_SECONDS = 1.0
 
 
 class WorkerHost:
-    """In the actor: one worker, once it was given weights.
+    """In the actor: one worker, once it has weights.
 
     Args:
         index: Its number in the pool.
-        make: Makes its model; the weights it comes with are never served.
+        make: Makes its model, whose first weights are never served.
     """
 
     def __init__(self, index: int, make: Callable[[], SamplingPolicy]) -> None:
@@ -43,14 +43,13 @@ class WorkerHost:
         """Answer one request.
 
         Raises:
-            PartLost: If it holds no weights: the actor was started again.
+            PartLost: If it has no weights: the actor was restarted.
         """
         if self._worker is None:
-            raise PartLost(f"worker {self._index} was started again and holds no weights yet")
+            raise PartLost(f"worker {self._index} was restarted and has no weights yet")
         return await self._worker.generate(request)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take weights."""
         if self._worker is None:
             policy = await asyncio.to_thread(self._first, weights)
             self._worker = LocalWorker(self._index, policy, version=weights.version)
@@ -64,11 +63,7 @@ class WorkerHost:
 
 
 class Shared:
-    """What the workers of a pool share: weights in Ray's store, each version once, and who is left.
-
-    Args:
-        keep: Newest versions that are kept there.
-    """
+    """Shared by the workers of a pool: the ``keep`` newest weights in Ray's store, and which workers are left."""
 
     def __init__(self, *, keep: int = 4) -> None:
         self._keep = keep
@@ -77,11 +72,11 @@ class Shared:
         self._nobody = asyncio.Event()
 
     def join(self, index: int) -> None:
-        """A worker belongs to the pool."""
+        """Add a worker to the pool."""
         self._left.add(index)
 
     def leave(self, index: int) -> None:
-        """A worker's actor is not started again."""
+        """Remove a worker whose actor is gone for good."""
         self._left.discard(index)
         if not self._left:
             self._nobody.set()
@@ -91,7 +86,7 @@ class Shared:
         await self._nobody.wait()
 
     def reference(self, weights: Weights) -> Any:
-        """Return what an actor gets the weights by."""
+        """Return the reference of weights in Ray's object store."""
         import ray
 
         held = self._held.get(weights.version)
@@ -107,15 +102,15 @@ class RayWorker:
 
     Attributes:
         index: Its number in the pool.
-        version: Of the weights it serves, or served last.
-        counts: ``lost`` and ``back``: how often its actor ended, and served again.
+        version: The version it serves, or served last.
+        counts: ``lost`` and ``back``: how often its actor ended and served again.
 
     Args:
         index: Its number in the pool.
         part: An actor of ``WorkerHost``.
-        weights: What it serves at first.
-        shared: By the workers of its pool.
-        images: Screenshots of a prompt, the present one included: older ones stay here. None sends them all.
+        weights: Its first weights.
+        shared: Shared by the workers of its pool.
+        images: Screenshots of a prompt, including the present one: older ones are not sent. None sends all.
     """
 
     def __init__(
@@ -129,7 +124,7 @@ class RayWorker:
         self._shared = shared or Shared()
         self._images = images
         self._up = asyncio.Event()
-        self._one_load = asyncio.Lock()
+        self._load_lock = asyncio.Lock()
         self._returning: asyncio.Task[None] | None = None
         self._gone: PartGone | None = None
 
@@ -146,28 +141,20 @@ class RayWorker:
         self._up.set()
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request. Cancelling the call cancels it in the actor.
-
-        Raises:
-            WorkerFault: If the model failed it; with ``back`` if the actor ended.
-        """
+        """Answer one request. A fault has ``back`` if the actor ended."""
         if not self._up.is_set():
             raise self._fault("is not up")
         if self._gone is not None:
             raise self._fault(str(self._gone))
         try:
-            return _own(await self.part.call("generate", trimmed(request, self._images)))
+            return _copied(await self.part.call("generate", trimmed(request, self._images)))
         except PartLost as lost:
             self._lost(lost)
             raise self._fault(str(lost)) from lost
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Put new weights into the model.
-
-        Raises:
-            WorkerFault: If they could not be loaded; with ``back`` if the actor ended.
-        """
-        async with self._one_load:
+        """Put new weights into the model. A fault has ``back`` if the actor ended."""
+        async with self._load_lock:
             if self._gone is not None:
                 raise self._fault(str(self._gone))
             try:
@@ -179,7 +166,7 @@ class RayWorker:
             self._come_back()
 
     async def until_up(self) -> None:
-        """Wait until it serves again; for ever if its actor is gone, as long as there are other workers.
+        """Wait until it serves again; forever if its actor is gone, while there are other workers.
 
         Raises:
             PartGone: If no worker is left.
@@ -202,7 +189,7 @@ class RayWorker:
         return fault
 
     def _lost(self, lost: PartLost) -> None:
-        """Serve nothing until the actor was started again and has its weights."""
+        """Serve nothing until the actor was restarted and has its weights."""
         if not self._up.is_set() and self._returning is not None:
             return
         logger.warning("%s", lost)
@@ -214,8 +201,8 @@ class RayWorker:
         try:
             while not self._up.is_set():
                 await self.part.until_up()
-                async with self._one_load:
-                    if self._up.is_set():  # somebody loaded newer weights meanwhile
+                async with self._load_lock:
+                    if self._up.is_set():  # a load came first
                         return
                     try:
                         await self._give(self._weights, SyncMode.DRAIN)
@@ -231,14 +218,14 @@ class RayWorker:
             logger.error("%s", gone)
             self._gone = gone
             self._shared.leave(self.index)
-            self._up.set()  # whoever waits is told
+            self._up.set()  # wakes those who wait
 
     def _come_back(self) -> None:
         if not self._up.is_set():
             self.counts["back"] += 1
             self._up.set()
         if self._returning is not None and self._returning is not asyncio.current_task():
-            self._returning.cancel()  # a load was first
+            self._returning.cancel()  # a load came first
         self._returning = None
 
     async def _give(self, weights: Weights, mode: SyncMode) -> None:
@@ -246,7 +233,7 @@ class RayWorker:
 
 
 def trimmed(request: Request, images: int | None) -> Request:
-    """Return a request with its newest ``images`` screenshots only, the present one included."""
+    """Return a request with only its newest ``images`` screenshots, including the present one."""
     if images is None:
         return request
     first = request.turn + 1 - images
@@ -258,6 +245,6 @@ def _blank(turn: Turn) -> Turn:
     return Turn(Observation(None, turn.observation.instruction), turn.reply)
 
 
-def _own(reply: Reply) -> Reply:
-    """Return a reply whose arrays are memory of this process."""
-    return Reply._make(np.array(one) if isinstance(one, np.ndarray) else one for one in reply)
+def _copied(reply: Reply) -> Reply:
+    """Copy a reply's arrays out of Ray's object store."""
+    return Reply._make(np.array(value) if isinstance(value, np.ndarray) else value for value in reply)

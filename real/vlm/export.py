@@ -1,9 +1,9 @@
-"""A model as a folder that vLLM serves: what ``Vlm.save`` writes, with a chat template and the grammar beside it.
+"""A model as a folder that vLLM serves: what ``Vlm.save`` writes, plus a chat template and the grammar.
 
 config.json, model.safetensors, tokenizer*.json, generation_config.json, preprocessor_config.json   ``Vlm.save``
 chat_template.jinja         for the chat routes and other clients; our own requests are tokens
 dartsim_grammar.npz         the token automaton, for grammars of several states (``dartsim.real.engines.plugin``)
-dartsim_model.json          number of parameters and names, to recognize the folder
+dartsim_model.json          number of parameters and names, to identify the folder
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.model import Snapshot, Vlm
 
 GRAMMAR_FILE = "dartsim_grammar.npz"
@@ -34,35 +35,35 @@ CHAT_TEMPLATE = (
 
 
 def export(vlm: Vlm, folder: Path) -> Path:
-    """Write a model's folder for vLLM; it appears whole or not at all. Return it."""
-    partial = _begin(folder)
-    vlm.save(partial)
-    (partial / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
-    if len(vlm.grammar.allowed) > 1:
-        np.savez_compressed(partial / GRAMMAR_FILE, follows=vlm.grammar.follows)
-    facts = {"parameters": vlm.num_parameters, "family": vlm.config.family, "grammar": vlm.decoding.grammar}
-    (partial / "dartsim_model.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return _end(partial, folder)
+    """Write a model's folder for vLLM, which appears whole or not at all; return it."""
+    with replaced_folder(folder) as partial:
+        vlm.save(partial)
+        (partial / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+        if len(vlm.grammar.allowed) > 1:
+            np.savez_compressed(partial / GRAMMAR_FILE, follows=vlm.grammar.follows)
+        facts = {"parameters": vlm.num_parameters, "family": vlm.config.family, "grammar": vlm.decoding.grammar}
+        (partial / "dartsim_model.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return folder
 
 
 def export_weights(weights: Snapshot, folder: Path, *, like: Path | None = None) -> Path:
-    """Write weights as a folder of safetensors, which appears whole or not at all. Return it.
+    """Write weights as a folder of safetensors, which appears whole or not at all; return it.
 
     Args:
         weights: By the names of the transformers class.
-        folder: Where to.
-        like: The folder of the same model: its other files are copied, so that the result can be served by itself,
-            and tensors are called as they are there. Checkpoints have older names than the classes.
+        folder: The folder.
+        like: Folder of the same model. Its other files are copied, so that the result can be served by itself, and its
+            names of tensors are used: checkpoints have older names than the classes.
     """
-    partial = _begin(folder)
-    called = _names(like) if like is not None else frozenset()
-    if like is not None:
-        for file in like.iterdir():
-            if file.is_file() and ".safetensors" not in file.name:
-                shutil.copy2(file, partial / file.name)
-    tensors = {stored_name(name, called): tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
-    return _end(partial, folder)
+    with replaced_folder(folder) as partial:
+        names = _names(like) if like is not None else frozenset()
+        if like is not None:
+            for file in like.iterdir():
+                if file.is_file() and ".safetensors" not in file.name:
+                    shutil.copy2(file, partial / file.name)
+        tensors = {stored_name(name, names): tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 def _names(folder: Path) -> frozenset[str]:
@@ -74,20 +75,7 @@ def _names(folder: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def stored_name(name: str, called: Container[str]) -> str:
-    """Return what a checkpoint with these names calls a tensor; its own name, if the checkpoint has none for it."""
+def stored_name(name: str, names: Container[str]) -> str:
+    """Return a tensor's name in a checkpoint with these names; the class's name if the checkpoint does not have it."""
     older = name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
-    return older if name not in called and older in called else name
-
-
-def _begin(folder: Path) -> Path:
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    return partial
-
-
-def _end(partial: Path, folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
-    return folder
+    return older if name not in names and older in names else name

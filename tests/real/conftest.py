@@ -15,7 +15,7 @@ from dartsim.envs.base import GuiEnv
 class RedButton(GuiEnv):
     """A screen of 2 × 2 cells, one of them red; the first click decides."""
 
-    def _begin(self, task: Task, rng: np.random.Generator) -> None:
+    def _begin(self, task: Task) -> None:
         self._cell = int(task.id) % 4
         self._clicked = -1
         self._shot = np.full((self.height, self.width, 3), 220, np.uint8)

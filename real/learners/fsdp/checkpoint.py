@@ -1,4 +1,4 @@
-"""Checkpoints of several processes: each writes its part (torch's DCP), and any number of them reads it again.
+"""Checkpoints of several processes: each writes its part (torch's DCP), and any number of them can read it.
 
 FOLDER/learner.json    updates, seed, number of ranks, whether there is optimizer state
 FOLDER/parts/          a safetensors file of each rank, by ``torch.distributed.checkpoint``
@@ -12,7 +12,6 @@ import json
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,12 +32,12 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save(steps: GradientSteps, folder: Path, peers: Ranks, *, seed: int) -> None:
-    """Write weights, optimizer and progress; the folder appears whole or not. All processes call it."""
+    """Write weights, optimizer and progress; the folder appears whole or not at all. All processes call it."""
     partial = folder.with_name(folder.name + ".partial")
     if peers.rank == 0:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-    peers.wait()
+    peers.barrier()
     tensors, numbers = steps.state(copy=False)
     save_parts(tensors, storage_writer=HuggingFaceStorageWriter(str(partial / PARTS), save_distributed=True))
     if peers.rank == 0:
@@ -47,18 +46,18 @@ def save(steps: GradientSteps, folder: Path, peers: Ranks, *, seed: int) -> None
         (partial / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
-    peers.wait()
+    peers.barrier()
 
 
 def load(steps: GradientSteps, folder: Path) -> None:
-    """Go on from a checkpoint of any number of processes, or of ``TorchLearner``. All processes call it, if any.
+    """Resume from a checkpoint of any number of processes, or of ``TorchLearner``. All processes call it, if any.
 
     Raises:
-        ValueError: If it is another model's, or no checkpoint.
+        ValueError: If it is of another model, or no checkpoint.
     """
     numbers = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     if not (folder / PARTS).is_dir():
-        steps.restore((_spread(steps, folder), numbers))
+        steps.restore((_distributed(steps, folder), numbers))
         return
     tensors = {f"weight/{name}": torch.empty_like(p) for name, p in steps.parameters.items()}
     if numbers["stepped"]:
@@ -66,35 +65,25 @@ def load(steps: GradientSteps, folder: Path) -> None:
             tensors |= {f"{key}/{name}": torch.zeros_like(parameter) for key in _MOMENTS}
             tensors[f"step/{name}"] = torch.zeros((), device=parameter.device)
     reader = HuggingFaceStorageReader(str(folder / PARTS))
-    _check(tensors, _described(reader, folder))
+    try:
+        stored = set(reader.read_metadata().state_dict_metadata)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / PARTS} is no checkpoint: {error}") from None
+    if odd := sorted(tensors.keys() ^ stored):
+        raise ValueError(f"the checkpoint is of another model: {len(odd)} names differ, first {odd[0]}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process may read it, too
         load_parts(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
     steps.restore((tensors, numbers))
 
 
-def _described(reader: HuggingFaceStorageReader, folder: Path) -> dict[str, Any]:
-    """Return what the parts hold, by name."""
-    try:
-        return dict(reader.read_metadata().state_dict_metadata)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / PARTS} is no checkpoint: {error}") from None
-
-
-def _check(wanted: dict[str, Tensor], found: dict[str, Any]) -> None:
-    odd = sorted(wanted.keys() ^ found.keys())
-    if odd:
-        raise ValueError(f"the checkpoint is of another model: {len(odd)} names differ, first {odd[0]}")
-
-
-def _spread(steps: GradientSteps, folder: Path) -> dict[str, Tensor]:
-    """Return the state that one process wrote, spread as the parameters are."""
+def _distributed(steps: GradientSteps, folder: Path) -> dict[str, Tensor]:
+    """Return the state that one process wrote, distributed as the parameters are."""
     tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
-    found = {}
+    state = {}
     for name, tensor in tensors.items():
         like = steps.parameters.get(name.partition("/")[2])
-        whole = tensor if like is None else tensor.to(like.device)
+        state[name] = tensor if like is None else tensor.to(like.device)
         if isinstance(like, DTensor) and tensor.ndim:
-            whole = distribute_tensor(whole, like.device_mesh, like.placements)
-        found[name] = whole
-    return found
+            state[name] = distribute_tensor(state[name], like.device_mesh, like.placements)
+    return state

@@ -1,7 +1,7 @@
 """torchrun whose ranks are forks: ``python -m dartsim.real.learners.fsdp.forked OPTIONS FOLDER``.
 
-torch and transformers are imported once on a machine, before there are ranks, not once by each (4 s of a core), and the
-ranks share that memory. Not for GPUs: a fork of a process that has asked CUDA anything cannot use it.
+torch and transformers are imported once a machine, not once a rank (4 s of a core), and the ranks share that memory.
+Not for GPUs: a fork of a process that has used CUDA cannot use it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ from dartsim.real.learners.fsdp import rank
 
 
 def main(arguments: list[str]) -> None:
-    """Start ranks and stay until they have ended.
-
-    Args:
-        arguments: Options of torchrun, and the folder of what the ranks read at their start.
-    """
+    """Start ranks with torchrun's options and the folder of their setup, and wait until they have ended."""
     *options, folder = arguments
-    # Every rank runs the file as a program, as torchrun's would; what it imports is there already.
+    # Every rank runs the file as a program, as under torchrun; its imports are loaded already.
     forking = ("--start-method=fork", "--run-path", str(rank.__file__))
     run(parse_args([*options, *forking, folder]))  # type: ignore[no-untyped-call]
 

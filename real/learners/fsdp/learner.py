@@ -2,12 +2,12 @@
 
     Batch --read here--> turns.safetensors --ranks: GradientSteps--> checkpoint and folder of weights --> Weights
 
-What it keeps on disk, in one folder (on a disk that all workers see, if they load from it):
+Its folder on disk (on a disk that all workers see, if they load from it):
 
     model/                     the model with its first weights
-    checkpoints/update-000012  what the ranks start from when one of them died
+    checkpoints/update-000012  where the ranks resume when one of them died
     weights/version-000012     the newest versions, each a model's folder as transformers and vLLM read it
-    kept/                      a checkpoint to go back to
+    kept/                      the state to go back to
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from torch import Tensor
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
-from dartsim.real.learners.fsdp.settings import Setup
-from dartsim.real.learners.fsdp.wire import read_tensor, write_turns
 from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.mismatch import report
-from dartsim.real.learners.turn_data import Selector, Speaker, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.scratch import replaced_folder
+from dartsim.real.vlm.model import Vlm
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +41,17 @@ logger = logging.getLogger(__name__)
 class FsdpLearner:
     """Trains a model by several processes, with the gradient that ``TorchLearner`` would take.
 
-    The ranks are started when they are first needed. When one dies, all are started again from the last checkpoint,
-    and the update is a ``LearnerFault``; also when an update is cancelled, which ends them at once.
+    The ranks start when they are first needed. When one dies, all restart from the last checkpoint, and the update is a
+    ``LearnerFault``; likewise when an update is canceled, which ends them at once.
 
     Attributes:
         updates: Finished updates, also the version of the newest weights.
         group: The processes.
 
     Args:
-        speaker: Writes the prompts: a ``Vlm`` or a ``Language`` of the model.
+        vlm: The model, which writes the prompts; its weights are not used.
         model: Folder of the model's first weights, as ``dartsim.real.vlm.export`` or transformers writes it.
-        folder: Where to keep batches, checkpoints and weights; made if it is not there.
+        folder: Holds batches, checkpoints and weights; created if missing.
         config: How weights are updated, and by which processes (``fsdp``).
         seed: As in ``TorchLearner``.
         select: As in ``TorchLearner``.
@@ -58,7 +59,7 @@ class FsdpLearner:
 
     def __init__(
         self,
-        speaker: Speaker,
+        vlm: Vlm,
         model: Path,
         folder: Path,
         config: TrainerConfig = TINY,
@@ -69,52 +70,44 @@ class FsdpLearner:
         self.config = config
         self.seed = seed
         self.updates = 0
-        self._speaker = speaker
+        self._vlm = vlm
         self._model = model.resolve()
         self._folder = folder.resolve()
         self._select = select
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._checkpoint: Path | None = None
         self._kept: Path | None = None
         self._exported: dict[Version, Path] = {0: self._model}
         self._pinned: Version | None = None
         self._closed = False
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.group = RankGroup(
-            self._folder,
-            settings=config.fsdp,
-            prepare=self._set_up,
-        )
+        self.group = RankGroup(self._folder, settings=config.fsdp, prepare=self._write_setup)
 
     # ---- the port
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch in a thread. If cancelled, the ranks are ended, and start again when they are needed.
-
-        Raises:
-            LearnerFault: If loss or gradient was not finite, no turn could be trained, or a rank died.
-        """
+        """Train on a batch in a thread. If canceled, the ranks end, and restart when they are needed."""
         work = asyncio.ensure_future(asyncio.to_thread(self.train, batch))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             while not work.done():
-                self.group.kill()  # again, should the thread only just have started them
+                self.group.kill()  # again, in case the thread has only just started them
                 await asyncio.wait([work], timeout=1.0)
             if not work.cancelled():
-                work.exception()  # looked at, so that nobody complains
+                work.exception()  # retrieved, so that asyncio does not complain
             raise
 
     def train(self, batch: Batch) -> UpdateResult:
         """Train on a batch and return the new weights.
 
         Raises:
-            LearnerFault: As ``update``.
+            LearnerFault: If loss or gradient was not finite, no turn could be trained, or a rank died.
         """
-        with self._one:
+        with self._lock:
             self._refuse_closed(batch)
-            data = read_turns(batch, self._speaker, self.config.objective.advantage)
-            self._up()
+            data = read_turns(batch, self._vlm, self.config.objective.advantage)
+            self._start_ranks()
             files = self._folder / "batch"
             try:
                 self._refuse_closed(batch)
@@ -131,66 +124,66 @@ class FsdpLearner:
         return UpdateResult(self.weights(), metrics)
 
     def weights(self) -> Weights:
-        """Return the present weights: a folder, which is kept while it is among the newest or remembered."""
+        """Return the present weights: a folder, which stays while it is among the newest or kept."""
         return Weights(self.updates, self._exported[self.updates])
 
-    # ---- there and back
+    # ---- checkpoints
 
     def keep(self) -> None:
         """Remember weights and optimizer as they are, for ``go_back``; the weights' folder stays."""
-        with self._one:
+        with self._lock:
             self._kept = self._saved(self._folder / "kept")
             self._pinned = self.updates
 
     def go_back(self, version: Version) -> Weights:
-        """Return to what was remembered, and return it as a new version.
+        """Return to the kept state, as a new version.
 
         Raises:
-            ValueError: If nothing was remembered.
+            ValueError: If nothing was kept.
         """
         if self._kept is None:
             raise ValueError("there is nothing to go back to; wanted a call of keep() before")
-        with self._one:
+        with self._lock:
             self._load(self._kept, version)
         return self.weights()
 
     def save_model(self, folder: Path) -> None:
         """Write the model with its present weights, ready to be loaded by transformers."""
-        _copied(Path(self.weights().source), folder)
+        _copy(Path(self.weights().source), folder)
 
     def save(self, folder: Path) -> None:
-        """Write weights, optimizer and progress, so that ``load`` goes on, with any number of ranks."""
-        with self._one:
+        """Write weights, optimizer and progress, so that ``load`` resumes, with any number of ranks."""
+        with self._lock:
             self._saved(folder)
 
     def save_kept(self, folder: Path) -> None:
-        """Write what was remembered as ``save`` writes what is.
+        """Write the kept state as ``save`` writes the present one.
 
         Raises:
-            ValueError: If nothing was remembered.
+            ValueError: If nothing was kept.
         """
         if self._kept is None:
             raise ValueError("there is nothing to write; wanted a call of keep() before")
-        _copied(self._kept, folder)
+        _copy(self._kept, folder)
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint of any number of ranks, or of ``TorchLearner``.
+        """Resume from a checkpoint of any number of ranks, or of ``TorchLearner``.
 
         Raises:
-            ValueError: If it is another seed's.
-            LearnerFault: If it is another model's.
+            ValueError: If it is of another seed.
+            LearnerFault: If it is of another model.
         """
         seed = _about(folder)["seed"]
         if seed != self.seed:
             raise ValueError(f"checkpoint {folder} has seed {seed}, this learner {self.seed}")
-        with self._one:
+        with self._lock:
             self._load(folder.resolve(), None)
 
     def close(self) -> None:
-        """End the ranks. What is on disk stays and can be saved; there are no more updates."""
+        """End the ranks. The state on disk stays and can be saved; there are no more updates."""
         self._closed = True
-        if self.config.fsdp.nodes > 1 and not self._one.locked():
-            self.group.stop()  # those on other machines end by themselves, and are not started there again
+        if self.config.fsdp.nodes > 1 and not self._lock.locked():
+            self.group.stop()  # those on other machines end by themselves, and are not restarted there
         self.group.kill()
 
     # ---- the ranks
@@ -222,12 +215,12 @@ class FsdpLearner:
         return answer
 
     def _entropies(self, data: TurnData, files: Path) -> Tensor:
-        asked, out = files / "asked", files / "entropies.safetensors"
-        write_turns(data, asked)
-        self._ask({"do": "entropies", "turns": str(asked), "out": str(out)})
+        turns, out = files / "unselected", files / "entropies.safetensors"
+        write_turns(data, turns)
+        self._ask({"do": "entropies", "turns": str(turns), "out": str(out)})
         return read_tensor(out)
 
-    def _up(self) -> None:
+    def _start_ranks(self) -> None:
         """Start the ranks if they are not up, from the last checkpoint if there is one."""
         if self.group.running:
             return
@@ -240,21 +233,21 @@ class FsdpLearner:
         if not self.group.running:
             self.group.start()
         number = _about(folder)["updates"] if version is None else version
-        where = self._weights(number)
-        self._ask({"do": "load", "folder": str(folder), "version": number, "weights": str(where)})
+        weights = self._weights(number)
+        self._ask({"do": "load", "folder": str(folder), "version": number, "weights": str(weights)})
         self.updates, self._checkpoint = number, None
-        # Later ones are no part of this history.
-        self._exported = {n: path for n, path in self._exported.items() if n < number} | {number: where}
+        # Later versions are not part of this history.
+        self._exported = {n: path for n, path in self._exported.items() if n < number} | {number: weights}
         self._checkpoint = self._saved(self._folder / "checkpoints" / f"update-{self.updates:06d}")
         self._prune()
 
     def _saved(self, folder: Path) -> Path:
-        """Write the present state to a folder."""
+        """Write the present state to a folder and return the folder."""
         newest = self._checkpoint
         if newest is not None and newest.is_dir() and _about(newest)["updates"] == self.updates:
-            _copied(newest, folder)
+            _copy(newest, folder)
             return folder
-        self._up()
+        self._start_ranks()
         self._ask({"do": "save", "folder": str(folder.resolve())})
         if self._closed:
             self.group.stop()
@@ -263,10 +256,9 @@ class FsdpLearner:
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         return self.group.ask(dict(order), self.config.fsdp.update_seconds)
 
-    def _set_up(self, address: str) -> None:
-        config = replace(self._speaker.config, folder=str(self._model))
-        setup = Setup(model=config, trainer=self.config, seed=self.seed, socket=address)
-        setup.write(self._folder)
+    def _write_setup(self, address: str) -> None:
+        config = replace(self._vlm.config, folder=str(self._model))
+        Setup(model=config, trainer=self.config, seed=self.seed, socket=address).write(self._folder)
 
     # ---- the disk
 
@@ -284,14 +276,10 @@ class FsdpLearner:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "learner.json").read_text(encoding="utf-8"))
-    return found
+    about: dict[str, Any] = json.loads((folder / "learner.json").read_text(encoding="utf-8"))
+    return about
 
 
-def _copied(source: Path, target: Path) -> None:
-    """Copy a folder; the copy appears whole or not, in the place of what was there."""
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+def _copy(source: Path, target: Path) -> None:
+    with replaced_folder(target) as partial:
+        shutil.copytree(source, partial, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""The processes of a group: ``Ranks`` sum what each of them has a part of."""
+"""``Ranks``: the processes of the default group, as ``dartsim.real.learners.gradient_steps.Peers``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from dartsim.trainer.health import Health
 
 
 class Ranks:
-    """The processes of the default group, as ``dartsim.real.learners.gradient_steps.Peers``.
-
-    Sums of one process are what it has, to the last bit.
+    """Adds up what each process has a part of. Sums of one process are what it has, to the last bit.
 
     Args:
-        device: Where gradients are; other figures are summed on the CPU.
+        device: Holds the gradients; other figures are summed on the CPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -29,30 +27,26 @@ class Ranks:
         self._device = device
 
     def add(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes of each value."""
         return self._reduced(values, dist.ReduceOp.SUM)
 
     def norm(self, local: Tensor) -> Tensor:
-        """Return the norm of the whole from the norm of the part here."""
         if self.size == 1:
             return local
         squares = (local.double() ** 2).cpu()
-        return self._reduced(squares, dist.ReduceOp.SUM).sqrt().to(local.dtype).to(self._device)
+        return self.add(squares).sqrt().to(local.dtype).to(self._device)
 
     def health(self, health: Health) -> Health:
-        """Return the health of all parts of a batch together."""
         values = asdict(health)
         largest = self._largest(values["mismatch_max"])
         sums = self.add(torch.tensor(list(values.values()), dtype=torch.float64)).tolist()
         return Health(**dict(zip(values, sums, strict=True)) | {"mismatch_max": largest})
 
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
-        """Return the mismatch of all parts of a batch together."""
         total, tokens = self.add(torch.tensor([mismatch.total, mismatch.tokens], dtype=torch.float64)).tolist()
         return Mismatch(total, tokens, self._largest(mismatch.largest))
 
-    def told(self, message: Any) -> Any:
-        """Return what the first process says; the others' messages are not looked at."""
+    def broadcast(self, message: Any) -> Any:
+        """Return the first process's message; those of the others are ignored."""
         text = json.dumps(message).encode() if self.rank == 0 else b""
         length = torch.tensor([len(text)])
         dist.broadcast(length, src=0)
@@ -62,13 +56,13 @@ class Ranks:
         dist.broadcast(body, src=0)
         return json.loads(body.numpy().tobytes())
 
-    def all(self, number: int) -> list[int]:
+    def gather(self, number: int) -> list[int]:
         """Return the numbers of all processes."""
-        found = torch.zeros(self.size, dtype=torch.int64)
-        found[self.rank] = number
-        return [int(value) for value in self.add(found)]
+        numbers = torch.zeros(self.size, dtype=torch.int64)
+        numbers[self.rank] = number
+        return [int(value) for value in self.add(numbers)]
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all are here."""
         self.add(torch.zeros(1))
 
@@ -76,7 +70,7 @@ class Ranks:
         return float(self._reduced(torch.tensor(value, dtype=torch.float64), dist.ReduceOp.MAX))
 
     def _reduced(self, values: Tensor, operation: Any) -> Tensor:
-        found = values.clone()
+        result = values.clone()
         if self.size > 1:
-            dist.all_reduce(found, op=operation)
-        return found
+            dist.all_reduce(result, op=operation)
+        return result

@@ -1,8 +1,8 @@
-"""One process of a learner: ``torchrun … -m dartsim.real.learners.fsdp.rank FOLDER``. It does what the driver says.
+"""One process of a learner: ``torchrun … -m dartsim.real.learners.fsdp.rank FOLDER``. It obeys the driver.
 
-The first rank talks to the driver, a JSON object a line, and tells the others. What is large lies in files.
+The first rank talks to the driver, one JSON object a line, and broadcasts the orders. Large data is in files.
 
-    train       turns, update, weights, checkpoint or null     -> metrics, or a fault that left all as it was
+    train       turns, update, weights, checkpoint or null     -> metrics, or a fault that changed nothing
     entropies   turns, out
     save        folder
     load        folder, version or null, weights or none
@@ -32,27 +32,20 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dartsim.core.errors import LearnerFault
 from dartsim.real.learners.fsdp import checkpoint
+from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
 from dartsim.real.learners.fsdp.peers import Ranks
-from dartsim.real.learners.fsdp.settings import Setup
 from dartsim.real.learners.fsdp.sharding import gathered, shard
-from dartsim.real.learners.fsdp.wire import read_turns_from, write_tensor
 from dartsim.real.learners.gradient_steps import GradientSteps
 from dartsim.real.vlm.export import export_weights
 from dartsim.real.vlm.lora import add_lora
 from dartsim.real.vlm.model import build, one_thread
 
 _FOREVER = timedelta(days=365)
-"""Ranks wait for batches as long as it takes; it is the driver that gives up on them."""
+"""Ranks wait for batches without limit; the driver gives up on them, not the other way round."""
 
 
 class Rank:
-    """A part of a learner.
-
-    Args:
-        setup: What it is told.
-        mesh: All parts.
-        peers: All parts.
-    """
+    """One rank's part of the learner that ``setup`` describes; all ranks together are ``mesh`` and ``peers``."""
 
     def __init__(self, setup: Setup, mesh: DeviceMesh, peers: Ranks) -> None:
         self._peers = peers
@@ -67,30 +60,30 @@ class Rank:
         if reference is not None:
             reference.model.requires_grad_(False)
         scorers = (
-            shard(self._vlm, mesh, setup.trainer.fsdp),
-            None if reference is None else shard(reference, mesh, setup.trainer.fsdp),
+            shard(self._vlm, mesh, config.fsdp),
+            None if reference is None else shard(reference, mesh, config.fsdp),
         )
         self._steps = GradientSteps(self._vlm, config, seed=setup.seed, peers=peers, scorers=scorers)
 
     def do(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carry out an order; all ranks are given the same."""
-        what, paths = order["do"], {name: Path(value) for name, value in order.items() if isinstance(value, str)}
-        if what == "train":
+        kind, paths = order["do"], {name: Path(value) for name, value in order.items() if isinstance(value, str)}
+        if kind == "train":
             return self._train(order["update"], paths)
-        if what == "entropies":
+        if kind == "entropies":
             _, entropy_BT = self._steps.score(read_turns_from(paths["turns"]))
             if self._peers.rank == 0:
                 write_tensor(entropy_BT, paths["out"])
-        elif what == "save":
+        elif kind == "save":
             checkpoint.save(self._steps, paths["folder"], self._peers, seed=self._seed)
-        elif what == "load":
+        elif kind == "load":
             checkpoint.load(self._steps, paths["folder"])
             if order["version"] is not None:
                 self._steps.updates = order["version"]
             if "weights" in paths:
                 self._export(paths["weights"])
         else:
-            raise ValueError(f"the order {what!r} is unknown")
+            raise ValueError(f"the order {kind!r} is unknown")
         return {"updates": self._steps.updates}
 
     def _train(self, update: int, paths: dict[str, Path]) -> dict[str, Any]:
@@ -101,7 +94,9 @@ class Rank:
         if "checkpoint" in paths:
             checkpoint.save(self._steps, paths["checkpoint"], self._peers, seed=self._seed)
         self._export(paths["weights"])
-        return {"metrics": metrics | _peak(), "updates": self._steps.updates}
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            metrics["learner/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        return {"metrics": metrics, "updates": self._steps.updates}
 
     def _export(self, folder: Path) -> None:
         first = self._peers.rank == 0
@@ -110,33 +105,26 @@ class Rank:
             export_weights(weights, folder, like=self._like)
 
 
-def _peak() -> dict[str, float]:
-    """Return the most memory that this rank has held on its GPU so far; nothing on a processor."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return {}
-    return {"learner/peak_gib": torch.cuda.max_memory_allocated() / 2**30}
-
-
 class _Driver:
-    """The driver's end of the line, for the first rank."""
+    """The first rank's connection to the driver."""
 
     def __init__(self, address: str) -> None:
-        line = socket.socket(socket.AF_UNIX)
-        line.connect(address)
-        self._line = line.makefile("rw", encoding="utf-8")
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        self._text = connection.makefile("rw", encoding="utf-8")
 
-    def say(self, message: dict[str, Any]) -> None:
-        self._line.write(json.dumps(message) + "\n")
-        self._line.flush()
+    def send(self, message: dict[str, Any]) -> None:
+        self._text.write(json.dumps(message) + "\n")
+        self._text.flush()
 
-    def next(self) -> dict[str, Any] | None:
+    def receive(self) -> dict[str, Any] | None:
         """Return the next order; None when the driver is gone."""
-        text = self._line.readline()
-        return json.loads(text) if text else None
+        line = self._text.readline()
+        return json.loads(line) if line else None
 
 
 def run(folder: Path) -> None:
-    """Join the others and do what the driver says."""
+    """Join the others and carry out orders until the driver is gone."""
     setup = Setup.read(folder)
     mesh = _mesh(setup)
     device = torch.device(mesh.device_type)
@@ -145,25 +133,25 @@ def run(folder: Path) -> None:
     peers = Ranks(device)
     driver = _Driver(setup.socket) if peers.rank == 0 else None
     rank = Rank(setup, mesh, peers)
-    pids = peers.all(os.getpid())
+    pids = peers.gather(os.getpid())
     if driver is not None:
-        driver.say({"pids": pids, "device": mesh.device_type})
+        driver.send({"pids": pids, "device": mesh.device_type})
     while True:
-        order = peers.told(driver.next() if driver is not None else None)
+        order = peers.broadcast(driver.receive() if driver is not None else None)
         if order is None:
             break
         answer = rank.do(order)
         if driver is not None:
-            driver.say(answer)
+            driver.send(answer)
     dist.destroy_process_group()
 
 
 def _mesh(setup: Setup) -> DeviceMesh:
     count, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     device = setup.trainer.fsdp.device
     if device == "auto":
-        device = "cuda" if torch.cuda.device_count() >= here else "cpu"
+        device = "cuda" if torch.cuda.device_count() >= local_count else "cpu"
     if device == "cuda":
         torch.cuda.set_device(local)
     dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", timeout=_FOREVER)

@@ -1,10 +1,10 @@
-"""A ``Vlm`` whose weights are spread over processes by torch's ``fully_shard``.
+"""A ``Vlm`` whose weights are sharded over processes by torch's ``fully_shard``.
 
-Units, which are gathered for computing and let go after: the vision tower as a whole, each layer of the language
-model, and what is left (embeddings, output). The vision tower is one unit because processes must gather equally often,
-and a micro-batch has as many calls of it as its screenshots have sizes.
+Three kinds of units are gathered for computing and released after: the vision tower as a whole, each layer of the
+language model, and the rest (embeddings, output). The vision tower is one unit because processes must gather equally
+often, and a micro-batch calls it once for each size of its screenshots.
 
-``fully_shard`` gathers a module's weights when the module is called. ``Trunk`` calls none of these modules, but reads
+``fully_shard`` gathers a module's weights when the module is called. ``Trunk`` calls none of these modules but reads
 their parts; so the units' ``forward`` is set to what the trunk does with them.
 """
 
@@ -30,28 +30,26 @@ class ShardedTrunk(Trunk):
 
     def see_all(self, pictures: Sequence[tuple[Grid, Tensor]]) -> Seen | None:
         """Return the embeddings of pictures of several sizes, in one call of the vision tower."""
-        found: Seen | None = self._visual[0](pictures)
-        return found
+        return self._visual[0](pictures)  # type: ignore[no-any-return]
 
     def own_see_all(self, pictures: Sequence[tuple[Grid, Tensor]]) -> Seen | None:
-        """Compute what ``see_all`` returns."""
+        """Compute the result of ``see_all``."""
         return super().see_all(pictures)
 
     def _text_layer(self, layer: Any, *values: Any) -> Tensor:
-        found: Tensor = layer(layer, *values)
-        return found
+        return layer(layer, *values)  # type: ignore[no-any-return]
 
     def own_text_layer(self, layer: Any, *values: Any) -> Tensor:
-        """Compute what a layer returns."""
+        """Compute the result of a layer."""
         return super()._text_layer(layer, *values)
 
 
 def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
-    """Spread a model over the processes of a mesh, and return what scores with it.
+    """Shard a model over the processes of a one-dimensional mesh, and return a scorer of it.
 
     Args:
-        vlm: The model, whole and alike in every process; its parameters become parts of them.
-        mesh: The processes, in one dimension.
+        vlm: The model, whole and equal in every process; its parameters become shards.
+        mesh: The processes.
         settings: The precision.
     """
     model, device = vlm.model, torch.device(mesh.device_type)
@@ -59,7 +57,7 @@ def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
     trunk.checkpointing = vlm.trunk.checkpointing
     vlm.trunk = trunk
     vlm.allowed = vlm.allowed.to(device)
-    # What reaches a unit has the right precision already; angles and positions must keep theirs.
+    # Inputs of a unit have the right precision already; angles and positions must keep theirs.
     half = torch.bfloat16 if settings.precision == "bfloat16" else None
     policy = MixedPrecisionPolicy(
         param_dtype=half, reduce_dtype=None if half is None else torch.float32, cast_forward_inputs=False
@@ -86,9 +84,9 @@ def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
 
 @torch.no_grad()
 def gathered(model: Any, *, keep: bool) -> dict[str, Tensor]:
-    """Return a model's whole weights on the CPU, low-rank additions added in, by the names it has without them.
+    """Return a model's whole weights on the CPU, with LoRA merged in, by the names it has without LoRA.
 
-    Every process must call it, since all take part; only those that ``keep`` them need the memory.
+    Every process must call it; only those that ``keep`` the weights need the memory.
     """
     weights: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():

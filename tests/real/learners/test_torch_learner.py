@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+from safetensors.torch import load_file  # noqa: E402
 
 from dartsim.config.sections.trainer import ObjectiveConfig, TrainerConfig  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
@@ -179,16 +183,24 @@ def test_a_low_rank_learner_publishes_merged_weights(make_vlm: Any, batch: Batch
     assert logprobs.detach().numpy() == pytest.approx(reply.logprobs, abs=1e-5)
 
 
+def state_of(learner: TorchLearner) -> dict[str, torch.Tensor]:
+    """Return weights and optimizer as a checkpoint holds them."""
+    with tempfile.TemporaryDirectory() as folder:
+        learner.save(Path(folder) / "state")
+        files = sorted((Path(folder) / "state").glob("*.safetensors"))
+        return {name: tensor.clone() for file in files for name, tensor in load_file(file).items()}
+
+
 def test_a_failed_update_changes_nothing(make_vlm: Any, batch: Batch) -> None:
     raw = {"advantage": {"spread": "none"}}
     learner = TorchLearner(make_vlm(), TINY.replace(optimizer={"minibatches": 4}, objective=raw))
     learner.train(batch)
-    before, state = weights(learner), learner._state()
+    before, state = weights(learner), state_of(learner)
     bad = edited(batch, lambda t: replace(t, reward=1e300 * t.reward if t.attempt.group == 12 else t.reward))
     with pytest.raises(LearnerFault, match="not finite"):
         learner.train(replace(bad, update=2))
     assert equal(before, weights(learner))
-    assert equal(state[0], learner._state()[0])
+    assert equal(state, state_of(learner))
     assert learner.updates == 1
 
 
@@ -201,7 +213,7 @@ def test_an_update_that_runs_out_of_memory_changes_nothing(
     for update in range(1, trained + 1):
         learner.train(replace(batch, update=update))
         other.train(replace(batch, update=update))
-    before, state = weights(learner), learner._state()
+    before, state = weights(learner), state_of(learner)
     steps: list[int] = []
 
     def fails(real: Any) -> Any:
@@ -222,8 +234,8 @@ def test_an_update_that_runs_out_of_memory_changes_nothing(
         with pytest.raises(torch.OutOfMemoryError):
             learner.train(next_one)
     assert equal(before, weights(learner))
-    assert equal(state[0], learner._state()[0])
-    assert {name.partition("/")[0] for name in state[0]} >= ({"weight", "step", "exp_avg"} if trained else {"weight"})
+    assert equal(state, state_of(learner))
+    assert {name.partition("/")[0] for name in state} >= ({"weight", "step", "exp_avg"} if trained else {"weight"})
     assert learner.updates == trained
     assert equal(weights_after(learner, next_one), weights_after(other, next_one))
 

@@ -58,9 +58,9 @@ def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
         async with RayProvider(hosts(2, mock_desktops(start_seconds=0.05))) as provider:
             await checks.check_env_provider(provider, slots=(0, 1, 2), cancel_after=(0.0, 0.03))
             desktops = [await provider.start(slot) for slot in range(4)]
-            assert [host.live for host in provider._hosts] == [2, 2]
+            assert [host.live for host in provider.hosts] == [2, 2]
             await asyncio.gather(*(desktop.close() for desktop in desktops))
-            assert [host.live for host in provider._hosts] == [0, 0]
+            assert [host.live for host in provider.hosts] == [0, 0]
 
     asyncio.run(main())
 
@@ -90,7 +90,7 @@ def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventua
             first, second = await provider.start(0), await provider.start(1)
             for desktop in (first, second):
                 await desktop.reset(mock_task(), seed=1)
-            await end(provider._hosts[0].part)
+            await end(provider.hosts[0].part)
             async with asyncio.timeout(60.0):
                 with pytest.raises(EnvBroken, match="lost") as broken:
                     await first.step("click(x=1, y=1)")
@@ -100,7 +100,7 @@ def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventua
                 assert (await second.step("WAIT")).over is False
                 await eventually(lambda: provider.counts["hosts_back"])
                 fourth = await provider.start(3)
-                assert fourth._host is provider._hosts[0]
+                assert fourth.host is provider.hosts[0]
                 await fourth.reset(mock_task(), seed=1)
             assert provider.counts == {"hosts_lost": 1, "hosts_back": 1}
 
@@ -130,7 +130,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(hosts):
             starting.cancel()
             await asyncio.wait([starting])
             assert starting.cancelled()
-            assert provider._hosts[0].live == 0
+            assert provider.hosts[0].live == 0
 
     asyncio.run(main())
 
@@ -168,7 +168,7 @@ def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
 
     async def main():
         async with RayProvider(hosts(1, restarts=0)) as provider:
-            await end(provider._hosts[0].part)
+            await end(provider.hosts[0].part)
             async with asyncio.timeout(60.0):
                 with pytest.raises(EnvStartFailed):
                     await provider.start(0)

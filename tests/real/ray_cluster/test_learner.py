@@ -179,7 +179,7 @@ def test_checkpoints_of_undone_updates_go_when_an_older_state_is_loaded(tmp_path
         host = LearnerHost(make_learner(), str(folder), 1)  # the run was killed, and goes on from its own checkpoint
         await host.do("load", 0, tmp_path / "run-4")
         await host.update(batch(5), 4)
-        assert [path.name for path in host._checkpoints()] == ["update-000004", "update-000005"]
+        assert [path.name for path in host.checkpoints()] == ["update-000004", "update-000005"]
         host = LearnerHost(make_learner(), str(folder), 1)
         assert (await host.do("weights", 5)).source == [1, 2, 3, 4, 5]
 

@@ -16,7 +16,6 @@ from dartsim.config.sections.trainer import LoraConfig  # noqa: E402
 from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export, export_weights  # noqa: E402
-from dartsim.real.vlm.language import language_of  # noqa: E402
 from dartsim.real.vlm.lora import add_lora, merged  # noqa: E402
 
 
@@ -72,13 +71,15 @@ def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: 
     assert any(not torch.equal(found[name], tensor) for name, tensor in make_vlm().snapshot().items())
 
 
-def test_the_language_of_a_folder_is_that_of_its_model(make_vlm: Any, tmp_path: Path, prompts_of: Any) -> None:
+def test_the_model_of_a_folder_has_the_same_grammar_images_and_prompts(
+    make_vlm: Any, tmp_path: Path, prompts_of: Any
+) -> None:
     vlm = make_vlm(grammar="compact", max_new_tokens=8, min_pixels=784, max_pixels=4_000)
-    language = language_of(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
-    assert (language.grammar.follows == vlm.grammar.follows).all()
-    assert language.rules == vlm.rules
-    assert language.decoding == vlm.decoding
-    for own, other in zip(prompts_of(vlm), prompts_of(language), strict=True):
+    again = build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
+    assert (again.grammar.follows == vlm.grammar.follows).all()
+    assert again.rules == vlm.rules
+    assert again.decoding == vlm.decoding
+    for own, other in zip(prompts_of(vlm), prompts_of(again), strict=True):
         assert own.key == other.key
     with pytest.raises(ConfigError, match=r"holds no config\.json"):
-        language_of(vlm.config)
+        build(replace(vlm.config, folder=str(tmp_path)))

@@ -19,10 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
-from dartsim.real.learners.fsdp.settings import Setup  # noqa: E402
-from dartsim.real.learners.fsdp.wire import write_turns  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402

@@ -14,8 +14,11 @@ pytest.importorskip("transformers")
 
 from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
-from dartsim.real.learners.fsdp.settings import Setup  # noqa: E402
-from dartsim.real.learners.fsdp.wire import read_turns_from, write_turns  # noqa: E402
+from dartsim.real.learners.fsdp.files import (  # noqa: E402
+    Setup,
+    read_turns_from,
+    write_turns,
+)
 from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
 from dartsim.real.learners.turn_data import chosen, read_turns  # noqa: E402
 from dartsim.real.vlm.config import tiny  # noqa: E402

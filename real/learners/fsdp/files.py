@@ -1,15 +1,16 @@
-"""A batch's tensors as files, from the driver to its ranks: safetensors and JSON, no code.
+"""What a learner's driver and its ranks exchange as files: safetensors and JSON, no code.
 
+    setup.json           what the ranks are, read at their start
     turns.json           pictures (rows, columns, bytes a patch), prompts (length, pictures, …), examples
-    turns.safetensors    what they are made of, one after the other, and the tensors of ``TurnData``
+    turns.safetensors    their data, one after the other, and the tensors of ``TurnData``
 
-Every picture and every prompt is there once. Ranks map the file: a picture is read where it is needed.
+Every picture and every prompt is stored once. Ranks map the file: a picture is read where it is needed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -17,51 +18,81 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.real.learners.turn_data import TurnData
+from dartsim.real.vlm.config import VlmConfig
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.packing import Example
 from dartsim.real.vlm.prompts import VlmPrompt
 
-ABOUT, TENSORS = "turns.json", "turns.safetensors"
+SETUP, ABOUT, TENSORS = "setup.json", "turns.json", "turns.safetensors"
 
 _TENSORS = tuple(item.name for item in fields(TurnData) if item.name not in ("examples", "unwritable"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a rank reads at its start.
+
+    Attributes:
+        model: The model, with the folder of its first weights.
+        trainer: How it is trained, and by how many ranks.
+        seed: The learner's seed.
+        socket: Where the driver listens.
+    """
+
+    model: VlmConfig
+    trainer: TrainerConfig
+    seed: int
+    socket: str
+
+    def write(self, folder: Path) -> None:
+        """Write it for ``read``."""
+        (folder / SETUP).write_bytes(TypeAdapter(Setup).dump_json(self, indent=1))
+
+    @staticmethod
+    def read(folder: Path) -> Setup:
+        """Read what ``write`` wrote."""
+        return TypeAdapter(Setup).validate_json((folder / SETUP).read_bytes())
 
 
 def write_turns(data: TurnData, folder: Path) -> None:
     """Write a batch's tensors."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures: dict[tuple[Any, ...], tuple[int, Picture]] = {}
-    prompts: dict[tuple[Any, ...], tuple[int, VlmPrompt]] = {}
-    used = []
+    picture_of: dict[tuple[Any, ...], tuple[int, Picture]] = {}
+    prompt_of: dict[tuple[Any, ...], tuple[int, VlmPrompt]] = {}
+    examples = []
     for example in data.examples:
         prompt = example.prompt
         for picture in prompt.pictures:
-            pictures.setdefault((picture.grid, picture.key), (len(pictures), picture))
-        used.append(prompts.setdefault(prompt.key, (len(prompts), prompt))[0])
-    seen = [picture for _, picture in pictures.values()]
-    asked = [prompt for _, prompt in prompts.values()]
+            picture_of.setdefault((picture.grid, picture.key), (len(picture_of), picture))
+        number = prompt_of.setdefault(prompt.key, (len(prompt_of), prompt))[0]
+        examples.append([number, len(example.tokens)])
+    pictures = [picture for _, picture in picture_of.values()]
+    prompts = [prompt for _, prompt in prompt_of.values()]
     about = {
-        "pictures": [[*p.grid, p.patches.shape[1], sha256(p.key).hexdigest()] for p in seen],
+        "pictures": [[*p.grid, p.patches.shape[1], sha256(p.key).hexdigest()] for p in pictures],
         "prompts": [
             {
                 "length": len(p.tokens),
                 "next_position": int(p.next_position),
-                "pictures": [pictures[picture.grid, picture.key][0] for picture in p.pictures],
+                "pictures": [picture_of[picture.grid, picture.key][0] for picture in p.pictures],
                 "image_starts": [int(start) for start in p.image_starts],
             }
-            for p in asked
+            for p in prompts
         ],
-        "examples": [[number, len(example.tokens)] for number, example in zip(used, data.examples, strict=True)],
+        "examples": examples,
         "unwritable": data.unwritable,
     }
     tensors = {name: getattr(data, name) for name in _TENSORS if getattr(data, name) is not None}
     tensors |= {
-        "patches": _joined([p.patches.reshape(-1) for p in seen], np.uint8),
-        "prompt_tokens": _joined([p.tokens for p in asked], np.int64),
-        "prompt_positions": _joined([p.positions.reshape(-1) for p in asked], np.int64),
+        "patches": _joined([p.patches.reshape(-1) for p in pictures], np.uint8),
+        "prompt_tokens": _joined([p.tokens for p in prompts], np.int64),
+        "prompt_positions": _joined([p.positions.reshape(-1) for p in prompts], np.int64),
         "tokens": _joined([example.tokens for example in data.examples], np.int64),
         "states": _joined([example.states for example in data.examples], np.int64),
     }
@@ -70,7 +101,7 @@ def write_turns(data: TurnData, folder: Path) -> None:
 
 
 def read_turns_from(folder: Path) -> TurnData:
-    """Read what was written."""
+    """Read what ``write_turns`` wrote."""
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     tensors = load_file(folder / TENSORS)
     sizes = [rows * columns * width for rows, columns, width, _ in about["pictures"]]
@@ -79,22 +110,25 @@ def read_turns_from(folder: Path) -> TurnData:
         for patches, (rows, columns, width, key) in zip(_cut(tensors["patches"], sizes), about["pictures"], strict=True)
     ]
     lengths = [row["length"] for row in about["prompts"]]
-    positions = _cut(tensors["prompt_positions"], [3 * length for length in lengths])
+    parts = zip(
+        _cut(tensors["prompt_tokens"], lengths),
+        _cut(tensors["prompt_positions"], [3 * length for length in lengths]),
+        about["prompts"],
+        strict=True,
+    )
     prompts = [
         VlmPrompt(
             tokens,
-            places.reshape(3, -1),
+            positions.reshape(3, -1),
             row["next_position"],
             tuple(pictures[number] for number in row["pictures"]),
             tuple(row["image_starts"]),
         )
-        for tokens, places, row in zip(
-            _cut(tensors["prompt_tokens"], lengths), positions, about["prompts"], strict=True
-        )
+        for tokens, positions, row in parts
     ]
     sizes = [length for _, length in about["examples"]]
-    said = zip(_cut(tensors["tokens"], sizes), _cut(tensors["states"], sizes), about["examples"], strict=True)
-    examples = [Example(prompts[number], tokens, states) for tokens, states, (number, _) in said]
+    replies = zip(_cut(tensors["tokens"], sizes), _cut(tensors["states"], sizes), about["examples"], strict=True)
+    examples = [Example(prompts[number], tokens, states) for tokens, states, (number, _) in replies]
     rest: dict[str, Any] = {name: tensors.get(name) for name in _TENSORS}
     return TurnData(examples, **rest, unwritable=about["unwritable"])
 
