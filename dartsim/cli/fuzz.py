@@ -93,9 +93,7 @@ def replay(
     out_folder: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            callback=folder_target,
-            help="Output folder; default: runs/replay-HASH, the same at each replay.",
+            "--out", callback=folder_target, help="Output folder; default: runs/replay-HASH, the same at each replay."
         ),
     ] = None,
     json_file: Json = None,

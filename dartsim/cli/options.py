@@ -133,8 +133,7 @@ JsonInstead = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/."),
+    Path | None, typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/.")
 ]
 
 

@@ -132,10 +132,7 @@ def run(
 
 
 def execute_with_progress(
-    config: Config,
-    folder: Path,
-    json_file: str | None,
-    execute: Callable[[Instrument], tuple[RunDir, RunResult]],
+    config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
     """Execute or resume a run with a progress bar, show its figures, and end the command as the run ended."""
     from dartsim.observe.rundir import CONFIG
@@ -152,10 +149,7 @@ def execute_with_progress(
         run_dir, result = execute(bar)
         if not result.interrupted:
             bar.done()
-    seconds = {
-        "cpu_seconds": round(time.process_time() - cpu, 3),
-        "wall_seconds": round(time.perf_counter() - wall, 3),
-    }
+    seconds = {"cpu_seconds": round(time.process_time() - cpu, 3), "wall_seconds": round(time.perf_counter() - wall, 3)}
     _show_result(run_dir, result, seconds, json_file)
 
 

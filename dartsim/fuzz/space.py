@@ -73,10 +73,7 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
 }
 """The rules, drawn unless a preset gives them."""
 
-SPARE: Mapping[str, Sequence[Choice]] = {
-    "admission": (None, "open", "ready", "waiting", "ahead"),
-    "further": (0, 1, 3),
-}
+SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "waiting", "ahead"), "further": (0, 1, 3)}
 """A bound on groups, as tight as it may be, which leaves slots to spare; and the attempts that they add to groups in
 which all failed. A preset has its own bounds."""
 
@@ -351,10 +348,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             "promotion": {"enabled": False},
         },
         "cluster": {
-            "env": {
-                "profile": "desktop-small" if even else settings["latencies"],
-                "latency": EVEN if even else {},
-            },
+            "env": {"profile": "desktop-small" if even else settings["latencies"], "latency": EVEN if even else {}},
             "engine": {
                 "model": settings["engine"],
                 "batch_seconds": 2.0,

@@ -13,15 +13,7 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.memory import (
-    BYTES,
-    GIB,
-    REPLY_TOKENS,
-    EngineMemory,
-    LearnerMemory,
-    engine_memory,
-    learner_memory,
-)
+from dartsim.lab.memory import BYTES, GIB, REPLY_TOKENS, EngineMemory, LearnerMemory, engine_memory, learner_memory
 from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 from dartsim.real.engines.options import HERE, engine_places
 

@@ -1,7 +1,4 @@
-"""The charts of the report, as plain data for plotly.js; the page adds the theme's colors.
-
-Functions return ``{"data": [...], "layout": {...}}``; nothing here imports plotly.
-"""
+"""The charts of all pages, as plain data for plotly.js (``{"data": [...], "layout": {...}}``); pages add the theme."""
 
 from __future__ import annotations
 
@@ -15,18 +12,18 @@ from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState, E
 
 Chart = dict[str, Any]
 Named = Sequence[tuple[str, Mapping[str, Any]]]
-"""Runs by what they are called: their summary or their series."""
+"""Summaries or series of runs, by name."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Of lines, where there are more runs than colors."""
+"""Styles of lines, where there are more runs than colors."""
 BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
 HOURS = "hours"
-"""Title of every axis of the run's time."""
+"""Title of every time axis."""
 ENDING_COLOR, DROP_COLOR, STALE_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9"
 
 RUN_COLORS = ("#8c97a8", "#4f5bd5", "#0f8b8d", "#c2416b", "#b7791f", "#5b8c2a")
-"""Colors of runs that are compared; none of them is a state's."""
+"""Colors of compared runs; no state has one of them."""
 
 
 def chart(data: list[dict[str, Any]], height: int, **layout: Any) -> Chart:
@@ -45,7 +42,7 @@ def floats(values: Iterable[float]) -> list[float]:
 
 
 def in_minutes(plot: Chart) -> Chart:
-    """Return a chart with its axis of the run's time in minutes, for runs of less than an hour; others as they are."""
+    """Return a chart with its time axis, if it has one, in minutes."""
     time_axis = plot["layout"].get("xaxis", {})
     if time_axis.get("title", {}).get("text") != HOURS:
         return plot
@@ -54,7 +51,7 @@ def in_minutes(plot: Chart) -> Chart:
 
 
 def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIONS)) -> Chart:
-    """Stacked bars that add up to 100 %: a bar for each population, of each run if there are several."""
+    """Stacked bars of states that add up to 100 %: one bar for each population and run."""
     several = len(summaries) > 1
     data = []
     for population in populations:
@@ -86,7 +83,7 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
         50 * num_bars + 34,
         barmode="stack",
         bargap=0.28,
-        uniformtext={"mode": "hide", "minsize": 11},  # what does not fit into its bar, on a narrow page
+        uniformtext={"mode": "hide", "minsize": 11},  # hides text that does not fit into its bar
         showlegend=False,
         hovermode="closest",
         margin={"l": 8, "r": 30, "t": 6, "b": 24},
@@ -96,7 +93,7 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
 
 
 def _bar_text(label: str, share: float) -> str:
-    """Return what fits into a bar of that many per cent of the page's width."""
+    """Return the text that fits into a bar of this percentage of the page's width."""
     text = f"{label} {share:.0f} %"
     return text if share > 0.8 * len(text) else f"{share:.0f} %" if share >= 4.0 else ""
 
@@ -114,27 +111,23 @@ def _line(name: str, color: str, x: Iterable[float], y: Iterable[float], hover: 
 
 
 def throughput(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Turns per minute over the run's time: generated, admitted, trained."""
-    lines: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-        ("generated", "generated_turns_per_minute", BLUE, {}),
-        ("admitted", "admitted_turns_per_minute", TEAL, {"dash": "dot"}),
-        ("trained", "trained_turns_per_minute", PURPLE, {}),
-    )
+    """Turns per minute over time: generated, admitted, trained."""
+    lines = (("generated", BLUE, "solid"), ("admitted", TEAL, "dot"), ("trained", PURPLE, "solid"))
     data = [
-        _line(
-            name,
-            color,
-            *rolling(series, series["rates"][key], window_hours=window_hours),
-            "%{y:.1f} turns/min",
-            **line,
-        )
-        for name, key, color, line in lines
+        _rate_line(name, color, series, f"{name}_turns_per_minute", window_hours, dash) for name, color, dash in lines
     ]
     return _over_time(data, "turns per minute")
 
 
+def _rate_line(
+    name: str, color: str, series: Mapping[str, Any], key: str, window_hours: float, dash: str
+) -> dict[str, Any]:
+    hours, rates = rolling(series, series["rates"][key], window_hours=window_hours)
+    return _line(name, color, hours, rates, "%{y:.1f} turns/min", dash=dash)
+
+
 def utilization(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Utilization of environments, engines and the trainer over the run's time."""
+    """Utilization of environments, engines and the trainer over time."""
     values = series["utilization"]
     lines = (
         ("environments", values["env_utilization"], DesktopState.ACTING.info.color),
@@ -149,7 +142,7 @@ def utilization(series: Mapping[str, Any], window_hours: float) -> Chart:
 
 
 def desktops_over_time(series: Mapping[str, Any], window_hours: float) -> Chart:
-    """Shares of the desktops' time by state over the run's time, stacked."""
+    """The desktops' states over time, stacked."""
     data = []
     for state, style in state_infos("desktops").items():
         column = series["shares"]["desktops"].get(state, [])
@@ -157,29 +150,18 @@ def desktops_over_time(series: Mapping[str, Any], window_hours: float) -> Chart:
             continue
         hours, shares = rolling(series, column, window_hours=window_hours)
         line = _line(style.label, style.color, hours, shares * 100.0, "%{y:.1f} %", width=0)
-        data.append({**line, "stackgroup": "one", "line": {"width": 0}, "fillcolor": style.color})
+        data.append({**line, "stackgroup": "all", "line": {"width": 0}, "fillcolor": style.color})
     return _over_time(data, "", yaxis=axis(range=[0, 100], ticksuffix=" %"))
 
 
 def _over_time(data: list[dict[str, Any]], unit: str, **layout: Any) -> Chart:
     layout = {"yaxis": axis(unit, rangemode="tozero"), **layout}
-    return chart(
-        data,
-        320,
-        hovermode="x unified",
-        xaxis=axis(HOURS, hoverformat=".2f", ticksuffix=" h"),
-        **layout,
-    )
+    return chart(data, 320, hovermode="x unified", xaxis=axis(HOURS, hoverformat=".2f", ticksuffix=" h"), **layout)
 
 
-def idle_over_time(found: Mapping[str, Any], population: str) -> Chart:
-    """One population's time in the recorded window, at work and by cause of being idle, stacked.
-
-    Args:
-        found: What ``dartsim.observe.idle`` wrote.
-        population: Which one.
-    """
-    edges, shares = found["hours"], found["populations"][population]["shares"]
+def idle_over_time(idle: Mapping[str, Any], population: str) -> Chart:
+    """One population's time in the recorded window, at work and by idle cause (``idle.json``), stacked."""
+    edges, shares = idle["hours"], idle["populations"][population]["shares"]
     data = []
     work = POPULATIONS[population].at_work.info
     for cause, color in {AT_WORK: work.color, **{cause: info.color for cause, info in CAUSES.items()}}.items():
@@ -188,13 +170,13 @@ def idle_over_time(found: Mapping[str, Any], population: str) -> Chart:
         steps = [100.0 * share for share in shares[cause]]
         name = work.label if cause == AT_WORK else cause
         line = _line(name, color, edges, [*steps, steps[-1]], "%{y:.1f} %", width=0, shape="hv")
-        data.append({**line, "stackgroup": "one", "fillcolor": color})
-    # A chart of one color needs its name too.
+        data.append({**line, "stackgroup": "all", "fillcolor": color})
+    # A chart of one color also needs its name.
     return _over_time(data, "", showlegend=True, yaxis=axis(range=[0, 100], ticksuffix=" %"))
 
 
 def staleness(summary: Mapping[str, Any]) -> Chart:
-    """Trained turns by how many versions behind their oldest weights were."""
+    """Trained turns by the staleness of their oldest weights."""
     histogram = {int(key): number for key, number in summary.get("staleness_histogram", {}).items()}
     total = sum(histogram.values()) or 1
     behind = list(range(max(histogram, default=0) + 1))
@@ -244,14 +226,14 @@ def counted(counts: Mapping[str, int], color: str, what: str) -> Chart:
 
 
 def bias(table: ByClass) -> Chart:
-    """Each label's share of what was offered, of what the group filter leaves of it, and of what was trained."""
+    """Each label's share of the offered, of the usable, and of the trained trajectories."""
     labels = ordered(table)
     offered, trained = ({label: table[label].get(key, 0) for label in labels} for key in ("offered", "trained"))
     bars = [("offered", offered, MUTED), ("left by the filter", usable(table), TEAL), ("trained", trained, PURPLE)]
     data = []
     for name, counts, color in bars:
         if not counts:
-            continue  # an older run, which did not count what the filter did
+            continue  # no group was judged
         total = sum(counts.values()) or 1
         data.append(
             {
@@ -276,7 +258,7 @@ def bias(table: ByClass) -> Chart:
 
 
 def reward(series: Mapping[str, Any]) -> Chart:
-    """Mean reward of what each update was trained on."""
+    """Mean reward of each update."""
     updates = series["updates"]
     hover = "<b>update %{x}</b><br>mean reward %{y:.3f}<extra></extra>"
     line = _line("mean reward", STALE_COLOR, updates["update"], updates["mean_reward"], hover)
@@ -290,27 +272,22 @@ def reward(series: Mapping[str, Any]) -> Chart:
 
 
 def run_colors(num_runs: int) -> list[str]:
-    """Return a color for each run, the first one grey."""
+    """Return a color for each run, the first one gray."""
     return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(num_runs)]
 
 
 def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
-    """One rate of every run over the run's time."""
+    """One rate of every run over time."""
+    dashes = [DASHES[index // len(RUN_COLORS) % len(DASHES)] for index in range(len(all_series))]
     data = [
-        _line(
-            name,
-            color,
-            *rolling(series, series["rates"][key], window_hours=window_hours),
-            "%{y:.1f} turns/min",
-            dash=DASHES[index // len(RUN_COLORS) % len(DASHES)],
-        )
-        for index, ((name, series), color) in enumerate(zip(all_series, run_colors(len(all_series)), strict=True))
+        _rate_line(name, color, series, key, window_hours, dash)
+        for (name, series), color, dash in zip(all_series, run_colors(len(all_series)), dashes, strict=True)
     ]
     return _over_time(data, "turns per minute")
 
 
 def learning(curve: Mapping[str, Any]) -> Chart:
-    """Success rate over the run's time: attempts as they ended, and evaluations on held-out tasks.
+    """Success rate over time: of attempts as they end, and of evaluations on held-out tasks.
 
     Args:
         curve: ``attempts`` and ``held_out``, each with ``hours`` and ``success_rate``; see ``dartsim.run.results``.
@@ -334,7 +311,7 @@ Mean = Mapping[str, float | None]
 """``mean`` over seeds and ``half_width`` of its 95 % confidence interval."""
 
 UPRIGHT = 4
-"""Most bars beside each other; the names of more would lie across each other, and some be left out."""
+"""Largest number of upright bars; the names of more would overlap."""
 
 PUBLISHED_COLOR = "#e69f00"
 
@@ -342,29 +319,31 @@ PUBLISHED_COLOR = "#e69f00"
 def efficiency(
     figure: str, summaries: Named, published: Sequence[float | None], means: Sequence[Mean | None] = ()
 ) -> Chart:
-    """One figure of every run, with the published values as diamonds.
+    """One figure of every run as bars, with published values as diamonds: upright for a few runs, else horizontal.
 
     Args:
         figure: Its name.
         summaries: The runs.
-        published: Of each run, the published value if there is one.
-        means: Of each run, its mean over seeds; the bars are these then, with their intervals as whiskers.
+        published: The published value of each run, if there is one.
+        means: The mean over seeds of each run, which then replaces its own value; its interval becomes a whisker.
     """
     style = FIGURES[figure]
     scale = 100.0 if style.unit == "%" else 1.0
-    of_runs = [summary.get(figure) for _, summary in summaries]
-    over_seeds = [found or {} for found in means] or [{} for _ in of_runs]
-    values = [(found.get("mean", value) or 0.0) * scale for value, found in zip(of_runs, over_seeds, strict=True)]
-    whiskers = [(found.get("half_width") or 0.0) * scale for found in over_seeds]
-    given = {index: value * scale for index, value in enumerate(published) if value is not None}
+    over_seeds = [mean or {} for mean in means] or [{} for _ in summaries]
+    values = [
+        (mean.get("mean", summary.get(figure)) or 0.0) * scale
+        for (_, summary), mean in zip(summaries, over_seeds, strict=True)
+    ]
+    whiskers = [(mean.get("half_width") or 0.0) * scale for mean in over_seeds]
+    diamonds = {index: value * scale for index, value in enumerate(published) if value is not None}
     names = [name for name, _ in summaries]
     upright = len(names) <= UPRIGHT
-    place, size = ("x", "y") if upright else ("y", "x")
-    before, behind = "<b>%{customdata}</b><br>", f" %{{{size}:.2f}} {style.unit}<extra></extra>"
+    position, size = ("x", "y") if upright else ("y", "x")
+    prefix, suffix = "<b>%{customdata}</b><br>", f" %{{{size}:.2f}} {style.unit}<extra></extra>"
     bars = {
         "type": "bar",
         "orientation": "v" if upright else "h",
-        place: list(range(len(names))),
+        position: list(range(len(names))),
         size: floats(values),
         "marker": {"color": run_colors(len(names))},
         "width": 0.52,
@@ -376,56 +355,55 @@ def efficiency(
             "width": 4,
         },
         "customdata": names,
-        "hovertemplate": f"{before}measured here{behind}",
+        "hovertemplate": f"{prefix}measured here{suffix}",
     }
     data = [bars]
-    if given:
-        diamonds = _texts(given, style.decimals, place, size, beside=0.37)  # where neither hides the other
-        diamonds |= {
-            "mode": "markers+text",
-            "marker": {"symbol": "diamond", "size": 12, "color": PUBLISHED_COLOR},
-            "customdata": [names[index] for index in given],
-            "hovertemplate": f"{before}published{behind}",
-        }
-        data.append(diamonds)
+    if diamonds:
+        data.append(
+            {
+                **_texts(diamonds, style.decimals, position, size, offset=0.37),  # beside the bar's own value
+                "mode": "markers+text",
+                "marker": {"symbol": "diamond", "size": 12, "color": PUBLISHED_COLOR},
+                "customdata": [names[index] for index in diamonds],
+                "hovertemplate": f"{prefix}published{suffix}",
+            }
+        )
     ends = [value + whisker for value, whisker in zip(values, whiskers, strict=True)]
-    data.append(_ends(values, ends, style.decimals, place, size))
-    most = max([*ends, *given.values(), 0.0])
-    places = axis(
+    # Values are behind the ends of the whiskers, which would hide a bar's own text.
+    text = [_text(value, style.decimals, size) for value in values]
+    font: dict[str, Any] = {"textfont": {"size": 15 if upright else 12}, "hoverinfo": "skip"}
+    data.append({**_texts(dict(enumerate(ends)), style.decimals, position, size), "text": text, **font})
+    largest = max([*ends, *diamonds.values(), 0.0])
+    positions = axis(
         "",
         tickvals=list(range(len(names))),
         ticktext=names,
         range=[-0.5, len(names) - 0.4] if upright else [len(names) - 0.4, -0.6],
         showgrid=False,
     )
-    sizes = axis("", range=[0, most * (1.15 if upright else 1.3) or 1.0])
+    sizes = axis("", range=[0, largest * (1.15 if upright else 1.3) or 1.0])
     return chart(
         data,
         330 if upright else 90 + 26 * len(names),
         showlegend=False,
         title={"text": f"{style.label}{', %' if style.unit == '%' else ' per minute'}"},
-        **{f"{place}axis": places, f"{size}axis": sizes},
+        **{f"{position}axis": positions, f"{size}axis": sizes},
     )
 
 
-def _texts(values: Mapping[int, float], decimals: int, place: str, size: str, *, beside: float = 0.0) -> dict[str, Any]:
-    """Return values, by their places, written where they lie."""
+def _texts(
+    values: Mapping[int, float], decimals: int, position: str, size: str, *, offset: float = 0.0
+) -> dict[str, Any]:
+    """Return values as text at their positions."""
     return {
         "type": "scatter",
         "mode": "text",
-        place: [index + beside for index in values],
+        position: [index + offset for index in values],
         size: floats(values.values()),
         "text": [_text(value, decimals, size) for value in values.values()],
         "textposition": "top center" if size == "y" else "middle right",
         "cliponaxis": False,
     }
-
-
-def _ends(values: Sequence[float], ends: Sequence[float], decimals: int, place: str, size: str) -> dict[str, Any]:
-    """Return the values, written behind the ends of bars and whiskers: a bar's own text would lie under its whisker."""
-    found = _texts(dict(enumerate(ends)), decimals, place, size)
-    text = [_text(value, decimals, size) for value in values]
-    return {**found, "text": text, "textfont": {"size": 15 if size == "y" else 12}, "hoverinfo": "skip"}
 
 
 def _text(value: float, decimals: int, size: str) -> str:
@@ -435,9 +413,9 @@ def _text(value: float, decimals: int, size: str) -> str:
 GIVEN, BEST, FRONT = "#8c97a8", "#4f5bd5", "#d55e00"
 
 
-def history(trials: Sequence[Mapping[str, Any]], wanted: Mapping[str, str]) -> Chart:
-    """Every trial's value of the first objective, and the best one within the bounds so far."""
-    best = max if wanted["direction"] == "maximize" else min
+def history(trials: Sequence[Mapping[str, Any]], objective: Mapping[str, str]) -> Chart:
+    """The first objective of every trial, and the best feasible value so far."""
+    best = max if objective["direction"] == "maximize" else min
     within = [trial for trial in trials if trial["feasible"]]
     so_far = list(accumulate((trial["values"][0] for trial in within), best))
     data = [
@@ -452,31 +430,31 @@ def history(trials: Sequence[Mapping[str, Any]], wanted: Mapping[str, str]) -> C
             "hovertemplate": "%{y:.4g}<extra></extra>",
         },
     ]
-    return chart(data, 300, xaxis=axis("trial"), yaxis=axis(_label(wanted)), hovermode="closest")
+    return chart(data, 300, xaxis=axis("trial"), yaxis=axis(_label(objective)), hovermode="closest")
 
 
 def front(
-    trials: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, str]]
+    trials: Sequence[Mapping[str, Any]], best: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, str]]
 ) -> Chart:
-    """All trials by the first two objectives, those that no other beats as a line."""
+    """All trials by the first two objectives, with the Pareto front as a line."""
     shown = sorted(best, key=lambda trial: trial["values"][1])
     data = [
         _points("trials", trials, [trial["values"][1] for trial in trials], 0, GIVEN),
         {**_points("front", shown, [trial["values"][1] for trial in shown], 0, FRONT), "mode": "lines+markers"},
     ]
-    axes = {"xaxis": axis(_label(wanted[1])), "yaxis": axis(_label(wanted[0]))}
+    axes = {"xaxis": axis(_label(objectives[1])), "yaxis": axis(_label(objectives[0]))}
     return chart(data, 380, hovermode="closest", **axes)
 
 
-def knob(trials: Sequence[Mapping[str, Any]], key: str, wanted: Mapping[str, str]) -> Chart:
-    """Every trial's value of the first objective by the value of one knob."""
+def knob(trials: Sequence[Mapping[str, Any]], key: str, objective: Mapping[str, str]) -> Chart:
+    """The first objective of every trial by the value of one knob."""
     known = [trial for trial in trials if key in trial["settings"]]
     values = [trial["settings"][key] for trial in known]
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     shown = values if numbers else [str(value) for value in values]
     data = [_points("trials", known, shown, 0, BEST)]
     xaxis = axis(key) if numbers else axis(key, type="category")
-    return chart(data, 260, showlegend=False, hovermode="closest", xaxis=xaxis, yaxis=axis(_label(wanted)))
+    return chart(data, 260, showlegend=False, hovermode="closest", xaxis=xaxis, yaxis=axis(_label(objective)))
 
 
 def _points(name: str, trials: Sequence[Mapping[str, Any]], x: Sequence[Any], value: int, color: str) -> dict[str, Any]:
@@ -496,5 +474,5 @@ def _points(name: str, trials: Sequence[Mapping[str, Any]], x: Sequence[Any], va
     }
 
 
-def _label(wanted: Mapping[str, str]) -> str:
-    return wanted["figure"].replace("_", " ")
+def _label(objective: Mapping[str, str]) -> str:
+    return objective["figure"].replace("_", " ")

@@ -37,16 +37,10 @@ FIGURES: Mapping[str, FigureStyle] = {
         "Trained turns of groups whose rewards differ: of others every advantage is 0.",
     ),
     "admitted_turns_per_minute": FigureStyle(
-        "Admitted turns",
-        "/min",
-        1,
-        "Turns in batches given to the trainer, less those that came back untrained.",
+        "Admitted turns", "/min", 1, "Turns in batches given to the trainer, less those that came back untrained."
     ),
     "generated_turns_per_minute": FigureStyle(
-        "Generated turns",
-        "/min",
-        1,
-        "Turns the engines answered, whatever became of them, per minute.",
+        "Generated turns", "/min", 1, "Turns the engines answered, whatever became of them, per minute."
     ),
     "trajectories_per_minute": FigureStyle(
         "Trajectories", "/min", 2, "Attempts that ended, one way or another, per minute."
@@ -65,10 +59,7 @@ FIGURES: Mapping[str, FigureStyle] = {
         "Share of time with at least one live request (what nvidia-smi shows), mean over the engines.",
     ),
     "gpu_utilization_rollout_phase": FigureStyle(
-        "GPU utilization while rolling out",
-        "%",
-        1,
-        "The same, over the time in which at least one attempt is running.",
+        "GPU utilization while rolling out", "%", 1, "The same, over the time in which at least one attempt is running."
     ),
     "gpu_peak_share": FigureStyle(
         "Share of peak token rate", "%", 1, "Response tokens per second over the engines' largest rate."

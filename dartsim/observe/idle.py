@@ -33,16 +33,7 @@ Floats = NDArray[np.float64]
 
 D = DesktopState
 
-WITH_ATTEMPT = (
-    D.STARTING,
-    D.SETUP,
-    D.GENERATING,
-    D.SYNC_WAIT,
-    D.TURN_WAIT,
-    D.ACTING,
-    D.EVALUATING,
-    D.CLOSING,
-)
+WITH_ATTEMPT = (D.STARTING, D.SETUP, D.GENERATING, D.SYNC_WAIT, D.TURN_WAIT, D.ACTING, D.EVALUATING, D.CLOSING)
 WITHOUT = (D.WAIT_ADMISSION, D.WAIT_UNIT, D.WAIT_START, D.OFF, D.READY)
 NOT_ASKING = tuple(state for state in D if state not in (D.GENERATING, D.OFF))
 
@@ -67,11 +58,7 @@ def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
     edges = np.linspace(window.start, window.end, num_bins + 1)
     times, counts = _counts(window, edges)
     lengths = np.diff(times)
-    weights = {
-        "desktops": _desktops(counts),
-        "engines": _engines(counts),
-        "trainer": _trainer(counts),
-    }
+    weights = {"desktops": _desktops(counts), "engines": _engines(counts), "trainer": _trainer(counts)}
     first = np.searchsorted(times[:-1], edges[:-1], side="left")
     populations = {}
     for name, by_cause in weights.items():
@@ -191,12 +178,7 @@ def ranking(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     length = found["end_seconds"] - found["start_seconds"]
     rows = [
-        {
-            "population": name,
-            "cause": cause,
-            "seconds": seconds,
-            "share": seconds / (length * population["size"]),
-        }
+        {"population": name, "cause": cause, "seconds": seconds, "share": seconds / (length * population["size"])}
         for name, population in found["populations"].items()
         for cause, seconds in population["seconds"].items()
         if cause != AT_WORK

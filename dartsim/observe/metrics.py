@@ -1,22 +1,24 @@
-"""Instruments that write updates and snapshots while a run goes on: JSON lines and TensorBoard.
+"""Instruments that write updates and snapshots during a run: JSON lines and TensorBoard.
 
-Times are simulated (loop) seconds, so the same run writes the same bytes.
+Times are seconds of the run, so that the same run writes the same bytes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from typing_extensions import override
 
 from dartsim.observe.recorder import Instrument, Recorder
 from dartsim.observe.records import Snapshot, UpdateRecord
+
+R = TypeVar("R", Snapshot, UpdateRecord)
 
 SCALARS = {
     "train/turns": "num_turns",
@@ -30,10 +32,10 @@ SCALARS = {
 
 
 class UpdateWriter(Instrument):
-    """Writes every finished update at once; a context manager that closes its file."""
+    """Writes every finished update immediately; a context manager that closes its file."""
 
     def close(self) -> None:
-        """Finish the file; nothing can be written afterwards."""
+        """Close the file."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -46,11 +48,11 @@ class UpdateWriter(Instrument):
 
 
 class JsonlWriter(UpdateWriter):
-    """One line of JSON for each update, in a new file ``path``.
+    """Writes one line of JSON for each update.
 
     Args:
         path: The file.
-        after: Go on with the file that is there, behind the line of this update; None: a new one.
+        after: Keep the existing lines up to this update; None: a new file.
     """
 
     def __init__(self, path: Path, *, after: int | None = None) -> None:
@@ -61,7 +63,7 @@ class JsonlWriter(UpdateWriter):
 
     @override
     def update_finished(self, record: UpdateRecord) -> None:
-        # A learner may report NaN; a line that says so is worth more than a run that ends here.
+        # A learner may report NaN, which must not end the run.
         self._file.write(json.dumps(asdict(record)) + "\n")
         self._file.flush()
 
@@ -71,21 +73,16 @@ class JsonlWriter(UpdateWriter):
 
 
 def read_updates(path: Path, *, last: int) -> list[UpdateRecord]:
-    """Return what ``JsonlWriter`` wrote of the updates up to ``last``; a line that a crash cut off is left out."""
-    records: dict[int, UpdateRecord] = {}
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for line in lines:
-        with suppress(ValueError, TypeError):
-            record = UpdateRecord(**json.loads(line))
-            records[record.update] = record
+    """Return the updates up to ``last`` from a file of ``JsonlWriter``, without truncated lines."""
+    records = {record.update: record for record in _read_lines(path, UpdateRecord)}  # the last line of each
     return [record for number, record in sorted(records.items()) if number <= last]
 
 
 class SnapshotLog(Instrument):
-    """Writes snapshots as JSON lines, so that a resumed run has figures over its whole time.
+    """Writes snapshots as JSON lines, so that a resumed run has figures of its whole time.
 
     Args:
-        path: The file; it is written anew, with the snapshots that the recorder has when the run starts.
+        path: The file; it is replaced when the run starts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,22 +102,22 @@ class SnapshotLog(Instrument):
 
 
 def _replace_lines(path: Path, records: Sequence[Snapshot | UpdateRecord]) -> None:
-    """Write records in place of what is in a file."""
+    """Replace a file's lines."""
     part = path.with_name(path.name + ".part")
     part.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records), encoding="utf-8")
     part.replace(path)
 
 
 def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
-    """Return the snapshots up to a time of the run, seconds; a line that a crash cut off is left out."""
-    found: list[Snapshot] = []
+    """Return the snapshots up to a time of the run, seconds, without truncated lines."""
+    return [snapshot for snapshot in _read_lines(path, Snapshot) if snapshot.time <= until]
+
+
+def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in lines:
         with suppress(ValueError, TypeError):
-            snapshot = Snapshot(**json.loads(line))
-            if snapshot.time <= until:
-                found.append(snapshot)
-    return found
+            yield kind(**json.loads(line))
 
 
 class TensorBoardWriter(UpdateWriter):
@@ -131,8 +128,8 @@ class TensorBoardWriter(UpdateWriter):
 
     Args:
         folder: The folder.
-        life: How often the run was begun; each time is a file of its own.
-        after: The last update that counts of what other files hold.
+        life: Number of the run's start; each has its own file.
+        after: The last update that counts in earlier files.
     """
 
     def __init__(self, folder: Path, *, life: int = 1, after: int = 0) -> None:
@@ -143,12 +140,12 @@ class TensorBoardWriter(UpdateWriter):
         self._event = Event
         self._writer: Any = RecordWriter(str(folder / f"events.out.tfevents.{life - 1:010d}.dartsim"))
         self._write(Event(wall_time=0.0, file_version="brain.Event:2"))
-        if life > 1:  # TensorBoard forgets later steps of earlier files
+        if life > 1:  # TensorBoard then ignores later steps in earlier files
             self._write(Event(step=after + 1, session_log=SessionLog(status=SessionLog.START)))
 
     @override
     def update_finished(self, record: UpdateRecord) -> None:
-        # A metric without a group of its own gets one.
+        # TensorBoard groups tags by what precedes the slash.
         values = [(tag, getattr(record, name)) for tag, name in SCALARS.items()]
         values += [(name if "/" in name else f"metrics/{name}", value) for name, value in record.metrics.items()]
         event = self._event(wall_time=record.time, step=record.update)

@@ -72,22 +72,11 @@ def _process(process: int, order: int, name: str) -> Iterator[dict[str, Any]]:
 
 def _thread(process: int, thread: int, name: str) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": name}}
-    yield {
-        "ph": "M",
-        "pid": process,
-        "tid": thread,
-        "name": "thread_sort_index",
-        "args": {"sort_index": thread},
-    }
+    yield {"ph": "M", "pid": process, "tid": thread, "name": "thread_sort_index", "args": {"sort_index": thread}}
 
 
 def _events(
-    process: int,
-    thread: int,
-    population: str,
-    states: list[ComponentState],
-    stays: list[Stay],
-    notes: Sequence[Note],
+    process: int, thread: int, population: str, states: list[ComponentState], stays: list[Stay], notes: Sequence[Note]
 ) -> Iterator[dict[str, Any]]:
     # Whole microseconds at the borders: neighbors touch and never overlap.
     borders = [round(stay.start * 1e6) for stay in stays]

@@ -1,8 +1,8 @@
 """``Recorder`` collects everything that a run measures; an ``Instrument`` listens to it.
 
-The control plane reports what happens (state changes, counts); ``dartsim.observe.figures`` computes figures from two
-snapshots. A recorder never reads a wall clock and never wakes the loop: snapshots are taken when an attempt or an
-update ends and one is due.
+The control plane reports state changes and counts; ``dartsim.observe.figures`` computes figures from two snapshots. A
+recorder never reads a wall clock and never wakes the loop: it takes a snapshot when an attempt or update ends and one
+is due.
 """
 
 from __future__ import annotations
@@ -35,32 +35,31 @@ MAX_BATCHES = 256
 
 
 class Instrument:
-    """Listens to a run; what a subclass does not override does nothing.
+    """Listens to a run; methods that a subclass does not override do nothing.
 
-    Instruments are called in the order in which the run was given them. They must leave the run alone: it does the
-    same without them.
+    Instruments are called in the order in which they were added. They must not influence the run.
 
     Attributes:
-        period_seconds: Longest time between two calls of ``time_advanced``, seconds of the run's time; a run takes the
-            shortest of its instruments. Infinite by default.
+        period_seconds: Longest time between two calls of ``time_advanced``, seconds of the run's time; the shortest
+            period of all instruments counts.
     """
 
     period_seconds: float = inf
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """Something that comes before the run (engines that start, a warm start) has come this far."""
+        """Report progress of work before the run (engines that start, a warm start)."""
 
     def run_started(self, recorder: Recorder) -> None:
-        """The run is built, and nothing has happened in it yet."""
+        """The run is built, and has not started."""
 
     def time_advanced(self, now: float) -> None:
-        """Nothing else happens until this loop time, seconds."""
+        """Time moves on to this loop time, seconds."""
 
     def attempt_ended(self, trajectory: Trajectory) -> None:
-        """An attempt ended, one way or another."""
+        """An attempt ended."""
 
     def update_finished(self, record: UpdateRecord) -> None:
-        """An update was finished."""
+        """An update finished."""
 
     def snapshot_taken(self) -> None:
         """The recorder has a new snapshot; the last one of a run is not reported."""
@@ -70,7 +69,7 @@ class Instrument:
 
 
 class Listener(Instrument):
-    """Calls the function that is given for a method's name: ``Listener(update_finished=records.append)``."""
+    """Calls a function for each named method: ``Listener(update_finished=records.append)``."""
 
     def __init__(self, period_seconds: float = inf, **calls: Callable[..., object]) -> None:
         unknown = [name for name in calls if not hasattr(Instrument, name)]
@@ -81,12 +80,12 @@ class Listener(Instrument):
 
 
 def ticker(call: Callable[[float], object], period_seconds: float = 60.0) -> Instrument:
-    """Return an instrument that calls a function with the loop time, seconds, whenever time has advanced."""
+    """Return an instrument that calls a function with the loop time, seconds, when time advances."""
     return Listener(period_seconds, time_advanced=call)
 
 
 def shortest_period(instruments: Iterable[Instrument]) -> float:
-    """Return the shortest time between two calls of ``time_advanced`` that any instrument asks for, seconds."""
+    """Return the shortest ``period_seconds`` of any instrument."""
     return min((instrument.period_seconds for instrument in instruments), default=inf)
 
 
@@ -107,10 +106,10 @@ class Recorder:
         clock: Returns the loop's time, seconds.
         num_envs: Desktop slots.
         num_engines: Inference engines.
-        max_segments: Newest state segments to keep for each population; 0 keeps none.
-        max_snapshots: Snapshots to keep; when full, every other one is dropped and their spacing doubled.
-        first_spacing_seconds: Smallest spacing of snapshots.
-        max_requests: Newest answered requests to keep for the flows of the Perfetto trace; 0 keeps none.
+        max_segments: Number of state segments to keep for each population, the newest; 0 keeps none.
+        max_snapshots: Number of snapshots to keep; when full, every other one is dropped and their spacing doubled.
+        first_spacing_seconds: Initial spacing of snapshots.
+        max_requests: Number of requests to keep for the Perfetto trace, the newest; 0 keeps none.
     """
 
     def __init__(
@@ -136,17 +135,17 @@ class Recorder:
         self.domain_hash = DomainHash()
         self.counts: Counter[str] = Counter()
         self.staleness: Counter[tuple[int, int]] = Counter()
-        """Trained turns by (versions behind of their oldest weights, of their newest weights)."""
+        """Trained turns by the staleness of (their oldest weights, their newest weights)."""
         self.staleness_trajectories: Counter[tuple[int, int]] = Counter()
-        """Trained trajectories by the same of all of their turns."""
+        """Trained trajectories by the same, over all of their turns."""
         self.offered: Counter[str] = Counter()
         self.judged: Counter[str] = Counter()
-        """Trajectories by task whose whole group was looked at for a signal; ``kept``: those of groups with one."""
+        """Trajectories by task whose group was checked for a signal; ``kept``: those whose group has one."""
         self.kept: Counter[str] = Counter()
         self.trained: Counter[str] = Counter()
         self.trained_groups: Counter[str] = Counter()
         self.staleness_max = 0
-        """Largest (version trained on, less oldest that generated any part) of a trained trajectory."""
+        """Largest staleness of the oldest weights of a trained trajectory."""
         self.updates: deque[UpdateRecord] = deque(maxlen=4096)
         self.instruments: list[Instrument] = []
         self.status_source = StatusSource()
@@ -159,31 +158,31 @@ class Recorder:
         self._spacing = first_spacing_seconds
         self._next = self.started
         self.running = 0
-        """Attempts that run now."""
+        """Running attempts."""
         self.tick()
 
     def start(self, instruments: Sequence[Instrument]) -> None:
-        """Report to these instruments from now on, and tell them that the run starts."""
+        """Add instruments, and report the start of the run to them."""
         self.instruments += instruments
         for instrument in instruments:
             instrument.run_started(self)
 
     def time_advanced(self, now: float) -> None:
-        """Nothing else happens until this loop time, seconds."""
+        """Time moves on to this loop time, seconds."""
         for instrument in self.instruments:
             instrument.time_advanced(now)
 
     # -- what the control plane reports ---------------------------------------------------------
 
     def attempt_started(self) -> None:
-        """An attempt was given to a slot."""
+        """An attempt was assigned to a slot."""
         self.counts["attempts"] += 1
         self.running += 1
         if self.running == 1:
             self.phase.tracks[0].enter(PhaseState.ROLLOUT)
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
-        """An attempt ended, one way or another."""
+        """An attempt ended."""
         self.domain_hash.attempt_ended(trajectory)
         counts = self.counts
         counts["trajectories"] += 1
@@ -203,41 +202,41 @@ class Recorder:
         self.tick()
 
     def group_judged(self, trajectories: tuple[Trajectory, ...], reason: Drop | None) -> None:
-        """A group had all its attempts; it may be trained on, or not for this reason."""
+        """A complete group is trainable, or not for a reason."""
         if reason is Drop.TOO_SMALL:
-            return  # by faults: nothing was said of its rewards
+            return  # by faults: its rewards were not judged
         for trajectory in trajectories:
             self.judged[trajectory.attempt.task.id] += 1
             self.kept[trajectory.attempt.task.id] += reason is None
 
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
-        """Trajectories will not be trained."""
+        """Trajectories will not be trained on."""
         self.domain_hash.dropped(trajectories, reason, self.clock())
         num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
         self.counts[f"dropped/{reason}"] += len(trajectories)
         self.counts[f"dropped_turns/{reason}"] += num_turns
 
     def batch_leased(self, batch: Batch) -> None:
-        """A batch was given to the trainer."""
+        """The trainer leased a batch."""
         self.counts["admitted_turns"] += batch.num_turns
         if self.requests is not None:
             ended = {trajectory.attempt.id: trajectory.finished for trajectory in batch.trajectories}
             self.batches.append(BatchSpan(batch.update, self.clock(), ended))
 
     def batch_released(self, batch: Batch) -> None:
-        """A batch came back untrained."""
+        """A batch was returned untrained."""
         self.counts["admitted_turns"] -= batch.num_turns
         self.counts["failed_updates"] += 1
         if self.batches:
             self.batches.pop()
 
     def update_finished(self, batch: Batch, metrics: Mapping[str, float], *, rescued: Batch | None = None) -> None:
-        """An update was finished; its turns count as trained from now on.
+        """An update finished; its turns count as trained.
 
         Args:
-            batch: What was attempted for it.
-            metrics: What the learner says of it.
-            rescued: The same with the stored successes, without which some of its groups had no signal.
+            batch: Its attempts.
+            metrics: Of the learner.
+            rescued: The batch with the stored successes that gave some of its groups a signal.
         """
         self.domain_hash.updated(batch, self.clock())
         trajectories = batch.trajectories
@@ -299,7 +298,7 @@ class Recorder:
         return snapshot
 
     def continue_snapshots(self, earlier: Sequence[Snapshot]) -> None:
-        """Put the snapshots of a resumed run before its own, and take one."""
+        """Prepend the earlier snapshots of a resumed run, and take one."""
         self.snapshots = list(earlier) or self.snapshots[:1]
         while len(self.snapshots) >= self._max_snapshots:
             self._thin()
@@ -318,7 +317,7 @@ class Recorder:
         self._spacing *= 2
 
     def measure(self) -> Snapshot:
-        """Return everything counted up to now."""
+        """Return all counts up to now."""
         counts = {**self.counts, **asdict(self.hot)}
         return Snapshot(
             time=self.now,
@@ -334,16 +333,16 @@ class Recorder:
         return (self.desktops, self.engines, self.trainer)
 
     def component_statuses(self) -> list[ComponentStatus]:
-        """Return what every component of the run is doing."""
+        """Return the status of every component."""
         return component_statuses(self.populations(), self.status_source, self.started)
 
     def close(self) -> None:
         """Take the last snapshot and close the timelines."""
         for population in (*self.populations(), self.phase):
             population.flush()
-        self._keep_snapshot()  # instruments saw the run while it went on; this is its end
+        self._keep_snapshot()  # not reported to instruments
 
 
 def has_signal(group: Sequence[Trajectory]) -> bool:
-    """Return whether rewards of a group differ: where they are equal, every advantage is 0."""
+    """Return whether the rewards of a group differ; otherwise every advantage is 0."""
     return len({trajectory.reward for trajectory in group}) > 1

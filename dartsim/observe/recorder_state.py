@@ -1,4 +1,4 @@
-"""A recorder's counts as a JSON-serializable document, so that a resumed run continues to count from them."""
+"""A recorder's counts as JSON, so that a resumed run continues from them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dartsim.observe.records import DomainHash, HotCounts, Segment, Snapshot, Up
 from dartsim.observe.states import PhaseState
 
 BY_TASK = ("offered", "judged", "kept", "trained", "trained_groups")
-"""Counters of a recorder whose keys are ids of tasks."""
+"""Counters keyed by task id."""
 BY_VERSIONS = ("staleness", "staleness_trajectories")
-"""Those whose keys are pairs of versions."""
+"""Counters keyed by pairs of versions."""
 
 
 def save_state(recorder: Recorder) -> dict[str, Any]:
-    """Return everything counted so far; series and single segments are stored in files of their own."""
+    """Return all counts; snapshots, updates and segments are in files of their own."""
     for instrument in recorder.instruments:
         instrument.state_saved()
     now = recorder.measure()
@@ -50,14 +50,14 @@ def restore_state(
     updates: Sequence[UpdateRecord] = (),
     segments: Sequence[Sequence[Segment]] = (),
 ) -> None:
-    """Continue to count from a saved state, before anything has happened in this recorder.
+    """Continue from a saved state in a new recorder.
 
     Args:
-        recorder: A new one.
-        state: What ``save_state`` returned; the run's time continues from its time.
-        snapshots: Those of the run until then, oldest first.
-        updates: Its finished updates, likewise.
-        segments: Of each population, in order of their ends, seconds of the run's time.
+        recorder: The new recorder.
+        state: What ``save_state`` returned.
+        snapshots: Earlier snapshots, oldest first.
+        updates: Earlier finished updates, oldest first.
+        segments: Of each population, ordered by their ends, seconds of the run's time.
     """
     recorder.started = recorder.clock() - state["time"]
     recorder.domain_hash = DomainHash(state["domain_hash"])
@@ -85,14 +85,14 @@ def restore_state(
 
 
 def undo_update(recorder: Recorder, trajectories: Sequence[Trajectory], version: Version) -> None:
-    """Take back what was counted of a finished update whose weights are lost.
+    """Subtract the counts of a finished update whose weights are lost.
 
-    Whether a group has a signal is judged without stored successes, which are not given back.
+    Signals are judged without stored successes, which stay used.
 
     Args:
         recorder: Counted the update.
-        trajectories: Those that were in it and may be trained again.
-        version: The weights that it was trained with.
+        trajectories: Of the update; they may be trained again.
+        version: The weights that were trained.
     """
     num_turns = 0
     groups: dict[int, list[Trajectory]] = {}

@@ -17,14 +17,14 @@ from dartsim.observe.states import ComponentState
 Clock = Callable[[], float]
 
 Segment = tuple[int, int, float, float]
-"""One part's stay in one state: (track, state, start, end), times in seconds of loop time.
+"""A component's stay in one state: (track, state, start, end), loop times in seconds.
 
-A plain tuple, because several are made a turn and a named one costs four times as much to make.
+A plain tuple: every turn creates several, and a named tuple is four times as slow.
 """
 
 
 class Track:
-    """One part of a population; it is in exactly one state."""
+    """One component of a population; it is in exactly one state."""
 
     __slots__ = ("_population", "index", "since", "state")
 
@@ -35,7 +35,7 @@ class Track:
         self.since = population.clock()
 
     def enter(self, state: int) -> None:
-        """Leave the present state for ``state``; the time since the last change is counted."""
+        """Count the time since the last change, and change the state."""
         population = self._population
         now = population.clock()
         since = self.since
@@ -50,14 +50,14 @@ class Track:
 
 
 class Population:
-    """Parts of one kind (desktops, engines, …) and the seconds they spent in each state.
+    """Components of one kind (desktops, engines, …), and their seconds in each state.
 
     Args:
         name: Its name in reports.
-        states: The states a part can be in.
-        size: Number of parts.
+        states: The states of a component.
+        size: Number of components.
         clock: Returns the loop's time, seconds.
-        max_segments: How many single segments to keep, the newest; 0 keeps none.
+        max_segments: Number of segments to keep, the newest; 0 keeps none.
     """
 
     def __init__(self, name: str, states: type[ComponentState], size: int, clock: Clock, max_segments: int = 0) -> None:
@@ -74,13 +74,13 @@ class Population:
         return len(self.tracks)
 
     def swap(self, old: int, new: int) -> None:
-        """Move every part that is in ``old`` to ``new``."""
+        """Move every component in state ``old`` to ``new``."""
         for track in self.tracks:
             if track.state == old:
                 track.enter(new)
 
     def seconds(self) -> tuple[float, ...]:
-        """Part-seconds in each state up to now, the present segments included."""
+        """Return the component-seconds in each state up to now."""
         now = self.clock()
         totals = self.totals.copy()
         for track in self.tracks:
@@ -88,23 +88,23 @@ class Population:
         return tuple(totals)
 
     def flush(self) -> None:
-        """Close the present segments, so that timelines reach up to now."""
+        """Close the open segments, so that timelines reach up to now."""
         for track in self.tracks:
             track.enter(track.state)
 
 
 HELD_OUT = "held_out/success_rate"
-"""Name of the update metric that evaluations on held-out tasks write."""
+"""Update metric of evaluations on held-out tasks."""
 MISMATCH_ALARM = "learner/mismatch_alarm"
 """Name of an update metric: 1 if worker and learner disagree at equal weights by more than the bound, else 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything counted from the start up to one moment.
+    """All counts from the start of the run to one moment.
 
     Attributes:
-        time: Loop time, seconds since the start of the run.
+        time: Seconds since the start of the run.
         desktops: Desktop-seconds by ``DesktopState``.
         engines: Engine-seconds by ``EngineState``.
         trainer: Seconds by ``TrainerState``.
@@ -136,10 +136,7 @@ class UpdateRecord:
 
 
 RequestSpan = tuple[int, int, int, int, float, float]
-"""One answered request: (desktop, engine, attempt, turn, asked, answered), times in seconds of loop time.
-
-A plain tuple, for the same reason as ``Segment``.
-"""
+"""An answered request: (desktop, engine, attempt, turn, asked, answered), loop times in seconds; see ``Segment``."""
 
 
 @dataclass(slots=True)
@@ -148,9 +145,9 @@ class BatchSpan:
 
     Attributes:
         update: Its update.
-        leased: Loop time at which the trainer took it, seconds.
-        attempts: When each of its attempts ended, loop time in seconds, by the attempt's id.
-        trained: Loop time at which its update was finished; None until then.
+        leased: Loop time at which the trainer leased it, seconds.
+        attempts: Loop time at which each of its attempts ended, by the attempt's id.
+        trained: Loop time at which its update finished; None until then.
     """
 
     update: int
@@ -161,14 +158,10 @@ class BatchSpan:
 
 @dataclass(slots=True)
 class HotCounts:
-    """Totals counted on the hot path; plain attributes, because a dictionary costs twice as much.
+    """Totals counted on the hot path; plain attributes, because a dictionary is twice as slow.
 
-    Attributes:
-        generated_turns: Turns that were answered.
-        prompt_tokens: Of their prompts.
-        response_tokens: Of the answers.
-        cached_tokens: Of the prompts, found in an engine's prefix cache.
-        looked_up_tokens: Of the prompts of engines that say how much they found.
+    ``cached_tokens`` are prompt tokens found in an engine's prefix cache, ``looked_up_tokens`` all prompt tokens of
+    engines that report cache hits.
     """
 
     generated_turns: int = 0
@@ -182,13 +175,13 @@ DIGEST_BYTES = 8
 
 
 class DomainHash:
-    """Hashes the domain facts of a run, in the order in which they happened.
+    """Hashes the domain facts of a run, in order.
 
-    The facts are each ended attempt (its admission, times, ending and reward), each of its turns (versions, engine and
-    tokens), each dropped trajectory and each update with the attempts in it. Callbacks, tasks and timers are not among
-    them, so that the hash stays equal when the same run is computed in another way; the event hash does not.
+    The facts are each ended attempt (admission, times, ending, reward), its turns (versions, engine, tokens), each
+    dropped trajectory, and each update with its attempts. Unlike the event hash, it ignores callbacks, tasks and
+    timers, and so stays equal when the same run is computed differently.
 
-    Each fact is hashed together with the digest before it: a resumed run goes on from the stored digest.
+    Each fact is hashed together with the previous digest: a resumed run continues from the stored digest.
 
     Attributes:
         digest: 16 hexadecimal digits; equal for equal facts.

@@ -1,7 +1,7 @@
-"""One page for a run, and one that puts runs side by side: self-contained, asking nothing of a network.
+"""The pages of a run, of a comparison of runs, and of a study: self-contained, without network access.
 
-``summary.json`` may hold ``bias``: ``{"by domain": {"chrome": {"offered": 40, "trained": 12}, …}, …}``; each
-of its entries becomes a chart (``dartsim.observe.figures.by_label`` makes them).
+``summary.json`` may contain ``bias``: ``{"by domain": {"chrome": {"offered": 40, "trained": 12}, …}, …}``, as
+``dartsim.observe.figures.by_label`` returns it; each entry becomes a chart.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ CARDS: Mapping[str, tuple[str, str]] = {
     "minutes_per_version": ("num_updates", "{} updates"),
     "staleness_max": ("staleness_mean", "mean {}"),
 }
-"""Headline figures, each with the one that is shown small beneath it."""
+"""Headline figures, each with the figure shown beneath it."""
 
 TITLES = {name: info.title for name, info in POPULATIONS.items()}
-"""What each population is called."""
 
 EFFICIENCY = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
-"""The three bars of the paper."""
+"""The bars of the paper."""
 
 
 def render_report(run: RunDir) -> Path:
@@ -61,33 +60,30 @@ def render_report(run: RunDir) -> Path:
         plots |= {f"idle_{name}": charts.idle_over_time(run.idle, name) for name in POPULATIONS}
     tables: Mapping[str, ByClass] = summary.get("bias", {})
     plots |= {f"bias{index}": charts.bias(table) for index, table in enumerate(tables.values())}
-    page = (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            _shared(plots, [(run.name, run)]),
-            clock=_clock([run]),
-            run=run,
-            summary=summary,
-            cards=_cards(summary),
-            legends=_legends(summary),
-            sentences=_sentences(summary),
-            window_minutes=window * 60.0,
-            bias=[
-                {"key": f"bias{index}", "name": name, "filter": usable(table), "found": _least_trained(name, table)}
-                for index, (name, table) in enumerate(tables.items())
-            ],
-            idle=run.idle,
-            populations=TITLES,
-            curve=curve,
-            promotion=summary.get("promotion"),
-            samples=_samples(run),
-            facts=_facts(summary),
-            alarms=_alarms(summary),
-        )
+    return _write_page(
+        run.report,
+        "report.html.j2",
+        plots,
+        [(run.name, run)],
+        clock=_clock([run]),
+        run=run,
+        summary=summary,
+        cards=_cards(summary),
+        legends=_legends(summary),
+        sentences=_sentences(summary),
+        window_minutes=window * 60.0,
+        bias=[
+            {"key": f"bias{index}", "name": name, "filter": usable(table), "least": _least_trained(name, table)}
+            for index, (name, table) in enumerate(tables.items())
+        ],
+        idle=run.idle,
+        populations=TITLES,
+        curve=curve,
+        promotion=summary.get("promotion"),
+        samples=_samples(run),
+        facts=_facts(summary),
+        alarms=_alarms(summary),
     )
-    write_text(run.report, page)
-    return run.report
 
 
 def render_comparison(
@@ -100,80 +96,83 @@ def render_comparison(
     bias: Sequence[Mapping[str, ByClass]] = (),
     num_seeds: int = 1,
 ) -> Path:
-    """Write one page that puts runs side by side and return its path.
+    """Write one page that puts runs side by side, and return its path.
 
     Args:
-        runs: At least one; the first is what the others are measured against.
+        runs: At least one; ratios are relative to the first.
         path: The page's file.
-        published: By run's name (its preset), published figures by the names of ``summary.json``; shares
-            from 0 to 1.
-        means: Of each run, its figures over several seeds; the bars are these then.
-        table: What was told of them: what it is, and a cell a run.
-        bias: Of each run, its counts by class of task over several seeds; its own by default.
-        num_seeds: How many seeds.
+        published: Published figures, by the run's name (its preset) and by the names of ``summary.json``.
+        means: For each run, its figures over several seeds, which replace its own in the bars.
+        table: Rows of the table: a label, and a cell for each run.
+        bias: For each run, its counts by class of tasks over several seeds; default: its own.
+        num_seeds: Number of seeds.
     """
     if not runs:
         raise ValueError("a comparison needs at least one run, got none")
     names = unique_names(runs)
-    given = [(published or {}).get(run.name, {}) for run in runs]
-    summaries = [(name, run.summary) for name, run in zip(names, runs, strict=True)]
-    window = max(rolling_window(run.summary) for run in runs)
+    named = list(zip(names, runs, strict=True))
+    own_published = [(published or {}).get(run.name, {}) for run in runs]
+    summaries = [run.summary for run in runs]
+    window = max(map(rolling_window, summaries))
     plots: dict[str, charts.Chart] = {
         f"efficiency{index}": charts.efficiency(
-            figure, summaries, [values.get(figure) for values in given], [found.get(figure) for found in means]
+            figure,
+            [(name, run.summary) for name, run in named],
+            [values.get(figure) for values in own_published],
+            [figures.get(figure) for figures in means],
         )
         for index, figure in enumerate(EFFICIENCY)
     }
-    plots |= {f"states_{population}": charts.time_by_state(summaries, [population]) for population in POPULATIONS}
-    rates = [(name, run.series) for name, run in zip(names, runs, strict=True)]
+    for population in POPULATIONS:
+        plots[f"states_{population}"] = charts.time_by_state([(n, run.summary) for n, run in named], [population])
     for key in ("trained", "generated"):
+        rates = [(name, run.series) for name, run in named]
         plots[key] = charts.rates_of_runs(rates, f"{key}_turns_per_minute", window)
-    page = (
-        _environment()
-        .get_template("comparison.html.j2")
-        .render(
-            _shared(plots, list(zip(names, runs, strict=True))),
-            clock=_clock(runs),
-            names=names,
-            colors=charts.run_colors(len(runs)),
-            runs=runs,
-            rows=_rows([run.summary for run in runs], given),
-            has_published=any(given),
-            table=table,
-            num_seeds=num_seeds,
-            surrogates=surrogates([(run.name, run.summary) for run in runs]),
-            bias=_bias_rows(bias or [run.summary.get("bias", {}) for run in runs]),
-            band=BAND,
-            differences=differences([run.summary.get("config", {}) for run in runs]),
-            populations=TITLES,
-            legends=_states_shown([run.summary for run in runs]),
-            window_minutes=window * 60.0,
-        )
+    return _write_page(
+        path,
+        "comparison.html.j2",
+        plots,
+        named,
+        clock=_clock(runs),
+        names=names,
+        colors=charts.run_colors(len(runs)),
+        runs=runs,
+        rows=_rows(summaries, own_published),
+        has_published=any(own_published),
+        table=table,
+        num_seeds=num_seeds,
+        surrogates=surrogates([(run.name, run.summary) for run in runs]),
+        bias=_bias_rows(bias or [summary.get("bias", {}) for summary in summaries]),
+        band=BAND,
+        differences=differences([summary.get("config", {}) for summary in summaries]),
+        populations=TITLES,
+        legends=_states_shown(summaries),
+        window_minutes=window * 60.0,
     )
-    write_text(path, page)
-    return path
 
 
-def render_study(found: Mapping[str, Any], path: Path) -> Path:
-    """Write the page of a study and return its path.
+def render_study(study: Mapping[str, Any], path: Path) -> Path:
+    """Write the page of a study (what ``dartsim tune --json`` writes), and return its path."""
+    objectives, knobs = study["objectives"], list(study["space"])
+    finished = [trial for trial in study["trials"] if trial["values"]]
+    plots: dict[str, charts.Chart] = {"history": charts.history(finished, objectives[0])}
+    if len(objectives) > 1:
+        plots["front"] = charts.front(finished, study["front"], objectives)
+    plots |= {f"knob{number}": charts.knob(finished, key, objectives[0]) for number, key in enumerate(knobs)}
+    values = {"study": study, "knobs": knobs, "objectives": objectives, "clock": "simulated"}
+    return _write_page(path, "study.html.j2", plots, (), **values)
 
-    Args:
-        found: What ``dartsim tune --json`` writes.
-        path: The page's file.
-    """
-    wanted = found["objectives"]
-    finished = [trial for trial in found["trials"] if trial["values"]]
-    plots: dict[str, charts.Chart] = {"history": charts.history(finished, wanted[0])}
-    if len(wanted) > 1:
-        plots["front"] = charts.front(finished, found["front"], wanted)
-    knobs = list(found["space"])
-    plots |= {f"knob{place}": charts.knob(finished, key, wanted[0]) for place, key in enumerate(knobs)}
-    write_text(path, lone_page("study.html.j2", plots, found=found, knobs=knobs, wanted=wanted))
+
+def _write_page(
+    path: Path, template: str, plots: Mapping[str, charts.Chart], timelines: Sequence[tuple[str, RunDir]], **values: Any
+) -> Path:
+    """Write a page with its charts and the timelines of runs, and return its path."""
+    write_text(path, _environment().get_template(template).render(_shared(plots, timelines), **values))
     return path
 
 
 def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return that nothing was learned, of which runs if not of all; an empty text if of none."""
+    """Return a note if runs have a surrogate policy, with their names if not all have; empty if none has."""
     drawn = list(dict.fromkeys(name for name, summary in runs if summary.get("surrogate")))
     if not drawn:
         return ""
@@ -183,31 +182,27 @@ def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _least_trained(name: str, table: ByClass) -> str:
-    """Say which classes are starved, or else which is trained least.
-
-    Nothing of a classification that is not judged.
-    """
+    """Return which classes are starved, or else which is trained least; empty if the classification is not judged."""
     shares = class_shares(table) if name in JUDGED.values() else {}
     if not shares:
         return ""
     labels = [label for label, share in shares.items() if share.starved] or [least(shares)]
-    told = "; ".join(f"{label}, {shares[label]}" for label in labels)
-    return f"Trained least, over what the filter leaves: {told}; starved is below {BAND:g}."
+    least_trained = "; ".join(f"{label}, {shares[label]}" for label in labels)
+    return f"Trained least, relative to what the filter leaves: {least_trained}; below {BAND:g} is starved."
 
 
 def _bias_rows(counts: Sequence[Mapping[str, ByClass]]) -> list[dict[str, Any]]:
-    """Return the classes of tasks that are judged, with what each run trained of them; no row if none has any."""
-    found = [judged(tables) for tables in counts]
-    labels = {name: list(dict.fromkeys(label for own in found for label in own.get(name, {}))) for name in JUDGED}
+    """Return a row for each judged class of tasks, with a cell for each run."""
+    runs = [judged(tables) for tables in counts]
     return [
-        {"name": name, "label": label, "cells": [own.get(name, {}).get(label) for own in found]}
-        for name, its_labels in labels.items()
-        for label in its_labels
+        {"name": name, "label": label, "cells": [own.get(name, {}).get(label) for own in runs]}
+        for name in JUDGED
+        for label in dict.fromkeys(label for own in runs for label in own.get(name, {}))
     ]
 
 
 def _alarms(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the run's alarms with their times in words."""
+    """Return the run's alarms with readable times."""
     return [
         {
             **alarm,
@@ -218,19 +213,8 @@ def _alarms(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def lone_page(template: str, plots: Mapping[str, charts.Chart], **values: Any) -> str:
-    """Return a page that shows charts of its own, of no single run.
-
-    Args:
-        template: Its file.
-        plots: Its charts by name.
-        values: What else the template names.
-    """
-    return _environment().get_template(template).render(_shared(plots, []), clock="simulated", **values)
-
-
 def _samples(run: RunDir) -> list[dict[str, str]]:
-    """Return the run's pictures of attempts, as data, with their captions."""
+    """Return the run's pictures of attempts, as data URLs, with their captions."""
     return [
         {
             "caption": sample["caption"],
@@ -241,22 +225,18 @@ def _samples(run: RunDir) -> list[dict[str, str]]:
 
 
 def _clock(runs: Sequence[RunDir]) -> str:
-    """Return by which clock the runs went, in one word."""
     return "simulated" if any(run.summary.get("virtual", True) for run in runs) else "real"
 
 
 def rolling_window(summary: Mapping[str, Any]) -> float:
-    """Return the width in hours over which rates are averaged: two updates, or a thirtieth of the run.
-
-    Updates finish in bursts; averaged over less than one of them, the trained rate is a comb.
-    """
-    hours = float(summary["simulated_hours"])
+    """Return the hours over which rates are averaged: at least two updates, which finish in bursts."""
+    run_hours = float(summary["simulated_hours"])
     updates = 2.0 * float(summary.get("minutes_per_version") or 0.0) / 60.0
-    return max(hours / 30.0, min(updates, hours / 4.0))
+    return max(run_hours / 30.0, min(updates, run_hours / 4.0))
 
 
 def unique_names(runs: Sequence[RunDir]) -> list[str]:
-    """Return what each run is called: its preset, with the seed where presets repeat, numbered if need be."""
+    """Return a name for each run: its preset, with the seed and a number where needed."""
     names = [run.name for run in runs]
     seeded = [
         f"{name}, seed {run.summary.get('seed', '?')}" if names.count(name) > 1 else name
@@ -301,7 +281,7 @@ def _environment() -> Environment:
 
 
 def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]]) -> dict[str, Any]:
-    """Return what every page needs: plotly.js, the charts and the timelines."""
+    """Return the values that every page needs: plotly.js, the charts and the timelines."""
     from plotly.offline import get_plotlyjs
 
     timelines = [{"name": name, **run.timeline} for name, run in runs if run.timeline is not None]
@@ -328,7 +308,7 @@ def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]
 
 
 def _json(value: Any) -> Markup:
-    """Return JSON that can stand in a script element."""
+    """Return JSON for a script element."""
     return Markup(json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
 
 
@@ -357,18 +337,17 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _legends(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return, for each population, its states that took any time: the largest share first."""
+    """Return the states of each population that took any time, the largest share first."""
     legends = []
-    for population, (title, _, _, figure, _) in POPULATIONS.items():
-        shares = summary[figure]
-        states = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
-        rows = [{"style": state_info(population, name), "percent": shares[name] * 100.0} for name in states]
-        legends.append({"title": title, "rows": rows})
+    for population, info in POPULATIONS.items():
+        shares = sorted(summary[info.shares].items(), key=lambda item: -item[1])
+        rows = [{"style": state_info(population, key), "percent": 100.0 * share} for key, share in shares if share > 0]
+        legends.append({"title": info.title, "rows": rows})
     return legends
 
 
 def _states_shown(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[StateInfo]]:
-    """Return, for each population, the states that took any time of any run, in drawing order."""
+    """Return the states of each population that took any time in any run, in drawing order."""
     return {
         name: [
             info
@@ -380,21 +359,20 @@ def _states_shown(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[Stat
 
 
 def _sentences(summary: Mapping[str, Any]) -> list[str]:
-    """Say for each population how much of its time was useful and what took most of the rest."""
+    """Return a sentence for each population: its utilization, and what took most of the remaining time."""
     sentences = []
-    for population, (title, _, _, figure, _) in POPULATIONS.items():
-        shares = summary[figure]
-        infos = {key: state_info(population, key) for key in shares}
-        useful = sum(share for key, share in shares.items() if infos[key].useful)
-        rest = sorted(((share, key) for key, share in shares.items() if not infos[key].useful), reverse=True)
-        causes = [f"{infos[key].label} {share * 100.0:.1f} %" for share, key in rest[:2] if share > 0.0005]
-        tail = f"; most of the rest: {', '.join(causes)}" if causes else ""
-        sentences.append(f"{title}: {useful * 100.0:.1f} % in use{tail}.")
+    for population, info in POPULATIONS.items():
+        states = {state_info(population, key): (share, key) for key, share in summary[info.shares].items()}
+        useful = sum(share for state, (share, _) in states.items() if state.useful)
+        rest = sorted((share, key, state.label) for state, (share, key) in states.items() if not state.useful)[:-3:-1]
+        causes = ", ".join(f"{label} {share * 100.0:.1f} %" for share, _, label in rest if share > 0.0005)
+        tail = f"; most of the rest: {causes}" if causes else ""
+        sentences.append(f"{info.title}: {useful * 100.0:.1f} % in use{tail}.")
     return sentences
 
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the figures that no card shows, and the plain values of the summary that no chart does."""
+    """Return the figures without a card, and the plain values of the summary without a chart."""
     on_cards = {*CARDS, *(below for below, _ in CARDS.values())}
     figures = [
         (style.label, figure_text(name, summary[name]))
@@ -414,8 +392,10 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*figures, *((name.replace("_", " "), value) for name, value in plain)]
 
 
-def _rows(summaries: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Return the table of figures: one cell a run, and the ratio to the first run if there are two."""
+def _rows(
+    summaries: Sequence[Mapping[str, Any]], published_values: Sequence[Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """Return the table of figures: one cell a run, and the ratio of two runs."""
     rows = []
     for name, style in FIGURES.items():
         values = [summary.get(name) for summary in summaries]
@@ -424,14 +404,14 @@ def _rows(summaries: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, f
         ratio = values[1] / values[0] if len(values) == 2 and values[0] and values[1] is not None else None
         cells = [
             {"text": figure_text(name, value), "published": _published(name, published.get(name), value)}
-            for value, published in zip(values, given, strict=True)
+            for value, published in zip(values, published_values, strict=True)
         ]
         rows.append({"style": style, "cells": cells, "ratio": ratio})
     return rows
 
 
 def _published(name: str, published: float | None, value: float | None) -> str:
-    """Say what was published, and by how much ours is off."""
+    """Return the published value, and the deviation from it."""
     if published is None:
         return ""
     off = f" ({(value / published - 1.0) * 100.0:+.1f} %)" if value is not None and published else ""

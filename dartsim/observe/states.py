@@ -173,14 +173,7 @@ class DesktopState(ComponentState):
 class EngineState(ComponentState):
     """What an inference engine does."""
 
-    IDLE = (
-        0,
-        "idle",
-        "#e69f00",
-        "up, without a request",
-        ("a request", "a desktop's next turn, or new weights"),
-        None,
-    )
+    IDLE = (0, "idle", "#e69f00", "up, without a request", ("a request", "a desktop's next turn, or new weights"), None)
     BUSY = (
         1,
         "busy",
@@ -199,13 +192,7 @@ class EngineState(ComponentState):
         AT_WORK,
         True,
     )
-    LOADING = (
-        3,
-        "weight sync",
-        "#d55e00",
-        "idle: loads new weights",
-        ("new weights to be loaded", "the engine"),
-    )
+    LOADING = (3, "weight sync", "#d55e00", "idle: loads new weights", ("new weights to be loaded", "the engine"))
     DOWN = (
         4,
         "down",

@@ -1,16 +1,15 @@
-"""The recorded window: which state each part was in, for the newest stretch that is known completely; and its file.
+"""The recorded window: the state of every component, over the newest stretch that is known completely; and its file.
 
-Populations keep their newest segments only, so each knows its parts completely from some moment on; the
-window begins at the latest of these moments, so that within it nothing is missing.
+Each population keeps only its newest segments, and is known completely from some moment on. The window starts at the
+latest of these moments.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from heapq import nlargest
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from dartsim.observe.records import Population, Segment
 
 
 class Stay(NamedTuple):
-    """One part's stay in one state; seconds since the start of the run."""
+    """A component's stay in one state; seconds since the start of the run."""
 
     state: int
     start: float
@@ -30,12 +29,9 @@ class Stay(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A stretch of time in which every part's states are known.
+    """A stretch of time, seconds since the start of the run, in which the state of every component is known.
 
-    Attributes:
-        start: Seconds since the start of the run.
-        end: Seconds since the start of the run.
-        stays: Of each population by name, of each of its parts by index, what it did; without gaps.
+    ``stays`` has the stays of each component, by population and index, without gaps.
     """
 
     start: float
@@ -43,26 +39,26 @@ class Window(NamedTuple):
     stays: dict[str, list[list[Stay]]]
 
     def clipped(self, start: float) -> Window:
-        """Return the part of it from ``start`` on."""
+        """Return the window from ``start`` on."""
         stays = {
-            name: [[stay._replace(start=max(stay.start, start)) for stay in part if stay.end > start] for part in parts]
-            for name, parts in self.stays.items()
+            name: [
+                [stay._replace(start=max(stay.start, start)) for stay in own if stay.end > start] for own in all_stays
+            ]
+            for name, all_stays in self.stays.items()
         }
         return Window(start, self.end, stays)
 
 
 def known_from(population: Population) -> float:
-    """Return the loop time from which on all of a population's segments are still kept."""
+    """Return the loop time from which all segments of a population are kept."""
     segments = population.segments
     if not segments or len(segments) < (segments.maxlen or 0):
         return -math.inf
-    # Segments are kept in the order in which they ended: what was dropped ended before the first one kept.
-    _, _, _, end = segments[0]
-    return end
+    return segments[0][-1]  # segments are ordered by their ends: all dropped ones ended before this one
 
 
 def recorded_window(recorder: Recorder) -> Window | None:
-    """Return what the populations remember, or None if segments were not kept."""
+    """Return the recorded window; None if no segments are kept."""
     populations = recorder.populations()
     if any(population.segments is None for population in populations):
         return None
@@ -77,44 +73,42 @@ def recorded_window(recorder: Recorder) -> Window | None:
     )
 
 
-def _stays(population: Population, start: float, end: float, origin: float) -> list[list[Stay]]:
-    parts: list[list[Stay]] = [[] for _ in population.tracks]
-    for track, state, since, until in population.segments or ():
+def _stays(population: Population, start: float, end: float, run_start: float) -> list[list[Stay]]:
+    stays: list[list[Stay]] = [[] for _ in population.tracks]
+    for index, state, since, until in population.segments or ():
         if until > start:
-            _append(parts[track], state, max(since, start) - origin, until - origin)
-    for track_ in population.tracks:
-        if track_.since < end:
-            _append(parts[track_.index], track_.state, max(track_.since, start) - origin, end - origin)
-    return parts
+            _append(stays[index], state, max(since, start) - run_start, until - run_start)
+    for track in population.tracks:
+        if track.since < end:
+            _append(stays[track.index], track.state, max(track.since, start) - run_start, end - run_start)
+    return stays
 
 
 def _append(stays: list[Stay], state: int, start: float, end: float) -> None:
-    """Add a stay; two in a row in the same state are one."""
+    """Add a stay, merged with the last one if the state is the same."""
     if stays and stays[-1].state == state:
         stays[-1] = stays[-1]._replace(end=end)
     else:
         stays.append(Stay(state, start, end))
 
 
-def shown_parts(size: int, limit: int) -> list[int]:
+def evenly_spread(size: int, limit: int) -> list[int]:
     """Return at most ``limit`` of the indexes below ``size``, evenly spread."""
-    if size <= limit:
-        return list(range(size))
-    return [index * size // limit for index in range(limit)]
+    return [index * size // limit for index in range(limit)] if size > limit else list(range(size))
 
 
-def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_parts: int = 400) -> dict[str, Any] | None:
-    """Return the newest part of the recorded window as compact arrays, as written to ``timeline.json``.
+def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_tracks: int = 400) -> dict[str, Any] | None:
+    """Return the recorded window as compact arrays, as written to ``timeline.json``.
 
     Args:
         recorder: The measurements.
-        max_segments: Largest number of stays of all parts; older ones are left out.
-        max_parts: Largest number of parts shown of one population.
+        max_segments: Largest number of stays; older ones are left out.
+        max_tracks: Largest number of components shown of each population.
     """
     window = recorded_window(recorder)
     if window is None:
         return None
-    shown = {name: shown_parts(len(parts), max_parts) for name, parts in window.stays.items()}
+    shown = {name: evenly_spread(len(stays), max_tracks) for name, stays in window.stays.items()}
     kept = {name: [window.stays[name][index] for index in shown[name]] for name in shown}
     window = _newest(window._replace(stays=kept), max_segments)
     return {
@@ -136,19 +130,17 @@ def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_parts: int =
 
 
 def _newest(window: Window, max_segments: int) -> Window:
-    """Return the window, begun so late that it has no more than ``max_segments`` stays, if there are more."""
-    ends = [stay.end for parts in window.stays.values() for part in parts for stay in part]
+    """Return the newest part of the window that has at most ``max_segments`` stays."""
+    ends = [stay.end for population in window.stays.values() for stays in population for stay in stays]
     if len(ends) <= max_segments:
         return window
     return window.clipped(nlargest(max_segments + 1, ends)[-1])
 
 
-def _compact(stays: Sequence[Stay], origin: float) -> dict[str, list[int]]:
-    """Return states and their milliseconds; rounded at the borders, so that errors do not add up."""
-    if not stays:
-        return {"states": [], "durations_ms": []}
-    borders = [round((stay.start - origin) * 1000.0) for stay in stays]
-    borders.append(round((stays[-1].end - origin) * 1000.0))
+def _compact(stays: Sequence[Stay], window_start: float) -> dict[str, list[int]]:
+    """Return states and durations in milliseconds; borders are rounded, so that errors do not add up."""
+    times = [*(stay.start for stay in stays), *(stay.end for stay in stays[-1:])]
+    borders = [round((time - window_start) * 1000.0) for time in times]
     return {
         "states": [stay.state for stay in stays],
         "durations_ms": [after - before for before, after in pairwise(borders)],
@@ -159,10 +151,15 @@ ROW = Struct("<BIBdd")
 
 
 class SegmentLog(Instrument):
-    """Appends what the components of a run did, whenever the recorder's state is stored.
+    """Writes the segments of a run to a file, so that a resumed run has them.
+
+        <population u8> <component u32> <state u8> <start f64> <end f64>      little-endian, seconds of the run's time
+
+    New rows are appended before each transaction of the store (``Instrument.state_saved``): rows after the last
+    transaction belong to time that a resumed run repeats. Only the newest rows are kept, as in memory.
 
     Args:
-        path: The file; it is written anew, with the segments that the recorder has when the run starts.
+        path: The file; it is replaced when the run starts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -174,7 +171,7 @@ class SegmentLog(Instrument):
         self._started = recorder.started
         self._populations = [population.segments for population in recorder.populations()]
         self._last: list[Segment | None] = [None] * len(self._populations)
-        """The newest segment of each population that is written."""
+        """The newest written segment of each population."""
         self._max_rows = 2 * sum(segments.maxlen or 0 for segments in self._populations if segments is not None)
         self._rewrite()
 
@@ -196,51 +193,52 @@ class SegmentLog(Instrument):
         part.replace(self._path)
 
     def _take(self) -> tuple[bytes, int]:
-        """Return the rows that are not written yet, and how many they are."""
+        """Return the rows that are not written yet, and their number."""
         rows: list[bytes] = []
-        started = self._started
         for number, segments in enumerate(self._populations):
-            new = _since(segments or (), self._last[number])
-            rows.extend(
-                ROW.pack(number, part, state, start - started, end - started) for part, state, start, end in new
-            )
+            last = self._last[number]
+            new: list[Segment] = []
+            for segment in reversed(segments or ()):
+                if segment is last:
+                    break
+                new.append(segment)
+            new.reverse()
+            for index, state, start, end in new:
+                rows.append(ROW.pack(number, index, state, start - self._started, end - self._started))
             if new:
                 self._last[number] = new[-1]
         return b"".join(rows), len(rows)
 
 
-def _since(segments: deque[Segment] | tuple[()], last: Segment | None) -> list[Segment]:
-    """Return the segments behind one of them; all, if it is not kept any more."""
-    number = 0
-    for segment in reversed(segments):
-        if segment is last:
-            break
-        number += 1
-    return list(islice(segments, len(segments) - number, None))
-
-
 def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
-    """Return what ``SegmentLog`` wrote of each population, up to a time of the run, seconds; none without the file."""
+    """Return the segments of each population up to a time of the run, seconds, without a truncated row.
+
+    The list is empty if there is no file.
+    """
     data = path.read_bytes() if path.is_file() else b""
-    found: list[list[Segment]] = [[], [], []]
-    for number, part, state, start, end in ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]):
-        if start < until and number < len(found):
-            found[number].append((part, state, start, min(end, until)))
-    return found if data else []
+    by_population: list[list[Segment]] = [[], [], []]
+    for number, index, state, start, end in ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]):
+        if start < until and number < len(by_population):
+            by_population[number].append((index, state, start, min(end, until)))
+    return by_population if data else []
 
 
-def filled(found: Sequence[Sequence[Segment]], states: Sequence[Sequence[int]], until: float) -> list[list[Segment]]:
-    """Return segments with the last stay of each part, which nobody had ended yet.
+def with_open_stays(
+    segments: Sequence[Sequence[Segment]], states: Sequence[Sequence[int]], until: float
+) -> list[list[Segment]]:
+    """Return segments with the last, open stay of each component.
 
     Args:
-        found: Of each population, in order of their ends, seconds of the run.
-        states: Of each population by part: its state at ``until``.
+        segments: Of each population, in order of their ends, seconds of the run.
+        states: Of each component, by population: its state at ``until``.
         until: When the run stopped.
     """
-    whole = []
-    for segments, now in zip(found, states, strict=True):
+    complete = []
+    for ended, now in zip(segments, states, strict=True):
         ends = dict.fromkeys(range(len(now)), 0.0)
-        ends.update((part, end) for part, _, _, end in segments)
-        open_stays = [(part, now[part], end, until) for part, end in ends.items() if part < len(now) and end < until]
-        whole.append([*segments, *open_stays])
-    return whole
+        ends.update((index, end) for index, _, _, end in ended)
+        open_stays = [
+            (index, now[index], end, until) for index, end in ends.items() if index < len(now) and end < until
+        ]
+        complete.append([*ended, *open_stays])
+    return complete

@@ -18,7 +18,7 @@ from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.recorder_state import restore_state, undo_update
 from dartsim.observe.records import Segment, Snapshot, UpdateRecord
-from dartsim.observe.timeline import filled, read_segments
+from dartsim.observe.timeline import read_segments, with_open_stays
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager
@@ -146,7 +146,7 @@ def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
 
 def _segments(folder: Path, recorder: Mapping[str, Any]) -> list[list[Segment]]:
     found = read_segments(folder / SEGMENTS, until=recorder["time"])
-    return filled(found, recorder["states"], recorder["time"]) if found and "states" in recorder else []
+    return with_open_stays(found, recorder["states"], recorder["time"]) if found and "states" in recorder else []
 
 
 def _members(scheduler: Mapping[str, Any]) -> set[int]:

@@ -120,7 +120,7 @@ def test_pages_name_the_starved_class_and_older_runs_have_a_page(make_run, tmp_p
     told = RunDir(runs[1].path)
     told.summary["bias"] = {"by task length": rows}
     assert "Trained least" not in runs[0].report.read_text()
-    assert "Trained least, over what the filter leaves: long, 0.33 (" in render_report(told).read_text()
+    assert "Trained least, relative to what the filter leaves: long, 0.33 (" in render_report(told).read_text()
     page = render_comparison([runs[0], told], tmp_path / "page.html").read_text()
     assert "<td>length: long</td><td>–</td><td><b>0.33 (" in page
     assert 'id="bias"' not in render_comparison(runs[:1], tmp_path / "old.html").read_text()

@@ -11,7 +11,15 @@ from dartsim.observe import DesktopState, Recorder
 from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recorder_state import restore_state, save_state
 from dartsim.observe.states import state_infos
-from dartsim.observe.timeline import ROW, SegmentLog, filled, read_segments, recorded_window, shown_parts, timeline
+from dartsim.observe.timeline import (
+    ROW,
+    SegmentLog,
+    evenly_spread,
+    read_segments,
+    recorded_window,
+    timeline,
+    with_open_stays,
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +104,7 @@ def test_timeline_is_compact_and_exact_to_the_millisecond(recorder):
 
 
 def test_timeline_drops_the_oldest_and_spreads_the_parts(recorder):
-    data = timeline(recorder, max_segments=500, max_parts=4)
+    data = timeline(recorder, max_segments=500, max_tracks=4)
     assert data is not None
     tracks = [track for population in data["populations"] for track in population["tracks"]]
     assert 400 < sum(len(track["states"]) for track in tracks) <= 520
@@ -112,9 +120,9 @@ def test_timeline_stays_small(make_recorder):
     assert len(json.dumps(timeline(recorder), separators=(",", ":"))) < 1_500_000
 
 
-def test_shown_parts_are_distinct_and_in_order():
+def test_shown_components_are_distinct_and_in_order():
     for size in (0, 1, 5, 400, 401, 5000):
-        parts = shown_parts(size, 400)
+        parts = evenly_spread(size, 400)
         assert len(parts) == min(size, 400)
         assert parts == sorted(set(parts))
         assert all(0 <= index < size for index in parts)
@@ -220,7 +228,7 @@ def test_a_resumed_timeline_continues_without_gaps(tmp_path):
     acts(recorder, now, 0, DesktopState.ACTING, 3.0)
     now[0] = 5.0
     state = save_state(recorder)
-    past = filled(read_segments(path, until=5.0), state["states"], 5.0)
+    past = with_open_stays(read_segments(path, until=5.0), state["states"], 5.0)
     again, now = made(max_segments=100)
     now[0] = 5.0
     again.started = 5.0
