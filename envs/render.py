@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.envs.actions import make_grammar
+from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
-from dartsim.envs.actions.model import Action, Click, Down, Drag, Move, Scroll, Up
 from dartsim.envs.mock.font import text_mask
 
 if TYPE_CHECKING:
@@ -130,33 +130,33 @@ def _picture(frame: Frame) -> Image:
     return Image.fromarray(np.ascontiguousarray(frame))
 
 
-def _read(grammar: ActionGrammar, action: str) -> Sequence[Action]:
+def _read(grammar: ActionGrammar, action: str) -> Sequence[act.Action]:
     try:
         return grammar.parse(action)
     except MalformedAction:
         return ()
 
 
-def _mark(shown: Frame, actions: Sequence[Action], scale: int) -> None:
+def _mark(shown: Frame, actions: Sequence[act.Action], scale: int) -> None:
     radius = max(5, min(shown.shape[:2]) // 28)
     at: tuple[int, int] | None = None
     for action in actions:
         match action:
-            case Move(x, y):
+            case act.Move(x, y):
                 at = (x * scale, y * scale)
-            case Click(int() as x, int() as y, _, count):
+            case act.Click(int() as x, int() as y, _, count):
                 at = (x * scale, y * scale)
                 _ring(shown, at, radius)
                 _ring(shown, at, 1)
                 if count > 1:
                     _ring(shown, at, radius + 4)
-            case Drag(x, y):
+            case act.Drag(x, y):
                 to = (x * scale, y * scale)
                 _line(shown, at or to, to)
                 _ring(shown, at or to, radius // 2)
                 _ring(shown, to, radius)
                 at = to
-            case Scroll() | Down() | Up() | Click() if at is not None:
+            case act.Scroll() | act.Down() | act.Up() | act.Click() if at is not None:
                 _ring(shown, at, radius)
 
 

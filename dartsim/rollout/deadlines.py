@@ -1,8 +1,8 @@
-"""Deadlines for the calls of one attempt, at the price of a few timers an attempt.
+"""Deadlines for the calls of one attempt, with only a few timers per attempt.
 
-``asyncio.timeout`` around every call costs a timer a call, a third of the cost of a simulated turn. Here each
-kind of call has a ``Lane``: beginning a call only writes down when it is due, and the attempt's one timer
-moves itself when it goes off too early.
+``asyncio.timeout`` around every call needs a timer per call, a third of the cost of a simulated turn. Here each kind of
+call has a ``Lane``: beginning a call only notes when it is due, and the attempt's single timer rearms itself when it
+fires too early.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Self
 
 
 class Lane:
-    """One kind of call and its limit; at most one call is under way."""
+    """One kind of call and its limit; at most one call is in progress."""
 
     __slots__ = ("_owner", "due", "label", "limit_seconds")
 
@@ -25,25 +25,25 @@ class Lane:
         self.limit_seconds = limit_seconds
 
     def begin(self) -> None:
-        """A call of this kind starts now."""
+        """Note that a call of this kind starts now."""
         owner = self._owner
         self.due = due = owner.time() + self.limit_seconds
         if due < owner.armed:
             owner.arm(due)
 
     def end(self) -> None:
-        """The call came back."""
+        """Note that the call has returned."""
         self.due = inf
 
 
 class Deadlines:
     """The lanes of one attempt, as a context manager that raises ``TimeoutError`` when one expires.
 
-    Invariant: while calls are under way, the timer is armed and goes off no later than any of them is due.
+    Invariant: while calls are in progress, the timer is armed and fires no later than any of them is due.
 
     Attributes:
         time: The loop's clock.
-        armed: When the timer goes off; infinity if it is not armed.
+        armed: When the timer fires; infinity if it is not armed.
         expired: The lane that ended the attempt, if one did.
 
     Example:
@@ -72,13 +72,13 @@ class Deadlines:
         return lane
 
     def arm(self, due: float) -> None:
-        """Let the timer go off at ``due``, which is earlier than when it would."""
+        """Make the timer fire at ``due``, which is earlier than before."""
         self.disarm()
         self.armed = due
         self._handle = self._loop.call_at(due, self._check)
 
     def disarm(self) -> None:
-        """Let the timer not go off."""
+        """Stop the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,7 +1,7 @@
-"""Lock-step turns: the coupled baseline's way to ask an inference engine.
+"""Lockstep turns: the coupled baseline, in which all live attempts send their requests together.
 
-All live attempts ask together, one batched request, and no desktop acts before every reply of that turn is
-there. It is a service like the other one, put in front of it: ``play`` does not know.
+No desktop acts before every reply of that turn has arrived. ``LockstepService`` is a service in front of the pool, so
+``play`` is the same.
 """
 
 from __future__ import annotations
@@ -16,54 +16,57 @@ from dartsim.rollout.service import Service, Session
 class LockstepTurn:
     """One common turn.
 
-    States: *gathering* until every live attempt has joined, *asking* until every member has its reply or is
-    gone, *over*.
+    States: *gathering* until every live attempt has joined, *generating* until every member has its reply or has left,
+    *over*.
+
+    Attributes:
+        members: Attempts that have joined.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._members = 0
-        self._asking = 0
+        self.members = 0
+        self._generating = 0
 
     def join(self) -> None:
-        """Become a member, while it gathers."""
-        self._members += 1
+        """Join while the turn gathers."""
+        self.members += 1
 
     async def started(self) -> None:
-        """Wait, as a member, until it asks."""
+        """Wait, as a member, until the requests may be sent."""
         try:
             await asyncio.shield(self._started)
         except asyncio.CancelledError:
             if self._started.done():
                 self.leave()
             else:
-                self._members -= 1
+                self.members -= 1
             raise
 
     def start_if_full(self, live: int) -> bool:
-        """Start asking if all live attempts have joined; return whether it did."""
-        if not self._members or self._members < live:
+        """Start if all live attempts have joined; return whether it did."""
+        if not self.members or self.members < live:
             return False
-        self._asking = self._members
+        self._generating = self.members
         self._started.set_result(None)
         return True
 
     async def finish(self) -> None:
-        """Have a reply, and wait until all members have theirs."""
+        """Leave with a reply, and wait until all members have theirs."""
         self.leave()
         await asyncio.shield(self._over)
 
     def leave(self) -> None:
-        """A member has its reply, or is gone."""
-        self._asking -= 1
-        if self._asking == 0:
+        """Remove a member that has its reply, or was cancelled."""
+        self._generating -= 1
+        if self._generating == 0:
             self._over.set_result(None)
 
 
 class LockstepSession:
-    """One attempt's part in the lock-step turns."""
+    """One attempt's session with lockstep turns."""
 
     __slots__ = ("_closed", "_inner", "_service", "_track")
 
@@ -74,7 +77,7 @@ class LockstepSession:
         self._closed = False
 
     async def generate(self, request: Request) -> Reply:
-        """Wait for all live attempts, ask, and wait for all replies."""
+        """Wait for all live attempts, send the request, and wait for all replies."""
         service, track = self._service, self._track
         track.enter(DesktopState.TURN_WAIT)
         turn = await service.join()
@@ -89,7 +92,7 @@ class LockstepSession:
         return reply
 
     def close(self) -> None:
-        """Leave the turns; the others no longer wait for this attempt."""
+        """Leave; the others no longer wait for this attempt."""
         if not self._closed:
             self._closed = True
             self._service.leave()
@@ -97,7 +100,7 @@ class LockstepSession:
 
 
 class LockstepService:
-    """A service whose attempts take their turns together.
+    """A service whose attempts take their turns together; ``live`` counts the open sessions.
 
     Invariant: between two turns of one live attempt, every other live attempt takes exactly one turn.
     """
@@ -105,26 +108,26 @@ class LockstepService:
     def __init__(self, inner: Service) -> None:
         self._inner = inner
         self.live = 0
-        self._gathering = LockstepTurn()
+        self.gathering = LockstepTurn()
 
     def session(self, attempt: Attempt, track: Track) -> Session:
-        """Open a session; from now on every turn waits for it."""
+        """Open a session, which every turn waits for from now on."""
         self.live += 1
         return LockstepSession(self, self._inner.session(attempt, track), track)
 
     async def join(self) -> LockstepTurn:
-        """Join the turn that gathers, and return it once it asks."""
-        turn = self._gathering
+        """Join the gathering turn, and return it once it starts."""
+        turn = self.gathering
         turn.join()
         self._start_if_full()
         await turn.started()
         return turn
 
     def leave(self) -> None:
-        """A session closed."""
+        """Count a session that closed."""
         self.live -= 1
         self._start_if_full()
 
     def _start_if_full(self) -> None:
-        if self._gathering.start_if_full(self.live):
-            self._gathering = LockstepTurn()
+        if self.gathering.start_if_full(self.live):
+            self.gathering = LockstepTurn()

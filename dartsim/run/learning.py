@@ -39,7 +39,7 @@ try:
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state
-    from dartsim.trainer.checkpointed import CheckpointedLearner, Saved
+    from dartsim.trainer.checkpointed import CheckpointedLearner, LearnerCheckpoints
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 
@@ -191,16 +191,16 @@ def learning(
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(prepared, vlm)
     promoted = promoting(prepared, vlm, trainer, best)
-    saved = Saved(trainer, promoted)
+    checkpointer = LearnerCheckpoints(trainer, promoted)
     if restore is not None:
-        saved.read(restore)
+        checkpointer.read(restore)
         model.add(trainer.weights())
         if isinstance(trainer, FsdpLearner | RayLearner):  # what engines are started with
             vlm = _with(vlm, trainer.weights())
     inner: Learner = promoted or trainer
     every_checkpoint = config.storage.checkpoint_every_updates
     if checkpoints is not None and every_checkpoint is not None:
-        inner = CheckpointedLearner(inner, partial(saved.write, checkpoints), every_updates=every_checkpoint)
+        inner = CheckpointedLearner(inner, partial(checkpointer.write, checkpoints), every_updates=every_checkpoint)
     file = config.curation.pool.file if resume is None else None
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
     every_updates = config.trainer.evaluation.every_updates

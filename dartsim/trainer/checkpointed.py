@@ -31,11 +31,11 @@ from dartsim.trainer.promotion import Comparison, Decision, HeldOutRewards, Verd
 STATE, INCUMBENT, PROMOTION = "checkpoint", "incumbent", "promotion.json"
 
 
-class Saved:
-    """What a run's checkpoints hold, and how it is taken up again.
+class LearnerCheckpoints:
+    """Writes and restores the checkpoints of a run's learner.
 
     Args:
-        trainer: The learner whose state is kept (``TorchLearner``, ``FsdpLearner``).
+        trainer: The learner (``TorchLearner``, ``FsdpLearner``).
         promoted: The promotion around it, if there is one.
     """
 
@@ -43,7 +43,7 @@ class Saved:
         self._trainer = trainer
         self._promoted = promoted
         self._incumbent: tuple[Version, Path] | None = None
-        """Version of the promoted weights, and the folder in which the newest checkpoint has them."""
+        """Version of the promoted weights, and their folder in the newest checkpoint."""
 
     def write(self, root: Path, update: int) -> Any:
         """Write a checkpoint of the present state under ``root`` and return it."""
@@ -53,14 +53,14 @@ class Saved:
         return checkpoint
 
     def read(self, folder: Path) -> None:
-        """Go on from a checkpoint.
+        """Restore a checkpoint.
 
         Raises:
             ValueError: If it is another model's, or another seed's.
         """
         promoted = self._promoted
         if promoted is not None and (folder / PROMOTION).is_file():
-            # Without the promoted weights, those of the checkpoint are the ones to beat.
+            # Without the promoted weights, those of the checkpoint become the incumbent.
             known = (folder / INCUMBENT).is_dir()
             self._trainer.load(folder / (INCUMBENT if known else STATE))
             self._trainer.keep()
@@ -87,12 +87,9 @@ class Saved:
 
 
 class CheckpointedLearner:
-    """A learner that writes a checkpoint after every so many updates, before they count; implements ``Learner``.
+    """A learner that writes a checkpoint every ``every_updates`` updates, before they count; implements ``Learner``.
 
-    Args:
-        inner: What learns.
-        write: Writes the checkpoint of an update and returns it; called in a thread.
-        every_updates: Updates between two of them.
+    ``write`` is called in a thread; it writes the checkpoint of an update and returns it.
     """
 
     def __init__(self, inner: Learner, write: Callable[[int], Any], *, every_updates: int) -> None:
@@ -101,12 +98,7 @@ class CheckpointedLearner:
         self._every = every_updates
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train, and write a checkpoint if it is time.
-
-        Raises:
-            LearnerFault: As the learner.
-            UpdateUncertain: If it trained, and the checkpoint could not be written: only that is then tried again.
-        """
+        """Train, and write a checkpoint if it is time; one that failed is repeated without training again."""
         result = await self._idempotent.update(batch)
         with self._idempotent.then(batch, "its checkpoint"):
             if batch.update % self._every:
@@ -115,7 +107,7 @@ class CheckpointedLearner:
 
 
 def _linked(source: str, target: str) -> str:
-    """Make a second name of a file that never changes; a copy where there are no such names."""
+    """Link a file that never changes; copy it where links are not supported."""
     try:
         os.link(source, target)
     except OSError:

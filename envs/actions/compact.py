@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     ActionGrammar,
     Inexpressible,
@@ -26,17 +27,16 @@ from dartsim.envs.actions.grammar import (
     limited,
     with_starts,
 )
-from dartsim.envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText, Wait
 
 SCROLL_NOTCHES = 5
-_WORDS: dict[str, Action] = {"wait": Wait(), "done": Done(), "fail": Fail()}
+_WORDS: dict[str, act.Action] = {"wait": act.Wait(), "done": act.Done(), "fail": act.Fail()}
 _CLICKS = {"click": ("left", 1), "double": ("left", 2), "right": ("right", 1)}
 _CLICK_WORDS = {meant: word for word, meant in _CLICKS.items()}
 _DIRECTIONS = {
-    "up": Scroll(0, SCROLL_NOTCHES),
-    "down": Scroll(0, -SCROLL_NOTCHES),
-    "left": Scroll(-SCROLL_NOTCHES, 0),
-    "right": Scroll(SCROLL_NOTCHES, 0),
+    "up": act.Scroll(0, SCROLL_NOTCHES),
+    "down": act.Scroll(0, -SCROLL_NOTCHES),
+    "left": act.Scroll(-SCROLL_NOTCHES, 0),
+    "right": act.Scroll(SCROLL_NOTCHES, 0),
 }
 _CELL = re.compile(r"0|[1-9][0-9]{0,4}")
 _ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
@@ -63,15 +63,15 @@ class Compact(ActionGrammar):
                 f"on {self.width} × {self.height} pixels"
             )
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
         """Read one action a line."""
         lines = as_text(text, self.name).strip("\n").split("\n")
-        actions: list[Action] = []
+        actions: list[act.Action] = []
         for line in lines:
             actions += self._line(line)
         return limited(actions)
 
-    def format(self, actions: Sequence[Action]) -> str:
+    def format(self, actions: Sequence[act.Action]) -> str:
         """Write one action a line; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
         lines = [self._written(action, start) for action, start in with_starts(actions)]
         if not lines:
@@ -84,23 +84,23 @@ class Compact(ActionGrammar):
 
     # ---- reading
 
-    def _line(self, line: str) -> list[Action]:
+    def _line(self, line: str) -> list[act.Action]:
         word, _, rest = line.partition(" ")
         if word == "type" and rest:
-            return [TypeText(_unescaped(rest))]
+            return [act.TypeText(_unescaped(rest))]
         if line.strip().lower() in _WORDS:
             return [_WORDS[line.strip().lower()]]
         if word == "key":
             return [_key(rest)]
         parts = rest.split()
         if word in _CLICKS:
-            return [Click(*self._place(parts), *_CLICKS[word])]
+            return [act.Click(*self._place(parts), *_CLICKS[word])]
         if word == "move":
-            return [Move(*self._place(parts))]
+            return [act.Move(*self._place(parts))]
         if word == "drag":
-            return [Move(*self._place(parts[:2])), Drag(*self._place(parts[2:]))]
+            return [act.Move(*self._place(parts[:2])), act.Drag(*self._place(parts[2:]))]
         if word == "scroll" and parts and parts[0] in _DIRECTIONS:
-            start = [Move(*self._place(parts[1:]))] if len(parts) > 1 else []
+            start = [act.Move(*self._place(parts[1:]))] if len(parts) > 1 else []
             return [*start, _DIRECTIONS[parts[0]]]
         raise MalformedAction(f"found {line[:60]!r}, wanted an action such as 'click 3 4' or 'type hello'")
 
@@ -124,32 +124,32 @@ class Compact(ActionGrammar):
     def _cell(self, x: int, y: int) -> str:
         return "{} {}".format(*self._cell_of(x, y))
 
-    def _written(self, action: Action, start: Move | None) -> str:
+    def _written(self, action: act.Action, start: act.Move | None) -> str:
         match action:
-            case Move(x, y):
+            case act.Move(x, y):
                 return f"move {self._cell(x, y)}"
-            case Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
+            case act.Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
                 return f"{_CLICK_WORDS[which, count]} {self._cell(x, y)}"
-            case Drag(x, y, "left") if start is not None:
+            case act.Drag(x, y, "left") if start is not None:
                 return f"drag {self._cell(start.x, start.y)} {self._cell(x, y)}"
-            case Scroll() if action in _DIRECTIONS.values():
+            case act.Scroll() if action in _DIRECTIONS.values():
                 word = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 return f"scroll {word}" + ("" if start is None else f" {self._cell(start.x, start.y)}")
-            case TypeText(text) if text:
+            case act.TypeText(text) if text:
                 return "type " + text.replace("\\", "\\\\").replace("\n", "\\n")
-            case Press(key):
+            case act.Press(key):
                 return f"key {key}"
-            case Hotkey(keys) if len(keys) > 1 and "+" not in keys:
+            case act.Hotkey(keys) if len(keys) > 1 and "+" not in keys:
                 return f"key {'+'.join(keys)}"
-            case Wait() | Done() | Fail():
+            case act.Wait() | act.Done() | act.Fail():
                 return next(word for word, meant in _WORDS.items() if meant == action)
         raise Inexpressible(f"compact cannot write {action}")
 
 
-def _key(text: str) -> Action:
+def _key(text: str) -> act.Action:
     if text != "+" and "+" in text:
-        return Hotkey(hotkey_names(text.split("+")))
-    return Press(key_name(text))
+        return act.Hotkey(hotkey_names(text.split("+")))
+    return act.Press(key_name(text))
 
 
 def _unescaped(text: str) -> str:

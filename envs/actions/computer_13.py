@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     ActionGrammar,
     Inexpressible,
@@ -23,23 +24,6 @@ from dartsim.envs.actions.grammar import (
     position,
     whole,
 )
-from dartsim.envs.actions.model import (
-    Action,
-    Click,
-    Done,
-    Down,
-    Drag,
-    Fail,
-    Hotkey,
-    KeyDown,
-    KeyUp,
-    Move,
-    Press,
-    Scroll,
-    TypeText,
-    Up,
-    Wait,
-)
 
 Values = Mapping[str, Any]
 
@@ -51,50 +35,50 @@ def _place(values: Values) -> tuple[int, int]:
     return place
 
 
-def _click(values: Values, which: str | None = None, count: int | None = None) -> Action:
+def _click(values: Values, which: str | None = None, count: int | None = None) -> act.Action:
     x, y = position(values.get("x"), values.get("y")) or (None, None)
-    return Click(x, y, which or button(values.get("button", "left")), count or clicks(values.get("num_clicks", 1)))
+    return act.Click(x, y, which or button(values.get("button", "left")), count or clicks(values.get("num_clicks", 1)))
 
 
-def _scroll(values: Values) -> Action:
+def _scroll(values: Values) -> act.Action:
     if "dx" not in values and "dy" not in values:
         raise MalformedAction("SCROLL: found neither dx nor dy")
-    return Scroll(whole(values.get("dx", 0), "dx"), whole(values.get("dy", 0), "dy"))
+    return act.Scroll(whole(values.get("dx", 0), "dx"), whole(values.get("dy", 0), "dy"))
 
 
-def _typing(values: Values) -> Action:
+def _typing(values: Values) -> act.Action:
     text = values.get("text")
     if not isinstance(text, str):
         raise MalformedAction(f"TYPING: found {type(text).__name__}, wanted a text")
-    return TypeText(text)
+    return act.TypeText(text)
 
 
-def _hotkey(values: Values) -> Action:
+def _hotkey(values: Values) -> act.Action:
     keys = values.get("keys")
     if not isinstance(keys, list):
         raise MalformedAction("HOTKEY: wanted a list of keys")
-    return Hotkey(hotkey_names(keys))
+    return act.Hotkey(hotkey_names(keys))
 
 
-_KINDS: dict[str, tuple[frozenset[str], Callable[[Values], Action]]] = {
+_KINDS: dict[str, tuple[frozenset[str], Callable[[Values], act.Action]]] = {
     name: (frozenset(parameters.split()), read)
     for name, parameters, read in (
-        ("MOVE_TO", "x y", lambda values: Move(*_place(values))),
+        ("MOVE_TO", "x y", lambda values: act.Move(*_place(values))),
         ("CLICK", "x y button num_clicks", _click),
-        ("MOUSE_DOWN", "button", lambda values: Down(button(values.get("button", "left")))),
-        ("MOUSE_UP", "button", lambda values: Up(button(values.get("button", "left")))),
+        ("MOUSE_DOWN", "button", lambda values: act.Down(button(values.get("button", "left")))),
+        ("MOUSE_UP", "button", lambda values: act.Up(button(values.get("button", "left")))),
         ("RIGHT_CLICK", "x y", lambda values: _click(values, "right", 1)),
         ("DOUBLE_CLICK", "x y", lambda values: _click(values, "left", 2)),
-        ("DRAG_TO", "x y", lambda values: Drag(*_place(values))),
+        ("DRAG_TO", "x y", lambda values: act.Drag(*_place(values))),
         ("SCROLL", "dx dy", _scroll),
         ("TYPING", "text", _typing),
-        ("PRESS", "key", lambda values: Press(key_name(values.get("key")))),
-        ("KEY_DOWN", "key", lambda values: KeyDown(key_name(values.get("key")))),
-        ("KEY_UP", "key", lambda values: KeyUp(key_name(values.get("key")))),
+        ("PRESS", "key", lambda values: act.Press(key_name(values.get("key")))),
+        ("KEY_DOWN", "key", lambda values: act.KeyDown(key_name(values.get("key")))),
+        ("KEY_UP", "key", lambda values: act.KeyUp(key_name(values.get("key")))),
         ("HOTKEY", "keys", _hotkey),
-        ("WAIT", "", lambda values: Wait()),
-        ("DONE", "", lambda values: Done()),
-        ("FAIL", "", lambda values: Fail()),
+        ("WAIT", "", lambda values: act.Wait()),
+        ("DONE", "", lambda values: act.Done()),
+        ("FAIL", "", lambda values: act.Fail()),
     )
 }
 """Type -> (its parameters, what it means)."""
@@ -106,7 +90,7 @@ class Computer13(ActionGrammar):
 
     name: ClassVar[str] = "computer_13"
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
         """Read a dictionary, or JSON of one or of a list of them, or a bare word such as ``WAIT``."""
         value: Any = text
         if isinstance(text, str):
@@ -117,7 +101,7 @@ class Computer13(ActionGrammar):
             return limited([_action(each) for each in value])
         return (_action(value),)
 
-    def format(self, actions: Sequence[Action]) -> str:
+    def format(self, actions: Sequence[act.Action]) -> str:
         """Write JSON: an object, or a list of objects where the actions are not exactly one."""
         written = [_written(action) for action in actions]
         return json.dumps(written[0] if len(written) == 1 else written)
@@ -132,7 +116,7 @@ def _json(text: str) -> Any:
         raise MalformedAction(f"wanted JSON, found {text[:60]!r}") from None
 
 
-def _action(value: Any) -> Action:
+def _action(value: Any) -> act.Action:
     if isinstance(value, str):
         value = {"action_type": value}
     if not isinstance(value, Mapping):
@@ -151,45 +135,45 @@ def _action(value: Any) -> Action:
     return read(values)
 
 
-def _written(action: Action) -> dict[str, Any]:
+def _written(action: act.Action) -> dict[str, Any]:
     kind, values = _parts(action)
     return {"action_type": kind, "parameters": values} if values else {"action_type": kind}
 
 
-def _parts(action: Action) -> tuple[str, dict[str, Any]]:
+def _parts(action: act.Action) -> tuple[str, dict[str, Any]]:
     match action:
-        case Click(None, None, which, count):
+        case act.Click(None, None, which, count):
             return "CLICK", {"button": which, "num_clicks": count}
-        case Click(x, y, "right", 1):
+        case act.Click(x, y, "right", 1):
             return "RIGHT_CLICK", {"x": x, "y": y}
-        case Click(x, y, "left", 2):
+        case act.Click(x, y, "left", 2):
             return "DOUBLE_CLICK", {"x": x, "y": y}
-        case Click(x, y, which, count):
+        case act.Click(x, y, which, count):
             return "CLICK", {"x": x, "y": y, "button": which, "num_clicks": count}
-        case Move(x, y):
+        case act.Move(x, y):
             return "MOVE_TO", {"x": x, "y": y}
-        case Drag(x, y, "left"):
+        case act.Drag(x, y, "left"):
             return "DRAG_TO", {"x": x, "y": y}
-        case Down(which):
+        case act.Down(which):
             return "MOUSE_DOWN", {"button": which}
-        case Up(which):
+        case act.Up(which):
             return "MOUSE_UP", {"button": which}
-        case Scroll(dx, dy):
+        case act.Scroll(dx, dy):
             return "SCROLL", {"dx": dx, "dy": dy}
-        case TypeText(text):
+        case act.TypeText(text):
             return "TYPING", {"text": text}
-        case Press(key):
+        case act.Press(key):
             return "PRESS", {"key": key}
-        case Hotkey(keys):
+        case act.Hotkey(keys):
             return "HOTKEY", {"keys": list(keys)}
-        case KeyDown(key):
+        case act.KeyDown(key):
             return "KEY_DOWN", {"key": key}
-        case KeyUp(key):
+        case act.KeyUp(key):
             return "KEY_UP", {"key": key}
-        case Wait():
+        case act.Wait():
             return "WAIT", {}
-        case Done():
+        case act.Done():
             return "DONE", {}
-        case Fail():
+        case act.Fail():
             return "FAIL", {}
     raise Inexpressible(f"computer_13 cannot write {action}")

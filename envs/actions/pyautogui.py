@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     ActionGrammar,
     Inexpressible,
@@ -29,24 +30,6 @@ from dartsim.envs.actions.grammar import (
     statements,
     whole,
 )
-from dartsim.envs.actions.model import (
-    MAX_ACTIONS,
-    Action,
-    Click,
-    Done,
-    Down,
-    Drag,
-    Fail,
-    Hotkey,
-    KeyDown,
-    KeyUp,
-    Move,
-    Press,
-    Scroll,
-    TypeText,
-    Up,
-    Wait,
-)
 
 Values = dict[str, Any]
 
@@ -57,14 +40,14 @@ _MANY_CLICK = ("x", "y", "interval", "button", "duration", "tween", *_EXTRA)
 _NEEDED = {"x", "y", "clicks", "button", "message", "keys", "presses", "key"}
 """Parameters whose values matter here; the others (durations, easing) may be any expression."""
 
-_WORDS: dict[str, Action] = {"WAIT": Wait(), "DONE": Done(), "FAIL": Fail()}
+_WORDS: dict[str, act.Action] = {"WAIT": act.Wait(), "DONE": act.Done(), "FAIL": act.Fail()}
 
 
-def _click(count: int | None = None, which: str | None = None) -> Callable[[Values], list[Action]]:
-    def read(values: Values) -> list[Action]:
+def _click(count: int | None = None, which: str | None = None) -> Callable[[Values], list[act.Action]]:
+    def read(values: Values) -> list[act.Action]:
         x, y = position(values.get("x"), values.get("y")) or (None, None)
         name = which or button(values.get("button", "left"))
-        return [Click(x, y, name, count or clicks(values.get("clicks", 1)))]
+        return [act.Click(x, y, name, count or clicks(values.get("clicks", 1)))]
 
     return read
 
@@ -76,51 +59,51 @@ def _needed_position(values: Values) -> tuple[int, int]:
     return place
 
 
-def _move(values: Values) -> list[Action]:
-    return [Move(*_needed_position(values))]
+def _move(values: Values) -> list[act.Action]:
+    return [act.Move(*_needed_position(values))]
 
 
-def _drag(values: Values) -> list[Action]:
-    return [Drag(*_needed_position(values), button(values.get("button", "left")))]
+def _drag(values: Values) -> list[act.Action]:
+    return [act.Drag(*_needed_position(values), button(values.get("button", "left")))]
 
 
-def _at(values: Values) -> list[Action]:
+def _at(values: Values) -> list[act.Action]:
     place = position(values.get("x"), values.get("y"))
-    return [Move(*place)] if place else []
+    return [act.Move(*place)] if place else []
 
 
-def _hold(kind: type[Down] | type[Up]) -> Callable[[Values], list[Action]]:
+def _hold(kind: type[act.Down] | type[act.Up]) -> Callable[[Values], list[act.Action]]:
     return lambda values: [*_at(values), kind(button(values.get("button", "left")))]
 
 
-def _scroll(values: Values) -> list[Action]:
-    return [*_at(values), Scroll(0, whole(values.get("clicks"), "clicks"))]
+def _scroll(values: Values) -> list[act.Action]:
+    return [*_at(values), act.Scroll(0, whole(values.get("clicks"), "clicks"))]
 
 
-def _hscroll(values: Values) -> list[Action]:
-    return [*_at(values), Scroll(whole(values.get("clicks"), "clicks"), 0)]
+def _hscroll(values: Values) -> list[act.Action]:
+    return [*_at(values), act.Scroll(whole(values.get("clicks"), "clicks"), 0)]
 
 
-def _write(values: Values) -> list[Action]:
+def _write(values: Values) -> list[act.Action]:
     message = values.get("message")
     if isinstance(message, list):
-        return [Press(key_name(key)) for key in message]
+        return [act.Press(key_name(key)) for key in message]
     if not isinstance(message, str):
         raise MalformedAction(f"message: found {type(message).__name__}, wanted a text")
-    return [TypeText(message)]
+    return [act.TypeText(message)]
 
 
-def _press(values: Values) -> list[Action]:
+def _press(values: Values) -> list[act.Action]:
     keys = values.get("keys")
     names = [key_name(key) for key in (keys if isinstance(keys, list) else [keys])]
     times = whole(values.get("presses", 1), "presses")
-    if not 0 <= times * len(names) <= MAX_ACTIONS:
-        raise MalformedAction(f"presses: found {times}, wanted at most {MAX_ACTIONS} key presses")
-    presses: list[Action] = [Press(name) for name in names]
+    if not 0 <= times * len(names) <= act.MAX_ACTIONS:
+        raise MalformedAction(f"presses: found {times}, wanted at most {act.MAX_ACTIONS} key presses")
+    presses: list[act.Action] = [act.Press(name) for name in names]
     return presses * times
 
 
-_CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[Action]]]] = {
+_CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[act.Action]]]] = {
     "click": (_CLICK, _click()),
     "leftClick": (_SHORT_CLICK, _click(1, "left")),
     "rightClick": (_SHORT_CLICK, _click(1, "right")),
@@ -129,16 +112,16 @@ _CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[Action]]]] = {
     "tripleClick": (_MANY_CLICK, _click(3)),
     "moveTo": (("x", "y", "duration", "tween", *_EXTRA), _move),
     "dragTo": (("x", "y", "duration", "tween", "button", *_EXTRA, "mouseDownUp"), _drag),
-    "mouseDown": (("x", "y", "button", "duration", "tween", *_EXTRA), _hold(Down)),
-    "mouseUp": (("x", "y", "button", "duration", "tween", *_EXTRA), _hold(Up)),
+    "mouseDown": (("x", "y", "button", "duration", "tween", *_EXTRA), _hold(act.Down)),
+    "mouseUp": (("x", "y", "button", "duration", "tween", *_EXTRA), _hold(act.Up)),
     "scroll": (("clicks", "x", "y", *_EXTRA), _scroll),
     "vscroll": (("clicks", "x", "y", *_EXTRA), _scroll),
     "hscroll": (("clicks", "x", "y", *_EXTRA), _hscroll),
     "write": (("message", "interval", *_EXTRA), _write),
     "typewrite": (("message", "interval", *_EXTRA), _write),
     "press": (("keys", "presses", "interval", *_EXTRA), _press),
-    "keyDown": (("key", *_EXTRA), lambda values: [KeyDown(key_name(values.get("key")))]),
-    "keyUp": (("key", *_EXTRA), lambda values: [KeyUp(key_name(values.get("key")))]),
+    "keyDown": (("key", *_EXTRA), lambda values: [act.KeyDown(key_name(values.get("key")))]),
+    "keyUp": (("key", *_EXTRA), lambda values: [act.KeyUp(key_name(values.get("key")))]),
 }
 """Name of a function -> (its parameters in pyautogui's order, what it means)."""
 
@@ -149,19 +132,19 @@ class PyAutoGui(ActionGrammar):
 
     name: ClassVar[str] = "pyautogui"
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
         """Read code."""
         code = as_text(text, self.name).strip()
         if code in _WORDS:
             return (_WORDS[code],)
         return limited([action for statement in statements(code) for action in _statement(statement)])
 
-    def format(self, actions: Sequence[Action]) -> str:
+    def format(self, actions: Sequence[act.Action]) -> str:
         """Write one statement an action, parted by ``; ``."""
         return "; ".join(_written(action) for action in actions)
 
 
-def _statement(statement: ast.stmt) -> list[Action]:
+def _statement(statement: ast.stmt) -> list[act.Action]:
     match statement:
         case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
             return []
@@ -174,7 +157,7 @@ def _statement(statement: ast.stmt) -> list[Action]:
     raise MalformedAction(f"wanted a call of pyautogui, found {type(statement).__name__}")
 
 
-def _call(call: ast.Call) -> list[Action]:
+def _call(call: ast.Call) -> list[act.Action]:
     name = dotted(call.func)
     if name in ("time.sleep", "pyautogui.sleep"):
         return []
@@ -188,11 +171,11 @@ def _call(call: ast.Call) -> list[Action]:
     return meaning({key: literal(node) for key, node in given.items() if key in _NEEDED})
 
 
-def _hotkey(call: ast.Call) -> list[Action]:
+def _hotkey(call: ast.Call) -> list[act.Action]:
     if any(keyword.arg not in ("interval", *_EXTRA) for keyword in call.keywords):
         raise MalformedAction("hotkey: found an unknown argument")
     keys = [literal(argument) for argument in call.args]
-    return [Hotkey(hotkey_names(keys[0] if len(keys) == 1 and isinstance(keys[0], list) else keys))]
+    return [act.Hotkey(hotkey_names(keys[0] if len(keys) == 1 and isinstance(keys[0], list) else keys))]
 
 
 _CLICK_NAMES = {
@@ -204,31 +187,31 @@ _CLICK_NAMES = {
 }
 
 
-def _written(action: Action) -> str:
+def _written(action: act.Action) -> str:
     match action:
-        case Wait() | Done() | Fail():
+        case act.Wait() | act.Done() | act.Fail():
             return next(word for word, meant in _WORDS.items() if meant == action)
-        case Click(x, y, which, count):
+        case act.Click(x, y, which, count):
             name, more = _CLICK_NAMES.get((which, count), "click"), []
             if (which, count) not in _CLICK_NAMES:
                 more = [f"clicks={count}", f"button={which!r}"]
             return f"pyautogui.{name}({', '.join(([] if x is None else [str(x), str(y)]) + more)})"
-        case Move(x, y):
+        case act.Move(x, y):
             return f"pyautogui.moveTo({x}, {y})"
-        case Drag(x, y, which):
+        case act.Drag(x, y, which):
             return f"pyautogui.dragTo({x}, {y}, button={which!r})"
-        case Down(which) | Up(which):
-            return f"pyautogui.{'mouseDown' if isinstance(action, Down) else 'mouseUp'}(button={which!r})"
-        case Scroll(0, dy):
+        case act.Down(which) | act.Up(which):
+            return f"pyautogui.{'mouseDown' if isinstance(action, act.Down) else 'mouseUp'}(button={which!r})"
+        case act.Scroll(0, dy):
             return f"pyautogui.scroll({dy})"
-        case Scroll(dx, 0):
+        case act.Scroll(dx, 0):
             return f"pyautogui.hscroll({dx})"
-        case TypeText(text):
+        case act.TypeText(text):
             return f"pyautogui.write({text!r})"
-        case Press(key):
+        case act.Press(key):
             return f"pyautogui.press({key!r})"
-        case Hotkey(keys):
+        case act.Hotkey(keys):
             return f"pyautogui.hotkey({', '.join(map(repr, keys))})"
-        case KeyDown(key) | KeyUp(key):
-            return f"pyautogui.{'keyDown' if isinstance(action, KeyDown) else 'keyUp'}({key!r})"
+        case act.KeyDown(key) | act.KeyUp(key):
+            return f"pyautogui.{'keyDown' if isinstance(action, act.KeyDown) else 'keyUp'}({key!r})"
     raise Inexpressible(f"pyautogui cannot write {action}")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     ActionGrammar,
     Inexpressible,
@@ -31,28 +32,13 @@ from dartsim.envs.actions.grammar import (
     statements,
     with_starts,
 )
-from dartsim.envs.actions.model import (
-    Action,
-    Click,
-    Done,
-    Drag,
-    Fail,
-    Hotkey,
-    KeyDown,
-    KeyUp,
-    Move,
-    Press,
-    Scroll,
-    TypeText,
-    Wait,
-)
 
 SCROLL_NOTCHES = 5
 _DIRECTIONS = {
-    "up": Scroll(0, SCROLL_NOTCHES),
-    "down": Scroll(0, -SCROLL_NOTCHES),
-    "left": Scroll(-SCROLL_NOTCHES, 0),
-    "right": Scroll(SCROLL_NOTCHES, 0),
+    "up": act.Scroll(0, SCROLL_NOTCHES),
+    "down": act.Scroll(0, -SCROLL_NOTCHES),
+    "left": act.Scroll(-SCROLL_NOTCHES, 0),
+    "right": act.Scroll(SCROLL_NOTCHES, 0),
 }
 _CLICKS = {"click": ("left", 1), "left_single": ("left", 1), "left_double": ("left", 2), "right_single": ("right", 1)}
 _CLICK_WORDS = {("left", 1): "click", ("left", 2): "left_double", ("right", 1): "right_single"}
@@ -85,7 +71,7 @@ class UiTars(ActionGrammar):
             return smart_resize(self.width, self.height, min_pixels=self.min_pixels)
         return 1000, 1000
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
         """Read a reply: what follows the last ``Action:``; or a bare ``WAIT``, ``DONE`` or ``FAIL``."""
         reply = as_text(text, self.name)
         if reply.strip() in _BARE:
@@ -93,12 +79,12 @@ class UiTars(ActionGrammar):
         _, found, calls = reply.rpartition("Action:")
         if not found:
             raise MalformedAction(f"found no 'Action:' in {reply[:60]!r}")
-        actions: list[Action] = []
+        actions: list[act.Action] = []
         for each in _split(calls.strip()):
             actions += self._call(each)
         return limited(actions)
 
-    def format(self, actions: Sequence[Action], thought: str = "") -> str:
+    def format(self, actions: Sequence[act.Action], thought: str = "") -> str:
         """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
         calls = [self._written(action, start) for action, start in with_starts(actions)]
         if not calls:
@@ -108,15 +94,15 @@ class UiTars(ActionGrammar):
 
     # ---- reading
 
-    def _call(self, text: str) -> list[Action]:
+    def _call(self, text: str) -> list[act.Action]:
         call = _single_call(text)
         name = call.func.id if isinstance(call.func, ast.Name) else ""
         if name in _CLICKS:
-            return [Click(*self._place(call, _START), *_CLICKS[name])]
+            return [act.Click(*self._place(call, _START), *_CLICKS[name])]
         if name == "hover":
-            return [Move(*self._place(call, _START))]
+            return [act.Move(*self._place(call, _START))]
         if name in ("drag", "select"):
-            return [Move(*self._place(call, _START, _END)), Drag(*self._place(call, _END, _START))]
+            return [act.Move(*self._place(call, _START, _END)), act.Drag(*self._place(call, _END, _START))]
         if name == "scroll":
             return self._scroll(call)
         if name in _PLAIN:
@@ -124,14 +110,14 @@ class UiTars(ActionGrammar):
             return [meaning({key: literal(node) for key, node in arguments(call, parameters).items()})]
         raise MalformedAction(f"found the action {name[:40]!r}")
 
-    def _scroll(self, call: ast.Call) -> list[Action]:
+    def _scroll(self, call: ast.Call) -> list[act.Action]:
         given = arguments(call, ("direction", *_START))
         direction = literal(given["direction"]) if "direction" in given else None
         if not isinstance(direction, str) or direction not in _DIRECTIONS:
             raise MalformedAction(f"direction: found {str(direction)[:40]!r}, wanted up, down, left or right")
         if not given.keys() & set(_START):
             return [_DIRECTIONS[direction]]
-        return [Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
+        return [act.Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
 
     def _place(self, call: ast.Call, names: tuple[str, ...], others: tuple[str, ...] = ()) -> tuple[int, int]:
         """Return the pixel that one of the arguments ``names`` tells; ``others`` may stand beside it."""
@@ -150,62 +136,62 @@ class UiTars(ActionGrammar):
         across, down = self.extent
         return f"({_coordinate(x, self.width, across)},{_coordinate(y, self.height, down)})"
 
-    def _written(self, action: Action, start: Move | None) -> str:
+    def _written(self, action: act.Action, start: act.Move | None) -> str:
         match action:
-            case Move(x, y):
+            case act.Move(x, y):
                 return f"hover(start_box='{self._box(x, y)}')"
-            case Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
+            case act.Click(int() as x, int() as y, which, count) if (which, count) in _CLICK_WORDS:
                 return f"{_CLICK_WORDS[which, count]}(start_box='{self._box(x, y)}')"
-            case Drag(x, y, "left") if start is not None:
+            case act.Drag(x, y, "left") if start is not None:
                 return f"drag(start_box='{self._box(start.x, start.y)}', end_box='{self._box(x, y)}')"
-            case Scroll() if action in _DIRECTIONS.values():
+            case act.Scroll() if action in _DIRECTIONS.values():
                 direction = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 box = "" if start is None else f"start_box='{self._box(start.x, start.y)}', "
                 return f"scroll({box}direction='{direction}')"
-            case TypeText(text):
+            case act.TypeText(text):
                 return f"type(content={_quoted(text)})"
-            case Press(key) | Hotkey((key,)):
-                return f"{'press' if isinstance(action, Press) else 'hotkey'}(key={_quoted(key)})"
-            case Hotkey(keys):
+            case act.Press(key) | act.Hotkey((key,)):
+                return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quoted(key)})"
+            case act.Hotkey(keys):
                 return f"hotkey(key={_quoted(' '.join(keys))})"
-            case KeyDown(key) | KeyUp(key):
-                return f"{'keydown' if isinstance(action, KeyDown) else 'keyup'}(key={_quoted(key)})"
-            case Wait():
+            case act.KeyDown(key) | act.KeyUp(key):
+                return f"{'keydown' if isinstance(action, act.KeyDown) else 'keyup'}(key={_quoted(key)})"
+            case act.Wait():
                 return "wait()"
-            case Done():
+            case act.Done():
                 return "finished()"
-            case Fail():
+            case act.Fail():
                 return "call_user()"
         raise Inexpressible(f"ui_tars cannot write {action}")
 
 
-_BARE: dict[str, Action] = {"WAIT": Wait(), "DONE": Done(), "FAIL": Fail()}
+_BARE: dict[str, act.Action] = {"WAIT": act.Wait(), "DONE": act.Done(), "FAIL": act.Fail()}
 
 
-def _type(values: dict[str, Any]) -> Action:
+def _type(values: dict[str, Any]) -> act.Action:
     content = values.get("content")
     if not isinstance(content, str):
         raise MalformedAction("type: wanted a text as content")
-    return TypeText(content)
+    return act.TypeText(content)
 
 
-def _hotkey(values: dict[str, Any]) -> Action:
+def _hotkey(values: dict[str, Any]) -> act.Action:
     keys = values.get("key", values.get("hotkey"))
     if not isinstance(keys, str):
         raise MalformedAction("hotkey: wanted a text as key")
-    return Hotkey(hotkey_names(keys.split()))
+    return act.Hotkey(hotkey_names(keys.split()))
 
 
-_PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Action]]] = {
+_PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], act.Action]]] = {
     "type": (("content",), _type),
     "hotkey": (("key", "hotkey"), _hotkey),
-    "press": (("key",), lambda values: Press(key_name(values.get("key")))),
-    "keydown": (("key",), lambda values: KeyDown(key_name(values.get("key")))),
-    "keyup": (("key",), lambda values: KeyUp(key_name(values.get("key")))),
-    "release": (("key",), lambda values: KeyUp(key_name(values.get("key")))),
-    "wait": ((), lambda values: Wait()),
-    "finished": (("content",), lambda values: Done()),
-    "call_user": (("content",), lambda values: Fail()),
+    "press": (("key",), lambda values: act.Press(key_name(values.get("key")))),
+    "keydown": (("key",), lambda values: act.KeyDown(key_name(values.get("key")))),
+    "keyup": (("key",), lambda values: act.KeyUp(key_name(values.get("key")))),
+    "release": (("key",), lambda values: act.KeyUp(key_name(values.get("key")))),
+    "wait": ((), lambda values: act.Wait()),
+    "finished": (("content",), lambda values: act.Done()),
+    "call_user": (("content",), lambda values: act.Fail()),
 }
 """Actions without a position: name -> (parameters, what it means)."""
 

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from dartsim.core.types import Task
-from dartsim.envs.actions.model import Action, Click, Done, Drag, Fail, Hotkey, Move, Press, Scroll, TypeText
+from dartsim.envs.actions import model as act
 from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.geometry import Box
@@ -21,14 +21,14 @@ from dartsim.envs.mock.widgets import ListBox, MockWindow, Placed, Slider, TextF
 NOTCHES = 5
 
 Goal = list[Any]
-Steps = tuple[Action, ...]
+Steps = tuple[act.Action, ...]
 
 
 def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
     """Return the next turn's actions: one decisive one, perhaps after a move of the pointer."""
     goals: list[Goal] = task.spec["goals"]
     if goals == [["fail"]]:
-        return (Fail(),)
+        return (act.Fail(),)
     top = desktop.top
     concerned = {str(goal[1]).partition(".")[0] for goal in goals}
     if top is not None and top.modal and top.id not in concerned:
@@ -40,7 +40,7 @@ def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
                 return _towards(desktop, goal)
             except _Lost:
                 break
-    return (Done(),)
+    return (act.Done(),)
 
 
 def oracle_text(env: MockDesktop) -> str:
@@ -108,7 +108,7 @@ def _towards(desktop: VirtualDesktop, goal: Goal) -> Steps:
     if goal[0] == "choose":
         return _choose(desktop, goal[1], goal[2], goal[3])
     if desktop.open_menu is not None:
-        return (Press("esc"),)
+        return (act.Press("esc"),)
     if goal[0] == "close":
         window = _window(desktop, goal[1])
         return _click_part(desktop, window, desktop.layout.close(window), Target("close", window))
@@ -150,7 +150,7 @@ def _bring(desktop: VirtualDesktop, window: MockWindow, index: int) -> Steps | N
     if fits and (whole.top < view.top or whole.bottom > view.bottom):
         notches = NOTCHES if whole.top < view.top else -NOTCHES
         at = _scroll_point(desktop, window)
-        return (Move(*at), Scroll(0, notches))
+        return (act.Move(*at), act.Scroll(0, notches))
     shown = desktop.shown_box(window, window.placed[index])
     if desktop.target(*shown.center) != Target("widget", window, index):
         return _raise(desktop, window)
@@ -175,13 +175,13 @@ def _raise(desktop: VirtualDesktop, window: MockWindow) -> Steps:
 
 def _click_part(desktop: VirtualDesktop, window: MockWindow, box: Box, target: Target) -> Steps:
     if desktop.target(*box.center) == target or target.part == "title":
-        return (Click(*box.center),)
+        return (act.Click(*box.center),)
     return _raise(desktop, window)
 
 
 def _press(desktop: VirtualDesktop, window_id: str, widget_id: str) -> Steps:
     window, index, placed = _find(desktop, window_id, widget_id)
-    return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).center),)
+    return _bring(desktop, window, index) or (act.Click(*desktop.shown_box(window, placed).center),)
 
 
 def _write(desktop: VirtualDesktop, window_id: str, widget_id: str, text: str) -> Steps:
@@ -190,10 +190,10 @@ def _write(desktop: VirtualDesktop, window_id: str, widget_id: str, text: str) -
     assert isinstance(field, TextField)
     focused = window is desktop.top and window.focus == index
     if not focused:
-        return _bring(desktop, window, index) or (Click(*desktop.shown_box(window, placed).center),)
+        return _bring(desktop, window, index) or (act.Click(*desktop.shown_box(window, placed).center),)
     if field.text and not field.selected:
-        return (Hotkey(("ctrl", "a")),)
-    return (TypeText(text),)
+        return (act.Hotkey(("ctrl", "a")),)
+    return (act.TypeText(text),)
 
 
 def _select(desktop: VirtualDesktop, window_id: str, widget_id: str, item: str) -> Steps:
@@ -205,10 +205,10 @@ def _select(desktop: VirtualDesktop, window_id: str, widget_id: str, item: str) 
     assert isinstance(widget, ListBox)
     row = widget.items.index(item) - widget.scroll
     if not 0 <= row < widget.visible:
-        return (Move(*box.center), Scroll(0, NOTCHES if row < 0 else -NOTCHES))
+        return (act.Move(*box.center), act.Scroll(0, NOTCHES if row < 0 else -NOTCHES))
     high = desktop.layout.item_height(placed.box, widget.visible)
     top = placed.box.top - window.scroll + row * high
-    return (Click(box.center[0], top + high // 2),)
+    return (act.Click(box.center[0], top + high // 2),)
 
 
 def _slide(desktop: VirtualDesktop, window_id: str, widget_id: str, value: int) -> Steps:
@@ -220,7 +220,7 @@ def _slide(desktop: VirtualDesktop, window_id: str, widget_id: str, value: int) 
     assert isinstance(slider, Slider)
     stops = desktop.layout.slider_stops(placed.box, slider.maximum - slider.minimum + 1)
     y = desktop.shown_box(window, placed).center[1]
-    return (Move(stops[slider.at - slider.minimum], y), Drag(stops[value - slider.minimum], y))
+    return (act.Move(stops[slider.at - slider.minimum], y), act.Drag(stops[value - slider.minimum], y))
 
 
 def _drop(desktop: VirtualDesktop, window_id: str, widget_id: str, aim: str) -> Steps:
@@ -230,7 +230,7 @@ def _drop(desktop: VirtualDesktop, window_id: str, widget_id: str, aim: str) -> 
     if step is not None:
         return step
     start = desktop.shown_box(window, placed).center
-    return (Move(*start), Drag(*desktop.shown_box(window, bin_placed).center))
+    return (act.Move(*start), act.Drag(*desktop.shown_box(window, bin_placed).center))
 
 
 def _choose(desktop: VirtualDesktop, window_id: str, title: str, item: str) -> Steps:
@@ -238,8 +238,8 @@ def _choose(desktop: VirtualDesktop, window_id: str, title: str, item: str) -> S
     index = next(i for i, menu in enumerate(window.menus) if menu.title == title)
     if desktop.open_menu is not None and desktop.open_menu[:2] == (window_id, index):
         at = window.menus[index].items.index(item)
-        return (Click(*desktop.layout.menu_items(window, index)[at].center),)
+        return (act.Click(*desktop.layout.menu_items(window, index)[at].center),)
     if desktop.open_menu is not None:
-        return (Press("esc"),)
+        return (act.Press("esc"),)
     box = desktop.layout.menu_titles(window)[index]
     return _click_part(desktop, window, box, Target("menu_title", window, index))

@@ -8,24 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import MODIFIERS
-from dartsim.envs.actions.model import (
-    Action,
-    Click,
-    Done,
-    Down,
-    Drag,
-    Fail,
-    Hotkey,
-    KeyDown,
-    KeyUp,
-    Move,
-    Press,
-    Scroll,
-    TypeText,
-    Up,
-    Wait,
-)
 from dartsim.envs.mock import keyboard
 from dartsim.envs.mock.commands import choose_item, press_button, toggle_menu
 from dartsim.envs.mock.desktop import Grip, Target, VirtualDesktop
@@ -33,10 +17,10 @@ from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.widgets import Button, CheckBox, Chip, ListBox, MockWindow, Slider, TextField, Widget
 
 
-def perform(desktop: VirtualDesktop, actions: Sequence[Action]) -> None:
+def perform(desktop: VirtualDesktop, actions: Sequence[act.Action]) -> None:
     """Carry out the actions of one turn; DONE and FAIL end it."""
     for action in actions:
-        if isinstance(action, (Done, Fail)):
+        if isinstance(action, (act.Done, act.Fail)):
             break
         _one(desktop, action)
     desktop.actions += 1
@@ -53,35 +37,35 @@ def _interrupt(desktop: VirtualDesktop) -> None:
             break
 
 
-def _one(desktop: VirtualDesktop, action: Action) -> None:
+def _one(desktop: VirtualDesktop, action: act.Action) -> None:
     match action:
-        case Move(x, y):
+        case act.Move(x, y):
             move(desktop, x, y)
-        case Click(x, y, button, count):
+        case act.Click(x, y, button, count):
             if x is not None and y is not None:
                 move(desktop, x, y)
             _click(desktop, button, count)
-        case Drag(x, y, button):
+        case act.Drag(x, y, button):
             _hold(desktop, button, down=True)
             move(desktop, x, y)
             _hold(desktop, button, down=False)
-        case Down(button) | Up(button):
-            _hold(desktop, button, down=isinstance(action, Down))
-        case Scroll(_, dy):
+        case act.Down(button) | act.Up(button):
+            _hold(desktop, button, down=isinstance(action, act.Down))
+        case act.Scroll(_, dy):
             wheel(desktop, dy)
-        case TypeText(text):
+        case act.TypeText(text):
             keyboard.write(desktop, text)
-        case Press(key):
+        case act.Press(key):
             keyboard.tap(desktop, key)
-        case Hotkey(keys):
+        case act.Hotkey(keys):
             keyboard.chord(desktop, keys)
-        case KeyDown(key) if key in MODIFIERS:
+        case act.KeyDown(key) if key in MODIFIERS:
             desktop.held.add(key)
-        case KeyDown(key):
+        case act.KeyDown(key):
             keyboard.tap(desktop, key)
-        case KeyUp(key):
+        case act.KeyUp(key):
             desktop.held.discard(key)
-        case Wait() | Done() | Fail():
+        case act.Wait() | act.Done() | act.Fail():
             pass
 
 

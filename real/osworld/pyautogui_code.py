@@ -11,23 +11,7 @@ from typing import Any
 
 from dartsim.core.types import Task
 from dartsim.envs.actions import ending, make_grammar, read
-from dartsim.envs.actions.model import (
-    Action,
-    Click,
-    Done,
-    Down,
-    Drag,
-    Fail,
-    Hotkey,
-    KeyDown,
-    KeyUp,
-    Move,
-    Press,
-    Scroll,
-    TypeText,
-    Up,
-    Wait,
-)
+from dartsim.envs.actions import model as act
 from dartsim.envs.base import DONE, FAIL, WAIT
 from dartsim.real.osworld.settings import DesktopSettings
 
@@ -58,7 +42,7 @@ def _along(pixel: int, shown: int, screen: int) -> int:
     return (2 * inside + 1) * screen // (2 * shown)
 
 
-def snippets(actions: Sequence[Action], place: Place, *, key_seconds: float = 0.0) -> list[str | None]:
+def snippets(actions: Sequence[act.Action], place: Place, *, key_seconds: float = 0.0) -> list[str | None]:
     """Return the code of one turn, in parts between which to wait (None); DONE and FAIL end it.
 
     Args:
@@ -69,9 +53,9 @@ def snippets(actions: Sequence[Action], place: Place, *, key_seconds: float = 0.
     parts: list[str | None] = []
     lines: list[str] = []
     for action in actions:
-        if isinstance(action, Done | Fail):
+        if isinstance(action, act.Done | act.Fail):
             break
-        if not isinstance(action, Wait):
+        if not isinstance(action, act.Wait):
             lines += _code(action, place, key_seconds)
             continue
         parts += ["; ".join(lines), None] if lines else [None]
@@ -84,33 +68,33 @@ def command(code: str, *, python: str = "python") -> list[str]:
     return [python, "-c", PREFIX + code]
 
 
-def _code(action: Action, place: Place, key_seconds: float) -> list[str]:
+def _code(action: act.Action, place: Place, key_seconds: float) -> list[str]:
     match action:
-        case Move(x, y):
+        case act.Move(x, y):
             return [_call("moveTo", *place(x, y))]
-        case Click(x, y, button, count):
+        case act.Click(x, y, button, count):
             at = () if x is None or y is None else place(x, y)
             return [_call("click", *at, clicks=count, button=button)]
-        case Drag(x, y, button):
+        case act.Drag(x, y, button):
             return [_call("dragTo", *place(x, y), duration=DRAG_SECONDS, button=button)]
-        case Down(button):
+        case act.Down(button):
             return [_call("mouseDown", button=button)]
-        case Up(button):
+        case act.Up(button):
             return [_call("mouseUp", button=button)]
-        case Scroll(dx, dy):
+        case act.Scroll(dx, dy):
             down, across = _call("scroll", dy), _call("hscroll", dx)
             return ([down] if dy else []) + ([across] if dx else [])
-        case TypeText(text):
+        case act.TypeText(text):
             return list(_typing(text, key_seconds))
-        case Press(key) if key != "<":
+        case act.Press(key) if key != "<":
             return [_call("press", *_keys(key))]
-        case Press(key):
+        case act.Press(key):
             return [_call("hotkey", *_keys(key))]
-        case Hotkey(keys):
+        case act.Hotkey(keys):
             return [_call("hotkey", *(name for key in keys for name in _keys(key)))]
-        case KeyDown(key):
+        case act.KeyDown(key):
             return [_call("keyDown", name) for name in _keys(key)]
-        case KeyUp(key):
+        case act.KeyUp(key):
             return [_call("keyUp", name) for name in reversed(_keys(key))]
     raise AssertionError(f"{action} is carried out elsewhere")
 
@@ -170,7 +154,7 @@ class Episode:
         self.turns = 0
         self.malformed = 0
         self.action_errors = 0
-        self.last_actions: tuple[Action, ...] = ()
+        self.last_actions: tuple[act.Action, ...] = ()
         self.last_action: str | None = None
         self.over = False
         self._settings = settings
@@ -190,7 +174,7 @@ class Episode:
         self.last_actions = actions or ()
         end = ending(self.last_actions)
         self.last_action = end or str(action)  # evaluators know the common words, whatever the grammar's own are
-        clicked = any(isinstance(each, Click) for each in self.last_actions)
+        clicked = any(isinstance(each, act.Click) for each in self.last_actions)
         self.over = end is not None or (clicked and self._ends_on_click())
         if raw is not None:
             return [raw]

@@ -178,9 +178,9 @@ class Watched(LockstepService):
         self.turns = []
 
     def _start_if_full(self):
-        turn, members, live = self._gathering, self._gathering._members, self.live
+        turn, members, live = self.gathering, self.gathering.members, self.live
         super()._start_if_full()
-        if self._gathering is not turn:
+        if self.gathering is not turn:
             assert members == live > 0
             assert not self._inner.asking
             self.turns.append(members)
@@ -221,7 +221,7 @@ def test_nobody_takes_two_turns_while_another_takes_none_and_nothing_ever_hangs(
         await asyncio.wait(tasks)  # Stalled if somebody is waited for who will not come
         for task in tasks:
             assert task.cancelled() or isinstance(task.exception(), (WorkerFault, type(None)))
-        assert (clients.service.live, clients.service._gathering._members) == (0, 0)
+        assert (clients.service.live, clients.service.gathering.members) == (0, 0)
         assert clients.pool.asking == set()
         assert sum(clients.service.turns) >= sum(len(times) for times in clients.replies.values())
 

@@ -1,4 +1,4 @@
-"""Which worker answers a request: pure rules over the workers that may take one, one module per router.
+"""Routers: choose the worker of a request by pure rules over the routable workers; one module per router.
 
 No router looks at every worker while most are up, so that a turn costs the same with 4 workers and with 400.
 """
@@ -12,7 +12,7 @@ from dartsim.core.registry import ComponentSection
 
 
 class Routed:
-    """A worker, as a router sees it: a number of live requests."""
+    """A worker as routers see it: its number of live requests."""
 
     __slots__ = ("in_flight", "index", "routable")
 
@@ -36,19 +36,19 @@ class Router(ABC):
         self.num_routable = 0
 
     def add(self, worker: Routed) -> None:
-        """Let a worker take requests."""
+        """Make a worker routable."""
         worker.routable = True
         self.num_routable += 1
         self._put(worker)
 
     def remove(self, worker: Routed) -> None:
-        """Let a worker take no further request."""
+        """Make a worker not routable; its live requests continue."""
         worker.routable = False
         self.num_routable -= 1
         del self._buckets[worker.in_flight][worker.index]
 
     def begin(self, worker: Routed) -> None:
-        """A request starts on a worker."""
+        """Count a request that starts on a worker."""
         worker.in_flight = level = worker.in_flight + 1
         if worker.routable:
             buckets = self._buckets
@@ -58,7 +58,7 @@ class Router(ABC):
             buckets[level][worker.index] = worker
 
     def end(self, worker: Routed) -> None:
-        """A request ends on a worker."""
+        """Count a request that ends on a worker."""
         worker.in_flight = level = worker.in_flight - 1
         if worker.routable:
             buckets = self._buckets
@@ -68,7 +68,7 @@ class Router(ABC):
                 self._lowest = level
 
     def least_loaded(self) -> Routed:
-        """Return the routable worker with the fewest live requests, the longest waiting first."""
+        """Return the routable worker with the fewest live requests, the first to reach that number."""
         buckets, level = self._buckets, self._lowest
         while not buckets[level]:
             level += 1
@@ -76,9 +76,9 @@ class Router(ABC):
         return next(iter(buckets[level].values()))
 
     def other_than(self, faulty: Routed | None) -> Routed:
-        """Return the least loaded worker but the one that just failed a request; that one if no other is up.
+        """Return the least loaded worker other than one that just failed a request, unless no other is up.
 
-        A worker that fails at once is always the least loaded, and would draw every retry to itself.
+        A worker that fails at once is always the least loaded, and would attract every retry.
         """
         if faulty is None or not faulty.routable or self.num_routable == 1:
             return self.least_loaded()
