@@ -67,7 +67,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
 
     Observations are dictionaries: ``screenshot`` (uint8 [height, width, 3]), ``instruction``, and
     ``accessibility_tree`` (XML) if asked for. An action is a string: pyautogui code, or ``WAIT``, ``DONE``,
-    ``FAIL``; one that makes no sense changes nothing. The reward is 0 until the episode ends, then its score.
+    ``FAIL``; a malformed one changes nothing. The reward is 0 until the episode ends, then its score.
 
     States: *fresh* until the first ``reset``, *running*, *over* after DONE or FAIL; actions need *running*.
 
@@ -118,7 +118,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         self._default_task = task
         self._running = False
 
-    # Spaces are made when somebody looks: a simulated cluster makes thousands of desktops that nobody asks.
+    # Spaces are made on demand: a simulated cluster makes thousands of desktops whose spaces are never read.
     @cached_property
     def observation_space(self) -> spaces.Dict:  # type: ignore[override]
         """What ``reset`` and ``step`` return first."""
@@ -143,7 +143,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
 
     @abstractmethod
     def _act(self, action: str) -> None:
-        """Carry out an action that is neither DONE nor FAIL; ignore one that makes no sense."""
+        """Carry out an action that is neither DONE nor FAIL; ignore a malformed one."""
 
     @abstractmethod
     def _observe(self) -> Observation:
@@ -231,7 +231,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         return self._as_dict(self.observe()), {"task_id": task.id}
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Carry out an action; see the class for what comes back.
+        """Carry out an action; see the class for the result.
 
         Raises:
             ResetNeeded: If no episode runs.
@@ -257,5 +257,5 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
 
 
 def _own(array: Any) -> Any:
-    """Return an array the receiver may keep and change."""
+    """Return an array that the caller may keep and change."""
     return array if array.flags.writeable else array.copy()

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 Frame = NDArray[np.uint8]
 
 RING, HALO = (255, 0, 90), (255, 255, 255)
-"""Colour of marks, and of their edge: it keeps them apart from red things on the screen."""
+"""Color of marks, and of their edge, which sets them off from anything red on the screen."""
 CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
 MIN_SHOWN = 224
-"""Smaller frames are enlarged by a whole factor to about this many pixels."""
+"""Smaller frames are enlarged by an integer factor to about this many pixels."""
 
 
 def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "pyautogui", caption: str = "") -> Frame:
-    """Return a frame with an action on it and in words below it.
+    """Return a frame with an action drawn on it and its text below.
 
-    A click is a ring with a point in it, a drag a line between two rings, a scroll a ring.
+    A click is a ring with a dot, a drag a line between two rings, a scroll a ring.
 
     Args:
         frame: uint8 [height, width, 3], not changed.
-        action: In words; one that the grammar cannot read is written only.
+        action: Its text; one that the grammar cannot parse is only written.
         grammar: Its grammar, or the name of one.
         caption: Written instead of the action.
     """
@@ -61,11 +61,11 @@ def episode_gif(
     """Write an episode as an animated GIF.
 
     Args:
-        frames: What was seen, uint8 [height, width, 3]: one before each action, and perhaps one after the last.
-        actions: What was done on each.
+        frames: Screenshots, uint8 [height, width, 3]: one before each action, and perhaps one after the last.
+        actions: The action on each.
         path: File to write.
         grammar: Of the actions.
-        frame_seconds: How long a frame shows.
+        frame_seconds: Duration of a frame.
         end: Written below the last frame, if there is one after the last action.
 
     Raises:

@@ -1,7 +1,7 @@
-"""SimDesktop: a desktop without content, for putting load on a scheduler.
+"""``SimDesktop``: a desktop without content, for load tests of schedulers.
 
-A task needs one decisive action, ``SOLVE_ACTION``; anything else is work without effect. So whoever plays can
-decide beforehand whether and when an attempt succeeds, and the desktop scores it honestly.
+A task needs one decisive action, ``SOLVE_ACTION``; everything else has no effect. So a policy can decide beforehand
+whether and when an attempt succeeds, and the desktop scores it honestly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SOLVED = np.array((60, 180, 90), dtype=np.uint8)
 
 
 class SimDesktop(GuiEnv):
-    """The content-free desktop.
+    """A desktop without content.
 
     Args:
         draw: Show turns as a bar and the task's state as a square; otherwise a constant grey frame, which

@@ -40,7 +40,7 @@ class Step(_Open):
 
 
 class Getter(_Open):
-    """Where the evaluator finds a value: a file on the desktop, a rule, a download or another of many."""
+    """Where the evaluator finds a value: a file on the desktop, a rule, a download."""
 
     type: NonEmpty
 
@@ -205,20 +205,20 @@ def _inside(folder: Path, *parts: str) -> Path:
 
 
 def _describe(error: ValidationError) -> str:
-    """Say of the first errors which field they are about, what was found there and what was wanted."""
+    """Return for the first errors the field, what was found and what was wanted."""
     errors = error.errors(include_url=False, include_context=False)
-    told = []
+    messages = []
     for each in errors[:_SHOWN]:
         field = ".".join(str(part) for part in each["loc"]) or "the file"
         found = "nothing" if each["type"] == "missing" else _kind(each["input"])
         wanted = "field required" if each["type"] == "missing" else each["msg"]
-        told.append(f"{field}: {wanted}; found {found}")
-    more = len(errors) - len(told)
-    return " | ".join(told) + (f" | and {more} more" if more else "")
+        messages.append(f"{field}: {wanted}; found {found}")
+    more = len(errors) - len(messages)
+    return " | ".join(messages) + (f" | and {more} more" if more else "")
 
 
 def _kind(value: Any) -> str:
-    """Say what a JSON value is, and show it if it is short."""
+    """Describe a JSON value, with the value itself if it is short."""
     if isinstance(value, (dict, list)):
         return f"an object with {len(value)} keys" if isinstance(value, dict) else f"a list of {len(value)}"
     shown = repr(value)

@@ -1,9 +1,9 @@
-"""TimedEnv: any gymnasium GUI environment on the loop's time.
+"""``TimedEnv``: any gymnasium GUI environment on the loop's time.
 
-The gymnasium environment says what happens; an ``EnvTiming`` says how long it takes on a quiet host, and the
-host's shared cores, start slots and memory say how much longer here. Content is computed when the latency has
-passed. A call that is cancelled, at whatever moment, gives back the cores and the start slot it had; a start
-that is cancelled also its memory, which a running desktop keeps until ``close``.
+The gymnasium environment decides what happens; an ``EnvTiming`` how long it takes on a quiet host, and the host's
+shared cores, start slots and memory how much longer here. Content is computed when the latency has passed. A cancelled
+call gives back its cores and start slot; a cancelled start also its memory, which a running desktop keeps until
+``close``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TimedEnv(DirectEnv):
             whose observation is a screenshot or a dictionary with one; wrappers are respected. One without
             ``evaluate`` is scored by the reward of its last step.
         host: Where it runs; its memory has been taken already.
-        pace: How long things take there.
+        pace: Draws how long its calls take there.
     """
 
     def __init__(self, env: gymnasium.Env[Any, str], host: SimHost, pace: Pace) -> None:
@@ -172,7 +172,7 @@ class _Wrapped:
         self._reward = 0.0
         self._evaluate: Callable[[], float] | None = getattr(env.unwrapped, "evaluate", None)
         if isinstance(env.unwrapped, GuiEnv):
-            env.unwrapped.score_on_end = False  # scoring has a time of its own
+            env.unwrapped.score_on_end = False  # scoring takes time of its own
 
     def begin(self, task: Task, seed: int) -> None:
         observation, _ = self._env.reset(seed=seed, options={"task": task})

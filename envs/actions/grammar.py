@@ -101,7 +101,7 @@ _CHARACTERS = set(string.ascii_lowercase + string.digits + string.punctuation)
 
 MODIFIERS = frozenset({"shift", "ctrl", "alt", "win"})
 KEYS = tuple(sorted({*_NAMED, *_FUNCTION, *_CHARACTERS}))
-"""Every key, by its normal name; a character key is the character in lower case."""
+"""Every key by its normal name; a character key is the character in lower case."""
 
 _ALIASES = {
     "return": "enter",

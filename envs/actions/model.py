@@ -1,4 +1,4 @@
-"""The actions that every grammar speaks of: what a hand does with a mouse and a keyboard.
+"""The actions of all grammars: what a hand does with a mouse and a keyboard.
 
 Positions are whole pixels from the upper left corner. ``Drag`` and ``Scroll`` start where the pointer is, so a
 drag from one place to another is a ``Move`` and a ``Drag``.
@@ -15,7 +15,7 @@ MAX_CLICKS = 3
 MAX_ACTIONS = 256
 """Actions that one text may hold."""
 MAX_PIXEL = 1_000_000
-"""Largest coordinate and scroll distance that makes sense, either sign."""
+"""Largest coordinate and scroll distance, either sign."""
 
 
 @dataclass(frozen=True, slots=True)

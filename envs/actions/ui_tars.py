@@ -66,7 +66,7 @@ class UiTars(ActionGrammar):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """What the largest coordinates are: (1000, 1000), or the sides of the resized picture."""
+        """The largest coordinates: (1000, 1000), or the sides of the resized picture."""
         if self.absolute:
             return smart_resize(self.width, self.height, min_pixels=self.min_pixels)
         return 1000, 1000
@@ -120,14 +120,14 @@ class UiTars(ActionGrammar):
         return [act.Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
 
     def _place(self, call: ast.Call, names: tuple[str, ...], others: tuple[str, ...] = ()) -> tuple[int, int]:
-        """Return the pixel that one of the arguments ``names`` tells; ``others`` may stand beside it."""
+        """Return the pixel in one of the arguments ``names``; ``others`` are allowed besides."""
         if call.args and others:
             raise MalformedAction("wanted arguments by name")
         given = arguments(call, names + others)
-        told = [literal(node) for key, node in given.items() if key in names]
-        if len(told) != 1 or len(given) > 1 + len(others):
+        boxes = [literal(node) for key, node in given.items() if key in names]
+        if len(boxes) != 1 or len(given) > 1 + len(others):
             raise MalformedAction(f"wanted one of {', '.join(names)}")
-        x, y = _center(told[0])
+        x, y = _center(boxes[0])
         return _pixel(x, self.width, self.extent[0]), _pixel(y, self.height, self.extent[1])
 
     # ---- writing
@@ -217,7 +217,7 @@ def _single_call(text: str) -> ast.Call:
 
 
 def _center(box: Any) -> tuple[float, float]:
-    """Return the point that a box means: ``(x,y)``, ``<point>x y</point>``, or the center of 4 numbers."""
+    """Return the point of a box: ``(x,y)``, ``<point>x y</point>``, or the center of 4 numbers."""
     if isinstance(box, str):
         plain = _TAGS.sub("", box)
         if len(plain) > 100 or not _BOX_CHARACTERS.fullmatch(plain):
@@ -236,7 +236,7 @@ def _pixel(value: float, side: int, extent: int) -> int:
 
 
 def _coordinate(pixel: int, side: int, extent: int) -> str:
-    """Write a pixel's center with as few digits as lead back to it."""
+    """Return a pixel's center with as few digits as parse back to it."""
     center = (pixel + 0.5) * extent / side
     for digits in range(7):
         text = f"{center:.{digits}f}"
@@ -246,7 +246,7 @@ def _coordinate(pixel: int, side: int, extent: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Write a text as a Python string, so that no ``Action:`` and no empty line shows in it."""
+    """Return a text as a Python string without ``Action:`` and empty lines."""
     return repr(text).replace("Action:", r"Action\x3a")
 
 

@@ -1,7 +1,7 @@
 """What buttons and menus do.
 
-A button's ``command`` is one word or ``word:argument``: ``close`` closes its window; ``submit`` keeps the values of the
-window's widgets and closes it; ``next`` and ``back`` turn its pages; ``open:<id>`` opens a window from the stash;
+A button's ``command`` is one word or ``word:argument``: ``close`` closes its window; ``submit`` records the values of
+the window's widgets and closes it; ``next`` and ``back`` turn its pages; ``open:<id>`` opens a window from the stash;
 ``copy:<widget>`` copies a text to the clipboard. Every press is counted, whatever the command. A menu is opened by a
 click on its title, and closed by a choice, a click elsewhere or escape.
 """
@@ -55,7 +55,7 @@ def press_named(desktop: VirtualDesktop, window: MockWindow, name: str) -> bool:
 
 
 def focused_text(window: MockWindow | None) -> TextField | None:
-    """Return the text field that gets the keys, if one does."""
+    """Return the text field with the focus, if any."""
     widget = window.focused if window is not None else None
     return widget if isinstance(widget, TextField) and widget.enabled else None
 
@@ -77,7 +77,7 @@ def choose_item(desktop: VirtualDesktop, window: MockWindow, index: int) -> None
 
 
 def opened(desktop: VirtualDesktop) -> tuple[MockWindow, Menu] | None:
-    """Return the window and the menu that is open."""
+    """Return the open menu and its window."""
     if desktop.open_menu is None:
         return None
     window = desktop.window(desktop.open_menu[0])
@@ -86,7 +86,7 @@ def opened(desktop: VirtualDesktop) -> tuple[MockWindow, Menu] | None:
 
 
 def menu_key(desktop: VirtualDesktop, key: str) -> None:
-    """Let the open menu have a key."""
+    """Pass a key to the open menu."""
     found = opened(desktop)
     assert found is not None
     assert desktop.open_menu is not None

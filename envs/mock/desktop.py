@@ -1,8 +1,8 @@
 """The desktop's state, and how a task's ``config`` sets it up.
 
 ``mock_background`` {color: [red, green, blue]}, ``mock_window`` {a window's spec} opens a window,
-``mock_stash`` {a window's spec} keeps one for a button to open, and ``mock_interrupt`` {after, window} lets a
-dialog open by itself after so many turns.
+``mock_stash`` {a window's spec} keeps one for a button to open, and ``mock_interrupt`` {after, window} opens a dialog
+after that many turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dartsim.envs.mock.widgets import Bin, MockWindow, Placed, Widget, make_wind
 
 
 class Target(NamedTuple):
-    """What lies under a pixel.
+    """What is under a pixel.
 
     ``part`` is ``widget``, ``title``, ``close``, ``menu_title``, ``menu_item``, ``content`` or ``desktop``;
     ``number`` counts menus, items of a menu, or the page's widgets.
@@ -41,7 +41,7 @@ class Grip:
 
 @dataclass(slots=True, eq=False)
 class Interrupt:
-    """A dialog that opens by itself after so many actions."""
+    """A dialog that opens after ``after`` actions."""
 
     after: int
     spec: Mapping[str, Any]
@@ -120,7 +120,7 @@ class VirtualDesktop:
         return bool(self.windows) and self.windows[-1].modal
 
     def raise_window(self, window: MockWindow) -> None:
-        """Put a window on top, unless a modal one is there."""
+        """Put a window on top, unless the top one is modal."""
         if not self.modal and self.windows[-1] is not window:
             self.windows.remove(window)
             self.windows.append(window)
@@ -148,7 +148,7 @@ class VirtualDesktop:
         return placed.box.moved(0, -window.scroll).meet(self.layout.viewport(window))
 
     def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, Placed, Box]]:
-        """Yield the page's widgets that show at least in part."""
+        """Yield the page's widgets that are at least partly visible."""
         view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
         scroll = window.scroll
         for index, placed in enumerate(window.placed):
@@ -163,7 +163,7 @@ class VirtualDesktop:
                 yield index, placed, Box(left, top, right, bottom)
 
     def scroll_into_view(self, window: MockWindow, index: int) -> None:
-        """Scroll a window's content so that a widget shows."""
+        """Scroll a window's content so that a widget is visible."""
         view, box = self.layout.viewport(window), window.placed[index].box
         lowest = box.top - view.top - self.layout.gap
         highest = box.bottom - view.bottom + self.layout.gap

@@ -1,4 +1,4 @@
-"""Boxes, and the one length that everything on the screen is measured in."""
+"""Boxes, and the unit of length of everything on the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_HEIGHT = 1080
 
 
 class Box(NamedTuple):
-    """A rectangle of pixels; the right and the lower edge do not belong to it."""
+    """A rectangle of pixels, without its right and lower edge."""
 
     left: int
     top: int
@@ -42,7 +42,7 @@ class Box(NamedTuple):
         return self.left <= x < self.right and self.top <= y < self.bottom
 
     def meet(self, other: Box) -> Box:
-        """Return what belongs to both."""
+        """Return the intersection."""
         left, top, right, bottom = self
         other_left, other_top, other_right, other_bottom = other
         return Box(
@@ -53,11 +53,11 @@ class Box(NamedTuple):
         )
 
     def moved(self, dx: int, dy: int) -> Box:
-        """Return it elsewhere."""
+        """Return the box moved."""
         return Box(self.left + dx, self.top + dy, self.right + dx, self.bottom + dy)
 
     def shrunk(self, margin: int) -> Box:
-        """Return it with a margin taken off on all sides."""
+        """Return the box without a margin on all sides."""
         return Box(self.left + margin, self.top + margin, self.right - margin, self.bottom - margin)
 
 

@@ -1,4 +1,4 @@
-"""What the keyboard does: the top window's focused widget gets the keys, or an open menu."""
+"""The keyboard: keys go to an open menu, or to the top window's focused widget."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _tab(desktop: VirtualDesktop, window: MockWindow, *, backwards: bool) -> Non
 
 
 def _widget_key(desktop: VirtualDesktop, window: MockWindow, key: str) -> bool:
-    """Let the focused widget have a key; return whether it took it."""
+    """Pass a key to the focused widget; return whether it used it."""
     widget = window.focused
     if widget is None or not widget.enabled:
         return False
@@ -135,7 +135,7 @@ def _text_key(desktop: VirtualDesktop, field: TextField, key: str) -> bool:
 
 
 def _window_key(desktop: VirtualDesktop, window: MockWindow, key: str) -> None:
-    """Let the window have a key that its widget did not want."""
+    """Pass a key that the widget did not use to the window."""
     match key:
         case "enter" if window.default:
             press_named(desktop, window, window.default)

@@ -1,4 +1,4 @@
-"""Where windows and widgets lie: everything follows from the screen's size and the specs."""
+"""Positions of windows and widgets, computed from the screen's size and the specs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScreenLayout:
     # ---- windows
 
     def place_window(self, window: MockWindow) -> None:
-        """Give a window that opens its box, and lay out its page."""
+        """Set a new window's box, and lay out its page."""
         if window.bare:
             window.box = self.screen
         else:
@@ -65,7 +65,7 @@ class ScreenLayout:
         return boxes
 
     def menu_items(self, window: MockWindow, index: int) -> list[Box]:
-        """Return the boxes of a dropped-down menu's items, moved up or left as far as the screen asks."""
+        """Return the boxes of an open menu's items, moved up or left to fit the screen."""
         title = self.menu_titles(window)[index]
         items = window.menus[index].items
         longest = max((len(item) for item in items), default=1)
@@ -85,7 +85,7 @@ class ScreenLayout:
     # ---- widgets
 
     def place_page(self, window: MockWindow) -> None:
-        """Lay out the page that shows, as if not scrolled."""
+        """Lay out the visible page, as if not scrolled."""
         view = self.viewport(window)
         page = window.pages[window.page] if window.pages else []
         if window.fill:
@@ -96,7 +96,7 @@ class ScreenLayout:
         self.keep_scroll(window)
 
     def keep_scroll(self, window: MockWindow) -> None:
-        """Bring the scroll position back to where there is content."""
+        """Limit the scroll position to the content."""
         window.scroll = min(max(window.scroll, 0), self.max_scroll(window))
 
     def max_scroll(self, window: MockWindow) -> int:

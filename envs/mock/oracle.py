@@ -1,9 +1,9 @@
-"""The oracle: knows the state, and does every task of every family.
+"""The oracle, which knows the state and solves every task of every family.
 
-It reads the goals that the family left in the task's file, and takes the next step towards the first that is not
-reached; a goal whose window is gone is taken as reached. A dialog that no goal is about is dismissed first.
-It has no memory, so that it goes on from wherever an agent has come to. Where something that it needs is gone
-(a window was closed, a page turned too far), it declares the task done.
+It reads the goals in the task's file, and takes the next step towards the first one that is not reached; a goal whose
+window is closed counts as reached. A dialog that no goal is about is dismissed first. It has no memory, so it can
+continue from any state. Where something that it needs is missing (a window was closed, a page turned too far), it
+declares the task done.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Steps = tuple[act.Action, ...]
 
 
 def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
-    """Return the next turn's actions: one decisive one, perhaps after a move of the pointer."""
+    """Return the next turn's actions: one that matters, perhaps after a move of the pointer."""
     goals: list[Goal] = task.spec["goals"]
     if goals == [["fail"]]:
         return (act.Fail(),)
     top = desktop.top
-    concerned = {str(goal[1]).partition(".")[0] for goal in goals}
-    if top is not None and top.modal and top.id not in concerned:
+    windows_of_goals = {str(goal[1]).partition(".")[0] for goal in goals}
+    if top is not None and top.modal and top.id not in windows_of_goals:
         return _press(desktop, top.id, top.default)
     reached = Progress(desktop)
     for goal in goals:
@@ -47,7 +47,7 @@ def oracle_text(env: MockDesktop) -> str:
     """Return the oracle's next action in the environment's grammar.
 
     Raises:
-        Inexpressible: If the grammar has no words for it.
+        Inexpressible: If the grammar cannot write it.
     """
     assert env.task is not None
     return env.grammar.format(oracle_actions(env.desktop, env.task))
@@ -71,11 +71,11 @@ def play_oracle(
 
 
 class _Lost(Exception):
-    """Something that a goal needs is gone."""
+    """Something that a goal needs is missing."""
 
 
 class Progress:
-    """Tells which goals are reached; to be asked once about each, in order."""
+    """Checks which goals are reached; to be called once for each, in order."""
 
     def __init__(self, desktop: VirtualDesktop) -> None:
         self.desktop = desktop
@@ -95,7 +95,7 @@ class Progress:
                 window_id, _, widget_id = name.partition(".")
                 widget = self.desktop.find(window_id, widget_id)
                 return widget is None or widget.value == wanted
-        raise ValueError(f"found the goal {goal!r}, which no oracle knows")
+        raise ValueError(f"found the goal {goal!r}, which the oracle does not know")
 
     @staticmethod
     def _taken(counter: Counter[str], name: str) -> bool:
@@ -124,7 +124,7 @@ def _towards(desktop: VirtualDesktop, goal: Goal) -> Steps:
             return _slide(desktop, window_id, widget_id, goal[2])
         case "drop":
             return _drop(desktop, window_id, widget_id, goal[2])
-    raise ValueError(f"found the goal {goal!r}, which no oracle knows")
+    raise ValueError(f"found the goal {goal!r}, which the oracle does not know")
 
 
 def _find(desktop: VirtualDesktop, window_id: str, widget_id: str) -> tuple[MockWindow, int, Placed]:

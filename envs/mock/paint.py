@@ -1,7 +1,7 @@
-"""Pixels: a scene drawn into an array, and drawn again only where it changed.
+"""Pixels: a scene drawn into an array, and redrawn only where it changed.
 
-A frame that was handed out is never written to again: a change makes a copy, in which the boxes of the marks
-that came, went or changed are drawn anew. A frame is thus always what a full drawing would give.
+A returned frame is never written to again: a change makes a copy, in which the boxes of all marks that appeared,
+vanished or changed are redrawn. A frame always equals a full drawing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Frame = NDArray[np.uint8]
 Area = tuple[int, int, int, int]
 
 MAX_AREAS = 8
-"""More changed boxes than that are drawn as one that holds them all."""
+"""More changed boxes than this are redrawn as one box around them."""
 _LARGE = 4096
-"""Pixels from which a fill goes row by row, which is several times as fast."""
+"""Pixels from which a fill copies its first row, which is several times as fast."""
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +59,7 @@ class Painter:
 
 
 def changed_areas(before: list[DrawOp], after: list[DrawOp]) -> list[Area]:
-    """Return boxes outside of which two scenes look the same."""
+    """Return boxes outside of which two scenes are equal."""
     if before == after:
         return []
     if len(before) == len(after):
@@ -68,8 +68,8 @@ def changed_areas(before: list[DrawOp], after: list[DrawOp]) -> list[Area]:
         start, end = _common_ends(before, after)
         middle = before[start : len(before) - end], after[start : len(after) - end]
         kept = set(middle[0]) & set(middle[1])
-        # A mark that stands in both may have changed its place in the order; where that matters it is
-        # over or under one that came or went, or its order against others changed: draw it anew, too.
+        # A mark in both may have changed its place in the order; where that matters, it is over or under one that
+        # appeared or vanished, or its order among the others changed: redraw it, too.
         differing = [*middle[0], *middle[1]]
         if _same_order(middle[0], middle[1], kept):
             differing = [mark for part in middle for mark in part if mark not in kept]
@@ -104,7 +104,7 @@ def _common_ends(before: list[DrawOp], after: list[DrawOp]) -> tuple[int, int]:
 
 
 def _same_order(before: list[DrawOp], after: list[DrawOp], kept: set[DrawOp]) -> bool:
-    """Whether the marks that stand in both lists follow each other the same way, each as often."""
+    """Return whether the marks in both lists have the same order and counts."""
     return [mark for mark in before if mark in kept] == [mark for mark in after if mark in kept]
 
 
@@ -139,7 +139,7 @@ def draw(frame: Frame, marks: Sequence[DrawOp], area: Area) -> None:
 
 
 def _lowest_seen(marks: Sequence[DrawOp], area: Area) -> int:
-    """Return the index of the uppermost rectangle that covers a box; what is below it does not show there."""
+    """Return the index of the uppermost rectangle that covers a box and hides what is below it."""
     from_x, from_y, to_x, to_y = area
     for index in range(len(marks) - 1, -1, -1):
         mark = marks[index]

@@ -28,7 +28,7 @@ def perform(desktop: VirtualDesktop, actions: Sequence[act.Action]) -> None:
 
 
 def _interrupt(desktop: VirtualDesktop) -> None:
-    """Open the dialogs whose time has come, unless a modal one is open."""
+    """Open a dialog that is due, unless a modal one is open."""
     for due in desktop.interrupts:
         if desktop.actions >= due.after and not desktop.modal:
             desktop.interrupts.remove(due)
@@ -88,8 +88,8 @@ def _hold(desktop: VirtualDesktop, button: str, *, down: bool) -> None:
 # ---- the mouse
 
 PAGE_NOTCHES = 5
-"""Notches of the wheel that scroll a list by what it shows, less one row, and a window's content by a third, so
-that whatever fits into the window can be brought into sight whole."""
+"""Notches of the wheel that scroll a list by its visible rows but one, and a window's content by a third, so that
+whatever fits into the window can be scrolled into view whole."""
 
 
 def move(desktop: VirtualDesktop, x: int, y: int) -> None:
@@ -150,7 +150,7 @@ def release(desktop: VirtualDesktop) -> None:
 
 
 def double(desktop: VirtualDesktop) -> None:
-    """Do what the second click of a double click does beyond a click: select a text."""
+    """Select a text field's text, as the second click of a double click does."""
     found = desktop.target(desktop.x, desktop.y)
     if found.part == "widget" and found.window is desktop.top and found.window is not None:
         widget = found.window.placed[found.number].widget
@@ -181,7 +181,7 @@ def _steps(notches: int, rows: int) -> int:
 
 
 def _menu_press(desktop: VirtualDesktop, found: Target) -> bool:
-    """Let an open menu have the press; return whether it took it. A press elsewhere closes it, and acts there."""
+    """Pass a press to an open menu; return whether it used it. A press elsewhere closes it, and acts there."""
     if desktop.open_menu is None:
         return False
     if found.part == "menu_item":

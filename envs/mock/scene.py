@@ -1,7 +1,7 @@
-"""What there is to draw: the desktop's state as a list of rectangles and texts, back to front.
+"""The scene: the desktop's state as a list of rectangles and texts, back to front.
 
-The list is a pure function of the state. A *mark* is one entry; its box is clipped already, so that nothing of a
-widget lies outside the box that the accessibility tree tells.
+The list is a pure function of the state. A *mark* is one entry; its box is already clipped, so that nothing of a widget
+lies outside the box in the accessibility tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dartsim.envs.mock.widgets import (
 
 
 class DrawOp(NamedTuple):
-    """A rectangle, or a text in the part of it that shows; ``x`` and ``y`` are where the text begins."""
+    """A rectangle, or the visible part of a text that begins at ``x`` and ``y``."""
 
     left: int
     top: int
@@ -70,7 +70,7 @@ class Canvas:
         self.fill(box.shrunk(thick), face)
 
     def write(self, text: str, box: Box, color: colors.Color, *, centered: bool = False) -> None:
-        """Write a line of text in a box, in the middle of its height; what does not fit is cut off."""
+        """Write a line of text in the vertical middle of a box, cut off at its edges."""
         if not text:
             return
         layout = self.layout
@@ -95,7 +95,7 @@ class Canvas:
 
 
 def scene(desktop: VirtualDesktop) -> list[DrawOp]:
-    """Return everything there is to draw."""
+    """Return the marks of the whole screen."""
     canvas = Canvas(desktop.layout)
     canvas.fill(desktop.layout.screen, desktop.background)
     for window in desktop.windows:
@@ -133,7 +133,7 @@ def _frame(canvas: Canvas, desktop: VirtualDesktop, window: MockWindow) -> None:
 
 
 def _scroll_bar(canvas: Canvas, window: MockWindow, view: Box) -> None:
-    """Draw how far a window is scrolled, over the gap at the right edge of its content."""
+    """Draw the scroll bar, over the gap at the right edge of a window's content."""
     if window.content_height <= view.height or view.empty:
         return
     bar = view._replace(left=view.right - max(1, canvas.layout.gap - 1))

@@ -1,4 +1,4 @@
-"""Tasks of a family, and suites of several: easy, hard, never solved by chance, mixed.
+"""Tasks of a family, and suites of several families: easy, hard, never solved by chance, mixed.
 
 Tasks are drawn from (seed, family, difficulty, number) and whether they are held out, so that held-out tasks come
 from other seeds than those to train on, whatever the numbers.
@@ -68,7 +68,7 @@ SUITES["locks"] = (
     ("odd_locks", 4),
 )
 """Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three, and
-``locks`` is for a model that can do no more than click and say done."""
+``locks`` is for a model that can only click and declare the task done."""
 
 
 def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:

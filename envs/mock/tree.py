@@ -1,9 +1,8 @@
-"""The accessibility tree: what the screen shows, as XML in the shape that OSWorld's agents read.
+"""The accessibility tree: what the screen shows, as XML in the form that OSWorld's agents read.
 
-Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only what shows at
-least in part is listed. ``st:showing`` tells whether the center of its box is its own: ``false`` means that a
-window, a dialog or a menu covers it there. ``st:enabled`` is ``false`` for what is grayed out, and for all
-that waits for a modal dialog.
+Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only
+what is at least partly visible is listed. ``st:showing`` is ``false`` if a window, a dialog or a menu covers the center
+of its box; ``st:enabled`` is ``false`` for what is disabled, and for everything that waits for a modal dialog.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ def _text(value: object) -> str:
 
 def _node(role: str, node_id: str, name: str, box: Box, **states: object) -> str:
     """Return an open tag without its closing bracket."""
-    told = "".join(
+    attributes = "".join(
         f' {key.replace("_", ":", 1)}="{str(value).lower() if isinstance(value, bool) else _text(value)}"'
         for key, value in states.items()
     )
     return (
         f'<{role} id="{_text(node_id)}" name="{_text(name)}" cp:screencoord="({box.left}, {box.top})" '
-        f'cp:size="({box.width}, {box.height})"{told}'
+        f'cp:size="({box.width}, {box.height})"{attributes}'
     )
 
 
@@ -114,7 +113,7 @@ def _widget(window: MockWindow, placed: Placed, shown: Box, showing: bool, reach
 
 
 def _label(desktop: VirtualDesktop, window: MockWindow, placed: Placed) -> str:
-    """Return the words to the left of a widget."""
+    """Return the node of the label to the left of a widget."""
     box = placed.label.moved(0, -window.scroll).meet(desktop.layout.viewport(window))
     name = placed.widget.label
     return _node("label", f"{window.id}.{placed.widget.id}.label", name, box, st_visible=True) + "/>"

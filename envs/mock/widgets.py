@@ -20,7 +20,7 @@ MAX_TEXT = 500
 
 @dataclass(slots=True, eq=False)
 class Widget:
-    """What all widgets have.
+    """The base of all widgets.
 
     Attributes:
         id: Unique in its window.
@@ -104,11 +104,11 @@ class TextField(Widget):
     value_of: ClassVar[str] = "text"
 
     def first_visible(self, columns: int) -> int:
-        """Return the first of so many characters that show, so that the caret shows."""
+        """Return the index of the first visible character in so many columns; the caret is visible."""
         return max(0, self.caret - columns + 1)
 
     def insert(self, text: str) -> None:
-        """Write at the caret, or over the selection."""
+        """Insert at the caret, or replace the selection."""
         if self.selected:
             self.clear()
         room = MAX_TEXT - len(self.text)
@@ -117,11 +117,11 @@ class TextField(Widget):
         self.caret += len(text)
 
     def clear(self) -> None:
-        """Take all text out."""
+        """Remove all text."""
         self.text, self.caret, self.selected = "", 0, False
 
     def erase(self, backwards: bool) -> None:
-        """Take out the selection, or the character before or after the caret."""
+        """Remove the selection, or the character before or after the caret."""
         if self.selected:
             self.clear()
             return

@@ -1,4 +1,4 @@
-"""The full image's file system: a Debian from the mirror that this machine itself uses, made by mmdebstrap."""
+"""The full image's file system: a Debian from this machine's own mirror, made by mmdebstrap."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def mirror() -> str:
     """Return the address that this machine's apt takes Debian from, or Debian's own."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN)", "Identifier: Packages"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return DEFAULT_MIRROR
-    for line in told.splitlines():
+    for line in output.splitlines():
         address, _, rest = line.partition(" ")
         if rest == f"{SUITE} Debian":
             return address.rstrip("/")

@@ -1,6 +1,6 @@
-"""What a desktop's image is made of, as data: packages, pinned Python packages, our own files, and its name.
+"""The recipe of a desktop's image, as data: Debian packages, pinned Python packages, our own files, and its name.
 
-The name carries a hash of all of it, so that an image made from another recipe is never taken for this one.
+The name has a hash of everything, so that an image of another recipe is never mistaken for this one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def all_packages(*, office: bool = False) -> tuple[str, ...]:
 def digest_of(entries: Iterable[Entry], **facts: object) -> str:
     """Return 12 hexadecimal digits that change with anything that goes into an image."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=list).encode())
-    for entry in sorted(entries, key=lambda one: one.path):
+    for entry in sorted(entries, key=lambda entry: entry.path):
         digest.update(repr((entry.path, entry.link, entry.mode, entry.owner, entry.data)).encode())
     return digest.hexdigest()[:12]
 

@@ -49,7 +49,7 @@ _SEARCHED = "/usr/bin:/usr/sbin:/usr/libexec"
 
 
 def missing_packages(*, office: bool = False) -> list[str]:
-    """Return the Debian packages that a skeleton needs and this machine lacks, as far as their programs tell."""
+    """Return the Debian packages that a skeleton needs and this machine lacks, judging by their programs."""
     wanted = _NEEDED | ({"soffice": OFFICE_PACKAGES[0]} if office else {})
     missing = {package for program, package in wanted.items() if shutil.which(program, path=_SEARCHED) is None}
     site = Path("/usr/lib/python3/dist-packages")
@@ -108,7 +108,7 @@ def _copies(top: Path) -> Iterator[Entry]:
 
 
 def _identity() -> list[Entry]:
-    """Return who lives there: root, one user, nobody; and places that all may write to."""
+    """Return the accounts (root, one user, nobody) and the folders that all may write to."""
     passwd = (
         "root:x:0:0:root:/root:/bin/sh\n"
         f"user:x:{USER_ID}:{USER_ID}:user:{HOME}:/bin/bash\n"
@@ -118,7 +118,7 @@ def _identity() -> list[Entry]:
     return [
         Entry("/etc/passwd", passwd.encode(), mode=0o644),
         Entry("/etc/group", group.encode(), mode=0o644),
-        # D-Bus wants one; desktops need not be told apart by it.
+        # D-Bus needs one; it need not be unique.
         Entry("/etc/machine-id", b"0123456789abcdef0123456789abcdef\n", mode=0o644),
         Entry("/tmp", mode=0o1777),
         Entry("/var/tmp", mode=0o1777),

@@ -1,4 +1,4 @@
-"""How a desktop's container is started: a plain user without capabilities, within limits."""
+"""The container of a desktop: an ordinary user without capabilities, within limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def desktop_spec(
     shm_mib: int | None = 64,
     image: str | None = None,
 ) -> ContainerSpec:
-    """Return what an engine is asked to run for one desktop.
+    """Return the container of one desktop.
 
     Args:
         variant: Which image; ``build`` makes it.

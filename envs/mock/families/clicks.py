@@ -56,7 +56,7 @@ def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
 
 
 def button_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw buttons with names, to be pressed in an order; three presses a step of difficulty."""
+    """Draw buttons with names, to be pressed in an order; ``3 * difficulty`` presses."""
     num_presses = 3 * difficulty
     names = pick(rng, WORDS, min(3 + difficulty, 8))
     order = [names[int(i)] for i in rng.integers(len(names), size=num_presses)]
@@ -71,17 +71,17 @@ def button_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
 
 
 def check_boxes(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw check boxes, of which as many as the difficulty says are to be changed."""
+    """Draw check boxes, ``difficulty`` of which are to be changed."""
     names = pick(rng, WORDS, difficulty + 2)
     before = [bool(flip) for flip in rng.integers(2, size=len(names))]
     changed = set(rng.permutation(len(names))[:difficulty].tolist())
     after = [state != (i in changed) for i, state in enumerate(before)]
     boxes = [[widget("check_box", n, text=n, checked=b)] for n, b in zip(names, before, strict=True)]
     wanted = [name for name, state in zip(names, after, strict=True) if state]
-    told = f"Check {listed(wanted)}, and nothing else." if wanted else "Uncheck all boxes."
+    request = f"Check {listed(wanted)}, and nothing else." if wanted else "Uncheck all boxes."
     full = [f"options.{name}" for name in names]
     return TaskDraft(
-        told,
+        request,
         expect_values(full, after),
         [["check", name, state] for name, state in zip(full, after, strict=True)],
         [background(rng), window(id="options", title="Options", place=somewhere(rng), pages=[boxes])],
@@ -129,13 +129,13 @@ def window_close_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
         text = [[widget("label", "text", text=name)]]
         place = [0.03 + 0.04 * i, 0.01 + 0.14 * i, 0.75, 0.42]
         steps.append(window(id=name, title=name, place=[round(part, 3) for part in place], pages=[text]))
-    told = (
+    request = (
         f"Close the window {order[0]}."
         if num_closed == 1
         else f"Close these windows, in this order: {', '.join(order)}."
     )
     return TaskDraft(
-        told + (" Leave the others open." if num_closed < num_windows else ""),
+        request + (" Leave the others open." if num_closed < num_windows else ""),
         expect("exact_match", {"type": "mock_closed", "windows": names}, order),
         [["close", name] for name in order],
         steps,
@@ -143,7 +143,7 @@ def window_close_order(rng: np.random.Generator, difficulty: int) -> TaskDraft:
 
 
 # Locks: pages full of buttons of one color, on each of which one button is right. Which one follows from the color
-# alone, is the same in all tasks, and is told nowhere: it has to be known or discovered. A wrong press counts, cannot
+# alone, is the same in all tasks, and is stated nowhere: it has to be known or discovered. A wrong press counts, cannot
 # be undone and does not show, so the rest of the attempt is in vain; it ends when the agent declares the task done, or
 # at the turn limit.
 

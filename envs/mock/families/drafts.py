@@ -1,4 +1,4 @@
-"""What a family draws, and the specs it draws it from."""
+"""Drafts of tasks, families of tasks, and helpers that make specs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TaskDraft:
     """A task before it has an id.
 
     Attributes:
-        instruction: In words.
+        instruction: The task's text.
         evaluator: In OSWorld's schema.
-        goals: What is to be done, in order, for the oracle: ``[what, where, …]``.
+        goals: What the oracle has to do, in order: ``[what, where, …]``.
         config: Steps that set the desktop up.
         auto_done: Whether the first click ends the episode.
     """
@@ -49,7 +49,7 @@ class Family:
 
     Attributes:
         name: Its name, which is also the tasks' domain.
-        about: What difficulty means, in a sentence.
+        about: What difficulty means.
         draw: Draws a task of a difficulty from 1 to ``MAX_DIFFICULTY``.
         feasible: Whether its tasks can be done.
     """
@@ -71,12 +71,12 @@ def window(step_type: str = "mock_window", **values: Any) -> Spec:
 
 
 def background(rng: np.random.Generator) -> Spec:
-    """Return the step that gives the desktop a light color by chance."""
+    """Return the step that gives the desktop a random light color."""
     return {"type": "mock_background", "parameters": {"color": rng.integers(150, 246, 3).tolist()}}
 
 
 def somewhere(rng: np.random.Generator) -> list[float]:
-    """Return a place for a main window: large, so that it is of use on small screens."""
+    """Return a random place for a main window, large enough for small screens."""
     left, top = rng.uniform(0.0, 0.1, 2)
     across, down = rng.uniform(0.8, 0.9, 2)
     return [round(float(part), 3) for part in (left, top, across, down)]
@@ -98,17 +98,17 @@ def expect_submitted(window_id: str, values: Spec) -> Spec:
 
 
 def pick(rng: np.random.Generator, items: Sequence[str], count: int) -> list[str]:
-    """Return some different items, by chance."""
+    """Return random different items."""
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 
 def one(rng: np.random.Generator, items: Sequence[str]) -> str:
-    """Return an item by chance."""
+    """Return a random item."""
     return items[int(rng.integers(len(items)))]
 
 
 def phrase(rng: np.random.Generator, num_words: int) -> str:
-    """Return different words, parted by spaces."""
+    """Return different random words, separated by spaces."""
     return " ".join(pick(rng, WORDS, num_words))
 
 
@@ -118,5 +118,5 @@ def listed(items: Sequence[str]) -> str:
 
 
 def rows_of(cells: Sequence[Spec], across: int) -> list[list[Spec]]:
-    """Return rows of so many cells."""
+    """Return the cells in rows of ``across``."""
     return [list(cells[i : i + across]) for i in range(0, len(cells), across)]

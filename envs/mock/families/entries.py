@@ -66,9 +66,9 @@ def drag_slider(rng: np.random.Generator, difficulty: int) -> TaskDraft:
         rows.append([widget("label", f"{name}_label", text=f"{name} 0-{last}")])
         rows.append([widget("slider", name, maximum=last, at=start)])
     full = [f"mixer.{name}" for name in names]
-    told = listed([f"{name} to {end}" for name, end in zip(names, ends, strict=True)])
+    request = listed([f"{name} to {end}" for name, end in zip(names, ends, strict=True)])
     return TaskDraft(
-        f"Set {told}; the first stop of a slider is 0.",
+        f"Set {request}; the first stop of a slider is 0.",
         expect_values(full, ends),
         [["slide", name, end] for name, end in zip(full, ends, strict=True)],
         [background(rng), window(id="mixer", title="Mixer", place=somewhere(rng), pages=[rows])],
@@ -85,10 +85,10 @@ def drag_drop(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     chips = [widget("chip", name, text=name) for name in pick(rng, names, 4)]
     rows = [[widget("bin", name, text=name) for name in bins], *rows_of(chips, 2)]
     full = [f"board.{name}" for name in names]
-    told = listed([f"{name} to {aim}" for name, aim in zip(moved, aims, strict=True)])
+    request = listed([f"{name} to {aim}" for name, aim in zip(moved, aims, strict=True)])
     goals: list[Goal] = [["drop", f"board.{name}", aim] for name, aim in zip(moved, aims, strict=True)]
     return TaskDraft(
-        f"Drag {told}, and leave the rest.",
+        f"Drag {request}, and leave the rest.",
         expect_values(full, [*aims, *[None] * (4 - num_moved)]),
         goals,
         [background(rng), window(id="board", title="Board", place=[0.02, 0.02, 0.95, 0.95], pages=[rows])],

@@ -1,4 +1,4 @@
-"""Families of several parts: forms, wizards, dialogs that interrupt, and what cannot be done."""
+"""Families of several widgets: forms, wizards, dialogs that interrupt, and infeasible tasks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dartsim.envs.mock.families.drafts import (
 )
 
 Entry = tuple[list[list[Spec]], Any, Goal, str]
-"""Rows of a page, the value wanted, the goal, and how it is told."""
+"""Rows of a page, the wanted value, the goal, and its words in the instruction."""
 
 
 def _entry(rng: np.random.Generator, kind: str, name: str, window_id: str) -> Entry:
-    """Draw one thing to enter."""
+    """Draw one widget to fill in."""
     full = f"{window_id}.{name}"
     if kind == "text_field":
         text = phrase(rng, 1)
@@ -52,15 +52,15 @@ _FIELD_NAMES = [word.capitalize() for word in WORDS]
 
 
 def form_fill(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw a form with as many fields as the difficulty says, and OK."""
+    """Draw a form with ``difficulty`` fields, and OK."""
     names = pick(rng, _FIELD_NAMES, difficulty)
     kinds = ["text_field", *[one(rng, _ENTRIES) for _ in names[1:]]]
     entries = [_entry(rng, kind, name, "form") for kind, name in zip(kinds, names, strict=True)]
     rows = [row for entry in entries for row in entry[0]]
     rows.append([_button("Cancel", "close"), _button("OK", "submit")])
-    told = ", ".join(entry[3] for entry in entries)
+    request = ", ".join(entry[3] for entry in entries)
     return TaskDraft(
-        f"Fill in the form so that {told}; then press OK.",
+        f"Fill in the form so that {request}; then press OK.",
         expect_submitted("form", {name: entry[1] for name, entry in zip(names, entries, strict=True)}),
         [*[entry[2] for entry in entries], ["press", "form.OK"]],
         [
@@ -75,9 +75,9 @@ def _button(name: str, command: str) -> Spec:
 
 
 def wizard(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw a wizard with a page for each step of difficulty, each with one thing to enter."""
+    """Draw a wizard with ``difficulty`` pages, each with one widget to fill in."""
     names = pick(rng, _FIELD_NAMES, difficulty)
-    pages, goals, told, values = [], [], [], {}
+    pages, goals, requests, values = [], [], [], {}
     for i, name in enumerate(names):
         rows, value, goal, words = _entry(rng, one(rng, _ENTRIES), name, "wizard")
         last = i == difficulty - 1
@@ -86,10 +86,10 @@ def wizard(rng: np.random.Generator, difficulty: int) -> TaskDraft:
         back = widget("button", f"Back{i + 1}", text="Back", command="back", enabled=i > 0)
         pages.append([*rows, [back, forward]])
         goals += [goal, ["press", f"wizard.{ahead}"]]
-        told.append(words)
+        requests.append(words)
         values[name] = value
     return TaskDraft(
-        f"Go through the wizard so that {', '.join(told)}; press Done on the last page.",
+        f"Go through the wizard so that {', '.join(requests)}; press Done on the last page.",
         expect_submitted("wizard", values),
         goals,
         [background(rng), window(id="wizard", title="Wizard", place=somewhere(rng), pages=pages)],
@@ -97,7 +97,7 @@ def wizard(rng: np.random.Generator, difficulty: int) -> TaskDraft:
 
 
 def dialog_interrupt(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw check boxes to check while dialogs come in between, one for each two."""
+    """Draw check boxes to check while dialogs interrupt, one for every two boxes."""
     names = pick(rng, WORDS, difficulty + 1)
     wanted = names[:difficulty]
     order = pick(rng, names, len(names))
@@ -135,23 +135,23 @@ def _dialog(rng: np.random.Generator, number: int) -> Spec:
 
 
 def infeasible(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw something that cannot be done: what is asked for is not there, or is grayed out."""
+    """Draw a task that cannot be done: its widget is missing or disabled."""
     names = pick(rng, WORDS, difficulty + 2)
     missing, shown = names[0], names[1:]
     kind = int(rng.integers(3))
     if kind == 0:
         cells = [[widget("button", name, text=name)] for name in shown]
-        told = f"Press the button {missing}."
+        request = f"Press the button {missing}."
     elif kind == 1:
         cells = [[widget("check_box", name, text=name)] for name in shown]
         cells.append([widget("check_box", missing, text=missing, enabled=False)])
-        told = f"Check {missing}."
+        request = f"Check {missing}."
     else:
         colors = pick(rng, COLORS, min(len(shown), 4) + 1)
         cells = [[widget("button", f"b{i}", color=color)] for i, color in enumerate(colors[1:])]
-        told = f"Press the {colors[0]} button."
+        request = f"Press the {colors[0]} button."
     return TaskDraft(
-        told,
+        request,
         {"func": "infeasible"},
         [["fail"]],
         [background(rng), window(id="panel", title="Panel", place=somewhere(rng), pages=[cells])],

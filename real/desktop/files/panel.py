@@ -57,8 +57,8 @@ class PanelState:
     def save(self) -> None:
         """Write the file."""
         new = self._path.with_suffix(".new")
-        told = {"clicked": self.clicked, "checked": self.checked, "entries": self.entries}
-        new.write_text(json.dumps(told) + "\n")
+        state = {"clicked": self.clicked, "checked": self.checked, "entries": self.entries}
+        new.write_text(json.dumps(state) + "\n")
         new.replace(self._path)
 
 

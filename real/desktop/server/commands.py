@@ -32,7 +32,7 @@ _KILL_WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a program left: its output, its errors, and its return code (negative: the signal that ended it)."""
+    """A program's output, errors and return code (negative: the signal that ended it)."""
 
     output: str
     error: str
@@ -57,7 +57,7 @@ def run(
 ) -> CommandResult:
     """Run a program to its end.
 
-    Its output goes into memory files, not pipes: what it leaves running in the background cannot hold the reply back.
+    Its output goes into memory files, not pipes, so that background processes cannot delay the reply.
 
     Args:
         command: Words; or text, for ``shell``.
@@ -164,8 +164,8 @@ class CommandRoutes:
             return failed(exc)
         if waited is not None:
             return _success(done) | {"verification": "passed", "wait_time": waited}
-        told = {"status": "verification_failed", "verification": "failed", "wait_time": data.get("max_wait_time", 10)}
-        return _success(done) | told, 500
+        result = {"status": "verification_failed", "verification": "failed", "wait_time": data.get("max_wait_time", 10)}
+        return _success(done) | result, 500
 
     def launch(self) -> ResponseReturnValue:
         """``/setup/launch``: start a program and leave it running."""
@@ -181,7 +181,7 @@ class CommandRoutes:
         if not command:
             raise IndexError("list index out of range")  # what the original answers to an empty command
         process = subprocess.Popen(command, shell=shell, stdin=subprocess.DEVNULL, start_new_session=True)
-        self._launched = [one for one in self._launched if one.poll() is None] + [process]
+        self._launched = [child for child in self._launched if child.poll() is None] + [process]
         # Without this its entry would stay in the process table until the next launch.
         threading.Thread(target=process.wait, daemon=True).start()
 
@@ -243,7 +243,7 @@ class CommandRoutes:
         return run(command, shell=shell)
 
     def _confirm(self, wanted: Mapping[str, Any], limit: float, interval: float) -> float | None:
-        """Return after how many seconds all that is wanted held, or None if it never did."""
+        """Return after how many seconds all conditions held, or None if they never did."""
         begun = time.monotonic()
         while (waited := time.monotonic() - begun) < limit:
             if self._holds(wanted):

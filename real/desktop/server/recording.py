@@ -1,4 +1,4 @@
-"""The screen as a film: ffmpeg, if the image has it."""
+"""Recordings of the screen by ffmpeg, if the image has it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Recording:
                 process.wait(_START_SECONDS)
             except subprocess.TimeoutExpired:
                 return {"status": "success", "message": "Started recording successfully."}
-            told = process.stderr.read().decode(errors="replace") if process.stderr is not None else ""
-            return failed(f"Failed to start recording. ffmpeg terminated unexpectedly. Error: {told}")
+            errors = process.stderr.read().decode(errors="replace") if process.stderr is not None else ""
+            return failed(f"Failed to start recording. ffmpeg terminated unexpectedly. Error: {errors}")
 
     def end(self) -> ResponseReturnValue:
         """``/end_recording``: the film."""
@@ -56,13 +56,13 @@ class Recording:
             if process is None or process.poll() is not None:
                 return failed("No recording in progress to stop.", 400)
             try:
-                _, told = process.communicate(b"q\n", _END_SECONDS)
+                _, errors = process.communicate(b"q\n", _END_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-                _, told = process.communicate()
-                return failed(f"Recording process was unresponsive and had to be killed. Stderr: {told.decode()}")
+                _, errors = process.communicate()
+                return failed(f"Recording process was unresponsive and had to be killed. Stderr: {errors.decode()}")
             if not self._path.exists() or not self._path.stat().st_size:
-                abort(500, f"Recording failed. The output file is missing or empty. {told.decode()}")
+                abort(500, f"Recording failed. The output file is missing or empty. {errors.decode()}")
             return attachment(self._path)
 
     def _begin(self) -> subprocess.Popen[bytes]:

@@ -87,11 +87,11 @@ class Parent:
         return child
 
     def _end(self) -> NoReturn:
-        """The server has ended: so do the parent and, at the end of its orders, the waiting child."""
+        """End, as the server has; the waiting child ends when its orders do."""
         sys.exit()
 
     def _forget(self) -> None:
-        """In a child: close what is the parent's, so that the server sees an end when the parent dies."""
+        """In a child: close the parent's files, so that the server notices when the parent dies."""
         for key in list(self._selector.get_map().values()):
             if key.fileobj == 0:
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -121,7 +121,7 @@ class Parent:
         self._selector.register(client, selectors.EVENT_READ, lambda: self._give_up(child))
 
     def _give_up(self, child: Child) -> None:
-        """The server has closed its side: it waits for this child no longer."""
+        """Kill a child whose action the server has given up."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
 
@@ -147,7 +147,7 @@ def _wait_and_run(orders: socket.socket, prepare: Callable[[], None]) -> NoRetur
         try:
             prepare()
         except Exception:
-            # Told to who sends an action, as a new interpreter would; ending now would only bring up the next child.
+            # Reported to the sender of an action, as by a new interpreter; ending now would only start the next child.
             problem = traceback.format_exc()
         code, files, _, _ = socket.recv_fds(orders, MAX_CODE_BYTES, 2)
         if code:

@@ -60,7 +60,7 @@ class XWindow:
     classes: tuple[str, ...]
 
     def matches(self, name: str, *, strict: bool, by_class: bool) -> bool:
-        """Tell whether ``name`` means this window: part of the title, any case; or, if strict, the whole of it."""
+        """Return whether ``name`` is part of this window's title, in any case; or, if strict, the whole title."""
         own = ".".join(self.classes) if by_class else self.title
         return own == name if strict else name.lower() in own.lower()
 

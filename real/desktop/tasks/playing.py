@@ -1,4 +1,4 @@
-"""Tries tasks out on real desktops: their oracle has to solve them, and doing nothing must not."""
+"""Tests tasks on real desktops: their oracle has to solve them, and doing nothing must not."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Played:
     Attributes:
         score: In [0, 1].
         seconds: From the start of its desktop to the score.
-        frames: What was seen before each action and after the last, uint8 [height, width, 3].
-        actions: What was done.
+        frames: Screenshots before each action and after the last, uint8 [height, width, 3].
+        actions: The actions.
     """
 
     score: float
@@ -93,8 +93,8 @@ async def try_out(provider: EnvProvider, task: Task, *, slot: int = 0) -> Tried:
 async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slot: int = 0) -> Played:
     """Start a desktop, set the task up on it, carry the actions out, and score what they led to.
 
-    As one who looks would, it waits for a moment where an action has not changed the screen: a busy machine is slow to
-    open a window. These WAITs are among the actions that it returns.
+    Like a person, it waits a moment if an action has not changed the screen: a busy machine is slow to open a window.
+    These WAITs are among the returned actions.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -116,7 +116,7 @@ async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slo
 
 
 def _changed(before: Any, after: Any) -> bool:
-    """Whether more than a caret is another."""
+    """Return whether more than a caret has changed."""
     return int(np.count_nonzero((before != after).any(axis=-1))) > STILL_PIXELS
 
 
