@@ -1,4 +1,4 @@
-"""``Container``: one running container of ours."""
+"""``Container``: one of our running containers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class ContainerHost(Protocol):
-    """What a container asks of whoever started it."""
+    """The host of a container, as the container uses it."""
 
     async def call(self, identity: str, function: Callable[[Any], T]) -> T:
         """Call ``function`` with one container of the ``docker`` package, in a thread."""
@@ -24,16 +24,16 @@ class ContainerHost(Protocol):
 class Container:
     """One running container, made by ``DockerHost.start``.
 
-    Every call goes to the engine in a thread; if cancelled, the call itself still ends, or times out, behind it.
-    All but ``remove`` raise a ``ContainerFault`` with its cause if the engine cannot or will not.
+    Every call goes to the engine in a thread; if canceled, the thread still finishes it or times out. A call that the
+    engine cannot or will not carry out raises a ``ContainerFault`` with its cause.
 
     Attributes:
         id: The engine's id.
         name: Its name on the engine.
         slot: The slot it was started for.
-        spec: What was started.
+        spec: What runs.
         host: Address at which clients reach its ports.
-        ports: Port at that address by the name its spec gives it.
+        ports: Ports at that address, by their names in the spec.
     """
 
     def __init__(
@@ -59,21 +59,19 @@ class Container:
         return f"<Container {self.name} at {self.host} {dict(self.ports)}>"
 
     async def remove(self) -> None:
-        """Kill it and remove all that is left of it, paused or not; may be called twice.
-
-        Goes through to its end even if the caller is cancelled.
+        """Kill and remove it, paused or not, even if the caller is canceled. May be called twice.
 
         Raises:
-            ContainerFault: If the engine does not answer. The host then goes on trying.
+            ContainerFault: If the engine does not answer. The host then keeps trying.
         """
         await self._engine.remove(self.name)
 
     async def pause(self) -> None:
-        """Freeze all of its processes."""
+        """Freeze its processes."""
         await self._call(lambda container: container.pause())
 
     async def unpause(self) -> None:
-        """Let them go on."""
+        """Resume its processes."""
         await self._call(lambda container: container.unpause())
 
     async def kill(self, signal: str = "SIGKILL") -> None:
@@ -81,12 +79,13 @@ class Container:
         await self._call(lambda container: container.kill(signal=signal))
 
     async def exec(self, argv: Sequence[str], *, user: str = "") -> tuple[int, bytes]:
-        """Run a program inside and return its exit code and all it wrote."""
+        """Run a program inside and return its exit code and output."""
 
         def run(container: Any) -> tuple[int, bytes]:
             api = container.client.api
             identity = api.exec_create(container.id, list(argv), user=user)["Id"]
-            # The package closes a whole answer, and over ssh fails to if the other side was first; a stream it leaves.
+            # Over ssh the package fails to close a complete answer that the other side closed first; it leaves a stream
+            # alone.
             over_ssh = api.base_url.startswith("http+docker://ssh")
             output = b"".join(api.exec_start(identity, stream=True)) if over_ssh else api.exec_start(identity)
             return int(api.exec_inspect(identity)["ExitCode"]), bytes(output or b"")
@@ -94,22 +93,22 @@ class Container:
         return await self._call(run)
 
     async def logs(self, *, tail: int | None = None) -> bytes:
-        """Return what it wrote, or the last ``tail`` lines of it."""
+        """Return its output, or the last ``tail`` lines."""
         return await self._call(lambda container: bytes(container.logs(tail="all" if tail is None else tail)))
 
     async def state(self) -> dict[str, Any]:
         """Return the engine's ``State``: ``Status``, ``Running``, ``Paused``, ``OOMKilled``, ``ExitCode`` and more.
 
-        A desktop may be dead while this says ``running``: only a good screenshot tells.
+        A desktop may be dead while this says ``running``; only a good screenshot proves that it lives.
         """
         return await self._call(lambda container: dict(container.attrs["State"]))
 
     async def disconnect(self, network: str = "bridge") -> None:
-        """Take it off a network: its published ports then refuse connections."""
+        """Disconnect it from a network: its published ports then refuse connections."""
         await self._call(lambda container: container.client.networks.get(network).disconnect(container.id))
 
     async def connect(self, network: str = "bridge") -> None:
-        """Put it on a network again. The engine chooses ports anew, which ``ports`` then holds."""
+        """Connect it to a network again. The engine chooses new ports, which update ``ports``."""
 
         def join(container: Any) -> Mapping[str, int]:
             container.client.networks.get(network).connect(container.id)

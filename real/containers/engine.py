@@ -1,4 +1,4 @@
-"""One Docker engine: where it is, how to reach it, how its clients reach what runs there. Blocking."""
+"""One Docker engine: its address, and the addresses of its containers' ports. Blocking."""
 
 from __future__ import annotations
 
@@ -24,19 +24,16 @@ class HostSettings:
     """One machine with an engine.
 
     Attributes:
-        url: ``unix://``, ``tcp://`` or ``ssh://``; None takes DOCKER_HOST, or else the engine of this machine. TLS for
-            ``tcp://`` is what DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. Over ``ssh://`` every call is a connection
-            of the user's own ssh: ``ControlMaster auto`` in its configuration makes them cheap.
-        capacity: Containers of ours that may exist there at once.
-        bind_address: Address of that machine on which ports are published.
-        address: Address that clients use; None takes it from ``bind_address`` and ``url``.
-        starts_at_once: Starts in progress at one time.
-        calls_at_once: Other calls in progress at one time.
-        call_seconds: Longest time one call on the engine may take.
-        ports_seconds: Longest time the engine may take to say where it published the ports.
-        cancel_seconds: How long a cancelled start waits for its own clean-up, which otherwise goes on behind it.
-        beat_seconds: How often the lease is renewed and what got lost is looked for; at least three times a lease.
-        lease_seconds: How long a container outlives the last sign of life of an owner on another machine.
+        url: ``unix://``, ``tcp://`` or ``ssh://``; None takes DOCKER_HOST, or else the engine of this machine.
+            DOCKER_TLS_VERIFY and DOCKER_CERT_PATH configure TLS for ``tcp://``. Over ``ssh://`` every call is a
+            connection of the user's ssh: ``ControlMaster auto`` in its configuration makes them cheap.
+        capacity: Most of our containers at once. bind_address: Address of that machine on which ports are published.
+        address: Address that clients use; None takes it from ``bind_address`` and ``url``. starts_at_once: Concurrent
+        starts. calls_at_once: Other concurrent calls. call_seconds: Time limit of one call. ports_seconds: Time limit
+        for the engine to report published ports. cancel_seconds: How long a canceled start waits for its clean-up,
+        which then continues in the background. beat_seconds: Interval of renewing the lease and looking for lost
+        containers; at most a third of a lease is used. lease_seconds: How long a container outlives the last sign of
+        life of an owner on another machine.
     """
 
     url: str | None = None
@@ -63,12 +60,12 @@ class HostSettings:
 
     @property
     def target(self) -> str:
-        """The engine's address as it will be used, for messages."""
+        """The engine's address, for messages."""
         return self.url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
 
     @property
     def machine(self) -> str | None:
-        """Name of the engine's machine in the address; None if it is this one."""
+        """The machine in the engine's address; None if it is this one."""
         parts = urlsplit(self.url or os.environ.get("DOCKER_HOST") or "unix://")
         if parts.scheme in ("unix", "npipe") or parts.hostname in LOOPBACK:
             return None
@@ -76,12 +73,12 @@ class HostSettings:
 
     @property
     def local(self) -> bool:
-        """Whether the engine runs on this machine, so that its devices and files are those here."""
+        """Whether the engine runs on this machine and shares its devices and files."""
         return self.machine is None
 
     @property
     def client_address(self) -> str:
-        """Return the address at which clients here reach published ports.
+        """The address at which clients here reach published ports.
 
         Raises:
             ConfigError: If the ports are published on the loopback of another machine.
@@ -101,14 +98,14 @@ class HostSettings:
 
 
 Connect = Callable[[HostSettings], Any]
-"""Opens a client of the ``docker`` package, or what behaves like one."""
+"""Opens a client of the ``docker`` package, or a fake."""
 
 Knock = Callable[[HostSettings], None]
-"""Raises an OSError if nobody listens at the engine's address."""
+"""Raises an OSError if nothing listens at the engine's address."""
 
 
 def connect(settings: HostSettings) -> Any:
-    """Return a client of the ``docker`` package that has spoken with the engine.
+    """Return a connected client of the ``docker`` package.
 
     Raises:
         EngineMissing: If no engine answers.
@@ -138,37 +135,27 @@ def connect(settings: HostSettings) -> Any:
 
 
 def knock(settings: HostSettings) -> None:
-    """Connect to the engine's Unix socket, if it has one, and hang up.
+    """Check that something listens at the engine's Unix socket, if it has one.
 
-    Costs some 50 µs, and tells at once; the ``docker`` package leaves a socket open each time nobody answers it.
+    Takes some 50 µs; the ``docker`` package leaks a socket each time nothing answers.
 
     Raises:
-        OSError: If nobody does.
+        OSError: If nothing listens.
     """
     url = settings.url or os.environ.get("DOCKER_HOST")
     if not url and not (Path.home() / ".docker/config.json").exists():  # which may name another engine
         url = DEFAULT_URL
     if url and url.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(10.0)
-            door.connect("/" + url.removeprefix("unix://").lstrip("/"))
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10.0)
+            connection.connect("/" + url.removeprefix("unix://").lstrip("/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What an engine says of itself and its machine.
+    """An engine's description of itself and its machine.
 
-    Attributes:
-        url: Where it answers.
-        version: Of the engine.
-        api: Version of its interface that is spoken.
-        system: Operating system of its machine.
-        cgroup: Version and driver of control groups.
-        storage: Driver of container file systems.
-        cores: Cores of its machine.
-        memory_gib: Memory of its machine.
-        containers: Containers there, running or not, of anybody.
-        ours: Of these, those with our labels.
+    ``containers`` counts all containers there, running or not; ``ours`` those with our labels.
     """
 
     url: str
@@ -184,17 +171,17 @@ class EngineInfo:
 
 
 def describe(client: Any, target: str, *, ours: int) -> EngineInfo:
-    """Ask an engine what it is."""
-    facts = client.info()
+    """Ask an engine for its description."""
+    info = client.info()
     return EngineInfo(
         url=target,
-        version=str(facts.get("ServerVersion", "")),
+        version=str(info.get("ServerVersion", "")),
         api=str(client.api.api_version),
-        system=str(facts.get("OperatingSystem", "")),
-        cgroup=f"v{facts.get('CgroupVersion', '?')}, {facts.get('CgroupDriver', '?')}",
-        storage=str(facts.get("Driver", "")),
-        cores=int(facts.get("NCPU", 0)),
-        memory_gib=round(facts.get("MemTotal", 0) / 2**30, 1),
-        containers=int(facts.get("Containers", 0)),
+        system=str(info.get("OperatingSystem", "")),
+        cgroup=f"v{info.get('CgroupVersion', '?')}, {info.get('CgroupDriver', '?')}",
+        storage=str(info.get("Driver", "")),
+        cores=int(info.get("NCPU", 0)),
+        memory_gib=round(info.get("MemTotal", 0) / 2**30, 1),
+        containers=int(info.get("Containers", 0)),
         ours=ours,
     )

@@ -1,4 +1,4 @@
-"""What can go wrong with containers, each with a ``cause`` that is counted.
+"""Faults of containers, counted by their ``cause``.
 
 EnvStartFailed
 └── ContainerStartFailed     a container did not come up
@@ -10,14 +10,14 @@ EnvStartFailed
     ├── DeviceMissing        a device of the spec does not exist on the engine's machine
     ├── ContainerExited      the container ended while it was starting
     ├── PortsUnknown         the engine never told which ports it published
-    ├── HostClosed           the host was closed under the start
-    └── DockerRefused        the engine said no for another reason
+    ├── HostClosed           the host was closed before or during the start
+    └── DockerRefused        the engine refused for another reason
 EnvBroken
 └── ContainerFault           a call on a running container failed
     ├── ContainerGone        it does not exist any more
     ├── DockerLost           no engine answers any more
     ├── DockerHung           the engine took too long to answer
-    └── CallRefused          the engine said no
+    └── CallRefused          the engine refused
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ImageMissing(ContainerStartFailed):
 
 
 class PortClash(ContainerStartFailed):
-    """A port to be published is taken by somebody else."""
+    """A port to be published is taken."""
 
     cause = "port_clash"
 
@@ -149,17 +149,11 @@ REASONS: tuple[tuple[type[ContainerStartFailed], tuple[str, ...], str], ...] = (
         "run fewer desktops on this machine or free what is named",
     ),
 )
-"""Words of an engine's answer, the error they mean, and what to do about it."""
+"""The error for some words of an engine's answer, and what to do about it."""
 
 
 def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerStartFailed | None:
-    """Return what a failure of the ``docker`` package means for a start; None if it is no failure of an engine.
-
-    Args:
-        error: What was raised.
-        engine: The engine's address, for the message.
-        image: What was to be started.
-    """
+    """Translate an error of the ``docker`` package during a start; None if the engine did not cause it."""
     if isinstance(error, DartsimError):
         return error if isinstance(error, ContainerStartFailed) else None
     import docker.errors
@@ -177,7 +171,7 @@ def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerSt
 
 
 def call_fault(error: BaseException, *, engine: str, container: str) -> ContainerFault | None:
-    """Return what a failure of the ``docker`` package means for a running container; None if it is none."""
+    """Translate an error of the ``docker`` package for a running container; None if the engine did not cause it."""
     if isinstance(error, DartsimError):
         return DockerLost(str(error)) if isinstance(error, EngineMissing) else None
     import docker.errors
@@ -195,7 +189,7 @@ def call_fault(error: BaseException, *, engine: str, container: str) -> Containe
 
 
 def missing(engine: str, error: Any) -> str:
-    """Say that no engine answers, and what to do; by the reason that the system gave."""
+    """Return the message that no engine answers, with advice for the system's reason."""
     text = str(error)
     if "permission denied" in text.lower():
         advice = "this user may not open the socket: join the group `docker` (`sudo usermod -aG docker $USER`)"

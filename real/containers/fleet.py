@@ -1,4 +1,4 @@
-"""``DesktopFleet``: several machines with engines, as one place to start containers."""
+"""``DesktopFleet``: several machines with engines, used like one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ logger = logging.getLogger(__name__)
 class DesktopFleet:
     """Places containers on hosts, never more on one than its capacity.
 
-    A container goes where the largest share of places is free, so that hosts of different sizes fill evenly. If all
-    are full it waits, first come, first served. A host whose engine failed to answer is asked last for
-    ``rest_seconds``; retries are the caller's business.
-
-    Args:
-        hosts: The machines; the fleet closes them.
-        rest_seconds: How long a host with a failed engine is avoided, where another has a free place.
+    A container goes to the host with the largest share of free places, so that hosts of different sizes fill evenly. If
+    all are full, it waits, first come, first served. A host whose engine failed to answer is avoided for
+    ``rest_seconds`` if another has a free place; the caller retries. The fleet closes its hosts.
     """
 
     def __init__(self, hosts: Sequence[DockerHost], *, rest_seconds: float = 30.0) -> None:
@@ -32,12 +28,12 @@ class DesktopFleet:
             raise ConfigError("a fleet needs at least one host")
         self.hosts = tuple(hosts)
         self._rest_seconds = rest_seconds
-        self._rested: dict[DockerHost, float] = {}
-        self._line = asyncio.Lock()
+        self._avoided_until: dict[DockerHost, float] = {}
+        self._queue = asyncio.Lock()
 
     @property
     def capacity(self) -> int:
-        """Containers that may exist at once."""
+        """Most containers at once."""
         return sum(host.settings.capacity for host in self.hosts)
 
     @property
@@ -46,16 +42,16 @@ class DesktopFleet:
         return sum(host.num_held for host in self.hosts)
 
     async def open(self) -> int:
-        """Reap what earlier runs left on every host, and return how many containers that were.
+        """Remove what earlier runs left on every host, and return the number of containers removed.
 
         Raises:
-            EngineMissing: If no host's engine answers; one that does not, while another does, is only avoided.
+            EngineMissing: If no engine answers; one that does not, while another does, is only avoided.
         """
         results = await asyncio.gather(*(host.reap() for host in self.hosts), return_exceptions=True)
         faults = [result for result in results if isinstance(result, BaseException)]
         for host, result in zip(self.hosts, results, strict=True):
             if isinstance(result, (EngineMissing, EngineTimedOut)):
-                self._rest(host, result)
+                self._avoid(host, result)
             elif isinstance(result, BaseException):
                 raise result
         if len(faults) == len(self.hosts):
@@ -63,7 +59,7 @@ class DesktopFleet:
         return sum(result for result in results if isinstance(result, int))
 
     async def require(self, image: str) -> None:
-        """Ask every host that answers whether it has an image: better now than at its first start.
+        """Check early that every host that answers has an image.
 
         Raises:
             ImageMissing: If one has not.
@@ -79,17 +75,17 @@ class DesktopFleet:
         Raises:
             ContainerStartFailed: With its cause; nothing of the container is left.
         """
-        async with self._line:
-            host = self._choose() or await self._place()
-        # Nothing is awaited between the choice and the first step of `host.start`, where the container begins to count.
+        async with self._queue:
+            host = self._choose() or await self._wait_for_place()
+        # Nothing is awaited between the choice and the first step of `host.start`, which counts the container.
         try:
             return await host.start(spec, slot=slot)
         except (EngineMissing, EngineTimedOut) as fault:
-            self._rest(host, fault)
+            self._avoid(host, fault)
             raise
 
     async def close(self) -> None:
-        """Remove everything that was started and let go of the engines. May be called twice; never raises."""
+        """Remove everything that was started and disconnect. May be called twice; never raises."""
         await asyncio.gather(*(host.close() for host in self.hosts))
 
     async def __aenter__(self) -> DesktopFleet:
@@ -105,17 +101,16 @@ class DesktopFleet:
         if not free:
             return None
         now = asyncio.get_running_loop().time()
-        return min(free, key=lambda h: (self._rested.get(h, now) > now, h.num_held / h.settings.capacity))
+        return min(free, key=lambda h: (self._avoided_until.get(h, now) > now, h.num_held / h.settings.capacity))
 
-    async def _place(self) -> DockerHost:
+    async def _wait_for_place(self) -> DockerHost:
         """Wait until some host has a place."""
         while True:
-            for host in self.hosts:
-                host.freed.clear()
+            for each in self.hosts:
+                each.freed.clear()
             await asyncio.gather(*(host.retry_lost() for host in self.hosts))
-            found = self._choose()
-            if found is not None:
-                return found
+            if (host := self._choose()) is not None:
+                return host
             waiting = [asyncio.create_task(host.freed.wait()) for host in self.hosts]
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -123,6 +118,6 @@ class DesktopFleet:
                 for task in waiting:
                     task.cancel()
 
-    def _rest(self, host: DockerHost, fault: BaseException) -> None:
+    def _avoid(self, host: DockerHost, fault: BaseException) -> None:
         logger.warning("%s is avoided for %g s: %s", host, self._rest_seconds, fault)
-        self._rested[host] = asyncio.get_running_loop().time() + self._rest_seconds
+        self._avoided_until[host] = asyncio.get_running_loop().time() + self._rest_seconds

@@ -1,12 +1,13 @@
-"""``DockerHost``: one engine, and the containers of ours that run on it."""
+"""``DockerHost``: one engine and our containers on it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dartsim.real.containers.container import Container
@@ -23,24 +24,24 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLOSE_TRIES = 3
-"""Sweeps at the end; what is then left is the next reaper's."""
+"""Sweeps at the end; the next reaper removes what is then left."""
 
 
 class DockerHost:
     """One engine: starts containers, keeps their leases alive, removes them.
 
     The ``docker`` package blocks, so that its calls run in threads of this host: ``starts_at_once`` for starts,
-    ``calls_at_once`` for everything else. Starts beyond that wait in line.
+    ``calls_at_once`` for everything else. Further starts wait.
 
     Every container counts against the capacity from before it is made until it is known to be gone (``num_held``).
-    Invariant: what exists on the engine with this host's owner label is held, or is removed by the next sweep; after
-    ``close`` nothing is left, unless the engine did not answer, and then any later reaper finds it.
+    Invariant: every container with this host's owner label is held, or the next sweep removes it; after ``close``
+    nothing is left, unless the engine did not answer, and then any later reaper finds it.
 
     Args:
         settings: The engine and its limits.
-        run: Name of the run, written on every container.
+        run: Name of the run, a label of every container.
         connect: Opens a client of the ``docker`` package.
-        knock: Finds out whether the engine is still there, before every call.
+        knock: Checks before every call whether the engine still listens.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class DockerHost:
         self.owner = new_owner()
         self.run = run
         self.freed = asyncio.Event()
-        """Set whenever a place may have become free; for whoever waits for one, who clears it."""
+        """Set whenever a place may have become free; cleared by those who wait for one."""
         self._connect = connect
         self._knock = knock
         self._client: Any = None
-        self._connecting = threading.Lock()
-        self._renewing = threading.Lock()
+        self._connect_lock = threading.Lock()
+        self._renew_lock = threading.Lock()
         self._clock = EngineClock()
         self._record = LeaseRecord(self.owner, run=run, lease_seconds=self.settings.lease_seconds)
         self._recorded = False
@@ -81,7 +82,7 @@ class DockerHost:
         return len(self._held)
 
     async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
-        """Start a container and return it once its ports are known. If cancelled or failed, nothing of it is left.
+        """Start a container and return it once its ports are known. If canceled or failed, nothing of it is left.
 
         Raises:
             ContainerStartFailed: With its cause; see ``dartsim.real.containers.errors``.
@@ -97,7 +98,7 @@ class DockerHost:
         future = self._starts.submit(launch.run)
         self._launches[name] = (launch, future)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda _: _tell(loop, self._launched, launch, future))
+        future.add_done_callback(lambda _: _call_soon(loop, self._launched, launch, future))
         try:
             started = await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -105,7 +106,7 @@ class DockerHost:
             if task is None or task.cancelling():
                 await self._abandon(launch, future)
                 raise
-            started = None  # not the caller's wish: `close` took it out of the line
+            started = None  # the caller did not cancel: `close` removed it from the queue
         if started is None:
             raise HostClosed(f"{self.settings.target} was closed while slot {slot} started")
         return Container(
@@ -120,13 +121,8 @@ class DockerHost:
         """
 
         def work() -> T:
-            try:
+            with self._call_faults(identity[:12]):
                 return function(self._ready().containers.get(identity))
-            except Exception as error:
-                fault = call_fault(error, engine=self.settings.target, container=identity[:12])
-                if fault is None:
-                    raise
-                raise fault from error
 
         return await self._in_thread(work)
 
@@ -137,67 +133,57 @@ class DockerHost:
         removal = self._removals.get(name)
         if removal is None:
             removal = self._removals[name] = asyncio.create_task(self._remove(name), name=f"remove {name}")
-            removal.add_done_callback(_look)
+            removal.add_done_callback(_retrieve)
         await asyncio.shield(removal)
 
     async def reap(self, *, everybody: bool = False) -> int:
-        """Remove containers of ours that nobody wants any more, of whatever owner, and return how many.
+        """Remove our containers that nobody wants any more, of any owner, and return their number.
 
         Args:
-            everybody: Whether to remove those of living owners too, but not this host's.
+            everybody: Also remove those of living owners, except this host's.
 
         Raises:
             ContainerStartFailed: If the engine does not answer.
         """
 
-        def work() -> int:
-            client = self._ready()
+        def work(client: Any) -> int:
             return reap(
                 client,
                 self.owner,
-                # A lost one is not spared: this is the other try.
+                # Lost ones are included: this is another try.
                 mine=lambda: self._held - self._lost,
                 now=self._clock.read(client),
                 seconds=self.settings.call_seconds,
                 everybody=everybody,
             )
 
-        removed = await self._in_thread(_started(work, self.settings))
+        removed = await self._ask(work)
         await self.retry_lost()
         return removed
 
     async def retry_lost(self) -> None:
-        """Try again to remove what could not be removed; what is gone by now frees its place."""
+        """Try again to remove what could not be removed; those that are gone by now free their places."""
         for name in sorted(self._lost):
             await self._quietly(self.remove(name))
 
     async def info(self) -> EngineInfo:
-        """Ask the engine what it is.
+        """Ask the engine for its description.
 
         Raises:
             ContainerStartFailed: If it does not answer.
         """
-
-        def work() -> EngineInfo:
-            client = self._ready()
-            return describe(client, self.settings.target, ours=count_ours(client))
-
-        return await self._in_thread(_started(work, self.settings))
+        return await self._ask(lambda client: describe(client, self.settings.target, ours=count_ours(client)))
 
     async def require(self, image: str) -> None:
-        """Ask the engine whether it has an image.
+        """Check that the engine has an image.
 
         Raises:
             ContainerStartFailed: If it has not, or does not answer.
         """
-
-        def work() -> None:
-            self._ready().images.get(image)
-
-        await self._in_thread(_started(work, self.settings, image))
+        await self._ask(lambda client: client.images.get(image), image)
 
     async def close(self) -> None:
-        """Remove everything of this host and let go of the engine. May be called twice; never raises."""
+        """Remove everything of this host and disconnect. May be called twice; never raises."""
         if self._closed is None:
             self._closing = True
             self._closed = asyncio.create_task(self._close(), name=f"close {self.settings.target}")
@@ -213,7 +199,7 @@ class DockerHost:
 
     def _ready(self) -> Any:
         """Return a client, connecting if there is none."""
-        with self._connecting:
+        with self._connect_lock:
             if self._client is None:
                 self._client = self._connect(self.settings)
                 return self._client
@@ -226,14 +212,39 @@ class DockerHost:
         return container_labels(self.owner, run=self.run, slot=slot, lease=lease)
 
     def _renew(self, *, first: bool = False) -> None:
-        with self._renewing:
+        with self._renew_lock:
             if self._closing or (first and self._recorded):
                 return
             client = self._ready()
             self._record.renew(client, self._clock.read(client))
             self._recorded = True
 
+    @contextmanager
+    def _call_faults(self, container: str) -> Iterator[None]:
+        """Translate errors of the engine in a call on a running container."""
+        try:
+            yield
+        except Exception as error:
+            fault = call_fault(error, engine=self.settings.target, container=container)
+            if fault is None:
+                raise
+            raise fault from error
+
     # On the loop.
+
+    async def _ask(self, function: Callable[[Any], T], image: str = "anything") -> T:
+        """Call ``function`` with a client, in a thread; fail with a ``ContainerStartFailed`` if the engine fails."""
+
+        def work() -> T:
+            try:
+                return function(self._ready())
+            except Exception as error:
+                fault = start_fault(error, engine=self.settings.target, image=image)
+                if fault is None or fault is error:
+                    raise
+                raise fault from error
+
+        return await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._closed is not None and self._closed.done():
@@ -241,7 +252,7 @@ class DockerHost:
         return await asyncio.get_running_loop().run_in_executor(self._calls, work)
 
     def _launched(self, launch: Launch, future: Future[Started | None]) -> None:
-        """Take note that a launch has ended, however."""
+        """Record that a launch has ended."""
         self._launches.pop(launch.name, None)
         failed = future.cancelled() or future.exception() is not None or future.result() is None
         if launch.left:
@@ -250,25 +261,20 @@ class DockerHost:
             self._forget(launch.name)
 
     async def _abandon(self, launch: Launch, future: Future[Started | None]) -> None:
-        """Have a cancelled launch cleaned up; wait for that, but not for ever."""
+        """Clean up after a canceled launch; wait for that, but not forever."""
         if launch.abandon():
             waiting: asyncio.Future[Any] = asyncio.create_task(self._quietly(self.remove(launch.name)))
         elif future.done():
             return
         else:
             waiting = asyncio.wrap_future(future)
-        waiting.add_done_callback(_look)
+        waiting.add_done_callback(_retrieve)
         await asyncio.wait({waiting}, timeout=self.settings.cancel_seconds)
 
     async def _remove(self, name: str) -> None:
         def work() -> None:
-            try:
+            with self._call_faults(name):
                 remove_container(self._ready(), name, seconds=self.settings.call_seconds)
-            except Exception as error:
-                fault = call_fault(error, engine=self.settings.target, container=name)
-                if fault is None:
-                    raise
-                raise fault from error
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._calls, work)
@@ -286,7 +292,7 @@ class DockerHost:
         self.freed.set()
 
     async def _beat(self) -> None:
-        """Renew the lease and sweep up what got lost, again and again."""
+        """Renew the lease and remove what was lost, periodically."""
         while True:
             await asyncio.sleep(min(self.settings.beat_seconds, self.settings.lease_seconds / 3))
             try:
@@ -298,7 +304,7 @@ class DockerHost:
     async def _quietly(self, removing: Coroutine[Any, Any, None]) -> None:
         try:
             await removing
-        except Exception as error:  # the name stays among the lost, and is tried again
+        except Exception as error:  # the container stays among the lost ones and is tried again
             logger.warning("%s", error)
 
     async def _close(self) -> None:
@@ -322,7 +328,7 @@ class DockerHost:
             self._client.close()
 
     async def _sweep(self) -> None:
-        """Remove all that is held, and all else that carries this host's label."""
+        """Remove everything that is held, and everything else with this host's label."""
         for attempt in range(1, CLOSE_TRIES + 1):
             await asyncio.gather(*(self._quietly(self.remove(name)) for name in sorted(self._held)))
             if not self._held:
@@ -337,12 +343,12 @@ class DockerHost:
         client = self._ready()
         seconds = self.settings.call_seconds
         reap(client, self.owner, mine=lambda: (), now=self._clock.now(client), seconds=seconds)
-        with self._renewing:
+        with self._renew_lock:
             self._record.drop(client)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
-    """Call on the loop, from any thread; a loop that is closed needs no telling."""
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
+    """Call on the loop, from any thread, unless the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *arguments)
     except RuntimeError:
@@ -350,22 +356,7 @@ def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *argum
             raise
 
 
-def _look(future: asyncio.Future[Any]) -> None:
-    """Look at a result nobody may wait for any more, so that asyncio does not complain."""
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Retrieve a result that nobody may wait for any more, so that asyncio does not complain."""
     if not future.cancelled():
         future.exception()
-
-
-def _started(work: Callable[[], T], settings: HostSettings, image: str = "anything") -> Callable[[], T]:
-    """Let ``work`` fail with a ``ContainerStartFailed`` where the engine fails."""
-
-    def inner() -> T:
-        try:
-            return work()
-        except Exception as error:
-            fault = start_fault(error, engine=settings.target, image=image)
-            if fault is None or fault is error:
-                raise
-            raise fault from error
-
-    return inner

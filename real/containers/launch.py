@@ -1,7 +1,7 @@
 """One start of a container, in a thread, that leaves nothing behind unless it is delivered.
 
-States: running -> delivered (the caller has it) | cleaned (nothing of it is left) | left (it may exist, because the
-engine did not answer: the host tries again).
+States: running -> delivered (the caller has it) | cleaned (nothing is left) | left (it may exist, because the engine
+did not answer: the host tries again).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A container that runs: its id, and its published ports by name."""
+    """A running container: its id, and its published ports by name."""
 
     id: str
     ports: dict[str, int]
 
 
 class Abandoned(Exception):
-    """The caller does not want the container any more."""
+    """The caller no longer wants the container."""
 
 
 class Launch:
-    """Starts one container. ``run`` belongs in a thread; ``abandon`` may be called from any.
+    """Starts one container. ``run`` runs in a thread; ``abandon`` may be called from any.
 
     Invariant: once ``run`` has returned, the container exists only if it returned a ``Started``, or ``left`` is true.
     """
@@ -59,16 +59,16 @@ class Launch:
         self._delivered = False
 
     def abandon(self) -> bool:
-        """Ask for it to be cleaned up; return whether that is up to the caller, because it was delivered before."""
+        """Have it cleaned up; return whether the caller must do that, because it was delivered before."""
         with self._lock:
             self._abandoned = True
             return self._delivered
 
     def run(self) -> Started | None:
-        """Create, start, and read the ports back; None if it was abandoned, and then nothing is left.
+        """Create and start the container and read its ports; None if it was abandoned. Failure leaves nothing.
 
         Raises:
-            ContainerStartFailed: If it failed, and then nothing is left.
+            ContainerStartFailed: If it failed.
         """
         client = None
         try:
@@ -81,9 +81,11 @@ class Launch:
             container = client.containers.create(**arguments)
             self._check()
             container.start()
-            found = Started(container.id, self._read_ports(container))
-            self._deliver()
-            return found
+            started = Started(container.id, self._read_ports(container))
+            with self._lock:
+                self._check()
+                self._delivered = True
+            return started
         except Abandoned:
             self._clean(client)
             return None
@@ -98,23 +100,18 @@ class Launch:
         if self._abandoned:
             raise Abandoned
 
-    def _deliver(self) -> None:
-        with self._lock:
-            self._check()
-            self._delivered = True
-
     def _clean(self, client: Any) -> None:
         if client is None:
             return
         try:
-            # By name: the engine may have made it without our having seen its answer.
+            # By name: the engine may have made it even if its answer was lost.
             remove_container(client, self.name, seconds=self._settings.call_seconds)
         except Exception as error:
             self.left = True
             logger.warning("%s may be left on %s and is tried again: %s", self.name, self._settings.target, error)
 
     def _read_ports(self, container: Any) -> dict[str, int]:
-        """Wait until the engine says that the container runs and where its ports are; it may take a moment."""
+        """Wait until the engine reports that the container runs and its ports."""
         deadline = time.monotonic() + self._settings.ports_seconds
         while True:
             self._check()
@@ -145,11 +142,11 @@ class Launch:
 def published_ports(attributes: Mapping[str, Any], ports: Mapping[str, int]) -> dict[str, int] | None:
     """Return the engine's published port for each named port, or None if one is not known yet."""
     known = (attributes.get("NetworkSettings") or {}).get("Ports") or {}
-    found: dict[str, int] = {}
+    published: dict[str, int] = {}
     for name, port in ports.items():
         bindings = known.get(f"{port}/tcp") or []
         numbers = [int(binding["HostPort"]) for binding in bindings if binding.get("HostPort") not in (None, "", "0")]
         if not numbers:
             return None
-        found[name] = numbers[0]
-    return found
+        published[name] = numbers[0]
+    return published

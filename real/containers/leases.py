@@ -1,16 +1,16 @@
-"""Labels on everything we create, and leases that others can read.
+"""Labels on everything we create, and leases that other clients of the engine can read.
 
-A label of a container cannot be changed, so a heartbeat cannot be written on it. Three facts together say whether a
-container is still wanted, and any client of the engine sees all three:
+A container's labels cannot be changed, so a heartbeat cannot be written there. Three facts decide whether a container
+is still wanted:
 
-1. ``dartsim.owner``: the process that started it (``dartsim.real.containers.owner``). On the same machine this alone
-   decides, at once: a living process keeps its containers however long it was stopped, a dead one has lost them.
-2. ``dartsim.lease``: until when it is wanted in any case, in seconds of the engine's own clock.
-3. The owner's *lease record* on the engine: an empty volume with the owner and a newer ``dartsim.lease`` in its labels,
-   replaced at each heartbeat, one for all containers of an owner. A container whose owner cannot be looked at (another
-   machine, another boot) is wanted until the later of the two leases.
+1. ``dartsim.owner``: the process that started it (``owner``). On the same machine this alone decides: a living process
+   keeps its containers, however long it was stopped; a dead one has lost them.
+2. ``dartsim.lease``: until when it is wanted in any case, in seconds of the engine's clock.
+3. The owner's *lease record* on the engine, one for all containers of an owner: an empty volume whose labels have the
+   owner and a newer ``dartsim.lease``, replaced at each heartbeat. If the owner cannot be checked (another machine,
+   another boot), the container is wanted until the later of the two leases.
 
-All lease times are read from the engine's clock, so that clients whose clocks differ agree.
+All lease times are read from the engine's clock, so that clients with different clocks agree.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def container_labels(owner: Owner, *, run: str, slot: int, lease: float) -> dict
 
 
 def wanted(labels: Mapping[str, str], records: Mapping[str, float], now: float) -> bool:
-    """Return whether somebody still wants what carries these labels.
+    """Return whether the container or lease record with these labels is still wanted.
 
     Args:
-        labels: Labels of a container or a lease record of ours.
+        labels: Its labels.
         records: Newest recorded lease by owner, engine time.
         now: Engine time.
     """
@@ -51,15 +51,15 @@ def wanted(labels: Mapping[str, str], records: Mapping[str, float], now: float) 
 
 def newest_records(volumes: Iterable[Mapping[str, str]]) -> dict[str, float]:
     """Return the newest lease of each owner from the labels of lease records."""
-    found: dict[str, float] = {}
+    records: dict[str, float] = {}
     for labels in volumes:
-        if OWNER in labels:
-            found[labels[OWNER]] = max(found.get(labels[OWNER], 0.0), _seconds(labels.get(LEASE)))
-    return found
+        if owner := labels.get(OWNER):
+            records[owner] = max(records.get(owner, 0.0), _seconds(labels.get(LEASE)))
+    return records
 
 
 class EngineClock:
-    """The engine's clock, read once and carried on by ours; blocking."""
+    """The engine's clock, read once and then advanced by ours; blocking."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None
@@ -71,12 +71,12 @@ class EngineClock:
         return now
 
     def now(self, client: Any) -> float:
-        """Return the engine's time; asks only the first time."""
+        """Return the engine's time; asks the engine only the first time."""
         return self.read(client) if self._ahead is None else time.monotonic() + self._ahead
 
 
 class LeaseRecord:
-    """An owner's lease on one engine, kept there for others to see; blocking, one caller at a time."""
+    """An owner's lease, stored on one engine for others to see; blocking, one caller at a time."""
 
     def __init__(self, owner: Owner, *, run: str, lease_seconds: float) -> None:
         self._owner = owner
@@ -85,7 +85,7 @@ class LeaseRecord:
         self._number = 0
 
     def renew(self, client: Any, now: float) -> None:
-        """Write a record that lasts ``lease_seconds`` from ``now``, then remove the one before."""
+        """Write a record that lasts ``lease_seconds`` from ``now``, then remove the previous one."""
         labels = {OWNER: str(self._owner), RUN: self._run, LEASE: f"{now + self._lease_seconds:.0f}"}
         client.volumes.create(name=self._name(self._number + 1), labels=labels)
         self._number += 1
@@ -104,14 +104,14 @@ class LeaseRecord:
         try:
             client.volumes.get(self._name(number)).remove(force=True)
         except docker.errors.NotFound:
-            return  # somebody prunes volumes
+            return  # another client pruned volumes
 
     def _name(self, number: int) -> str:
         return f"dartsim-lease-{self._owner.token}-{number}"
 
 
 def _seconds(text: str | None) -> float:
-    """Return the time of a label; 0 where there is none or it is none."""
+    """Return the time of a label; 0 if it is missing or malformed."""
     try:
         return float(text or 0)
     except ValueError:

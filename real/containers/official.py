@@ -1,6 +1,6 @@
-"""OSWorld's official desktop: a virtual machine in the image ``happysixd/osworld-docker``, as one more spec.
+"""OSWorld's official desktop: a virtual machine in the image ``happysixd/osworld-docker``.
 
-The image runs QEMU on a read-only disk, so that a new container is the machine as it was at first.
+The image runs QEMU on a read-only disk, so that every new container is a fresh machine.
 Source: OSWorld's docker provider (xlang-ai/OSWorld, ``desktop_env/providers/docker/provider.py``): image, environment,
 capability, device, volume and ports are its; names, labels, loopback and free ports are ours.
 
@@ -8,8 +8,8 @@ To use it: fetch the image (``docker pull happysixd/osworld-docker``, 7.3 GB) an
 OSWorld's README says) on the engine's machine, load ``kvm_intel`` or ``kvm_amd``, and give the disk's path. A machine
 takes about 4.2 GiB of memory and boots in about 30 s with KVM.
 
-That ``/dev/kvm`` exists says little: it may be closed to us, or belong to a module on which a stock guest does not
-boot (a paravirtual one). OSWorld's own provider asks only whether the file exists; ``kvm_state`` looks closer.
+The existence of ``/dev/kvm`` proves little: we may have no access, or its module (a paravirtual one) may not boot a
+stock guest. OSWorld's provider checks only that the file exists; ``kvm_state`` checks more.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _GET_API_VERSION = 0xAE00
 
 
 class Kvm(StrEnum):
-    """The setting."""
+    """The setting ``desktop.kvm``."""
 
     AUTO = "auto"
     """On if a vendor's module is loaded and the device opens."""
     ON = "on"
-    """On, whatever is found; for an engine on another machine, where nobody here can look."""
+    """On without a check; for an engine on another machine, which cannot be checked from here."""
     OFF = "off"
     """Off: the guest is emulated, 5 to 20 times slower."""
 
@@ -77,7 +77,7 @@ def kvm_state(
 
 
 def _open_problem(device: Path) -> str | None:
-    """Return why the device cannot be used, in words; None if it can."""
+    """Return why the device cannot be used; None if it can."""
     try:
         handle = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -110,17 +110,17 @@ def official_spec(
     limits: ContainerLimits | None = None,
     local: bool = True,
 ) -> ContainerSpec:
-    """Return what runs one official desktop.
+    """Return the container of one official desktop.
 
     Args:
         disk: The disk ``Ubuntu.qcow2``, a path on the engine's machine.
-        kvm: Whether to hand /dev/kvm to the machine; ``kvm_state`` decides.
-        image: The image's name, if it is kept under another, or pinned to a digest.
+        kvm: Whether to give the machine /dev/kvm; ``kvm_state`` decides.
+        image: The image, if it has another name or is pinned to a digest.
         cores: Virtual cores.
         ram_gib: Memory of the machine, GiB.
-        disk_gib: Size the machine sees its disk grown to, GiB.
+        disk_gib: Size of the machine's disk, GiB.
         limits: Limits of the container; OSWorld sets none. Give at least 1 GiB more than ``ram_gib``.
-        local: Whether the engine is on this machine, so that the disk can be looked for.
+        local: Whether the engine is on this machine, so that the disk can be checked.
 
     Raises:
         ConfigError: If the disk is not there. (The engine would put an empty folder in its place.)

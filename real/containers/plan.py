@@ -1,4 +1,4 @@
-"""What each real desktop's container of a configuration would run, and on which engines; it needs no extra."""
+"""The containers of a configuration's real desktops, and their engines; needs no extra."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dartsim.real.containers import ContainerLimits, ContainerSpec, HostSettings
 from dartsim.real.containers.official import IMAGE
 
 VM_GIB = 4.2
-"""What one of OSWorld's virtual machines was measured to take (by others, see ``official``)."""
+"""Memory that one of OSWorld's virtual machines takes (measured by others, see ``official``)."""
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_IMAGE = "IMAGE"
-"""Stands for a desktop image that cannot be made on this machine: its name has a hash of the machine's own files."""
+"""Placeholder for an image that cannot be built on this machine: its name has a hash of the machine's files."""
 
 
 def host_settings(settings: DesktopConfig) -> list[HostSettings]:
-    """Return how the configured engines are reached."""
+    """Return the settings of the configured engines."""
     configured = list(settings.hosts.values()) or [DesktopHostConfig()]
     return [
         HostSettings(
@@ -39,12 +39,12 @@ def host_settings(settings: DesktopConfig) -> list[HostSettings]:
 
 
 def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
-    """Return what a desktop's container runs.
+    """Return the container of a desktop.
 
     Args:
         config: The configuration.
-        look: Whether what it needs has to be on this machine (OSWorld's disk, the packages of a skeleton), if the
-            engines are.
+        look: Whether to check its needs on this machine (OSWorld's disk, the packages of a skeleton), if the engines
+            are local.
 
     Raises:
         ConfigError: If the disk is not there, or packages of a skeleton are missing.
@@ -92,7 +92,7 @@ def skeleton_problem(config: Config) -> tuple[str, str] | None:
 
 
 def desktop_plan(config: Config) -> dict[str, Any]:
-    """Return the containers that a run would start, as plain values."""
+    """Return the containers that a run would start, JSON-serializable."""
     dealt = desktops_by_host(config)
     spec = asdict(container_spec(config, look=False))
     hosts = [
@@ -120,7 +120,7 @@ def desktop_plan(config: Config) -> dict[str, Any]:
 
 
 def desktops_by_host(config: Config) -> dict[str, int]:
-    """Return how many desktops each engine gets: each goes where the largest share of places is free.
+    """Return the number of desktops of each engine: each goes where the largest share of places is free.
 
     Raises:
         ConfigError: If there are more desktops than places.
@@ -141,7 +141,7 @@ def desktops_by_host(config: Config) -> dict[str, int]:
 
 
 def docker_command(spec: Mapping[str, Any], bind: str) -> list[str]:
-    """Return the command line that asks an engine for the same container; we ask by its API, and add our labels."""
+    """Return the ``docker`` command line for the same container; we use the API and add our labels."""
     limits = spec["limits"]
     words = ["docker", "run", "--detach"]
     words += [f"--env={name}={value}" for name, value in spec["environment"].items()]

@@ -1,4 +1,4 @@
-"""``ContainerSpec``: what is started; one class for our own image and the official one."""
+"""``ContainerSpec``: what a container runs; for our own image and the official one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dartsim.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLimits:
-    """What one container may use; None sets no limit.
+    """Limits of one container; None sets no limit.
 
     Attributes:
-        memory_mib: Memory, MiB; swap is not given on top of it.
-        cpus: Cores, may be a fraction.
+        memory_mib: Memory, MiB; there is no swap on top of it.
+        cpus: Cores; may be a fraction.
         pids: Processes and threads.
         shm_mib: Size of ``/dev/shm``, MiB (the engine's default is 64; Chromium wants more).
     """
@@ -35,20 +35,20 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """What an engine is asked to run.
+    """What an engine runs.
 
     Attributes:
-        image: Name of the image; it has to be there already.
+        image: Name of the image, which the engine must have.
         command: What to run instead of the image's own command.
         environment: Environment variables.
         ports: Port inside the container by name (``server``, ``vnc``, ``chromium``, ``vlc``), all TCP.
         volumes: ``"/target"``, ``"/target:ro"`` or ``"/target:rw"`` by absolute path on the engine's machine.
         devices: Devices, as ``/dev/kvm`` or ``/dev/a:/dev/b:rwm``.
-        cap_add: Capabilities to give.
-        cap_drop: Capabilities to take; ``("ALL",)`` takes every one.
+        cap_add: Capabilities to add.
+        cap_drop: Capabilities to drop; ``("ALL",)`` drops every one.
         security_opt: Security options, as ``no-new-privileges``.
-        user: User inside the container; None is the image's.
-        init: Whether the engine puts its own init process before the command.
+        user: User inside the container; None takes the image's.
+        init: Whether the engine runs its own init process before the command.
         read_only: Whether the root file system is read-only.
         tmpfs: Mount options by path of a memory file system.
         network: Network to join; None is the engine's bridge, ``host`` shares the machine's and publishes nothing.
@@ -82,7 +82,7 @@ class ContainerSpec:
         if self.network == "none" and self.ports:
             raise ConfigError(f"{self.image} has no network and wants the ports {dict(self.ports)}: drop one of them")
         for source, target in self.volumes.items():
-            # A relative path would be taken for the name of a volume, which the engine makes, empty.
+            # The engine would take a relative path for the name of a new, empty volume.
             if not source.startswith("/") or not target.startswith("/"):
                 raise ConfigError(f"a volume of {self.image} needs absolute paths, got {source!r}: {target!r}")
         ours = sorted(label for label in self.labels if label.startswith("dartsim."))
@@ -91,23 +91,23 @@ class ContainerSpec:
 
     @property
     def published(self) -> bool:
-        """Whether its ports are published on the engine's machine, and have to be read back."""
+        """Whether its ports are published on the engine's machine and must be read back."""
         return bool(self.ports) and self.network != "host"
 
 
 def create_arguments(spec: ContainerSpec, *, name: str, labels: Mapping[str, str], bind_address: str) -> dict[str, Any]:
     """Return the arguments of the ``docker`` package's ``containers.create`` for a spec.
 
-    What the spec does not ask for is left out, so that the engine's defaults hold.
+    Options that the spec does not set are left out, so that the engine's defaults hold.
 
     Args:
-        spec: What is to run.
+        spec: What runs.
         name: The container's name.
-        labels: Our labels, put over the spec's.
-        bind_address: Address of the engine's machine on which ports are published, each on a free one of its choice.
+        labels: Our labels, which win over the spec's.
+        bind_address: Address of the engine's machine on which ports are published, each on a free port.
     """
-    found: dict[str, Any] = {"image": spec.image, "name": name, "labels": {**spec.labels, **labels}}
-    wanted: dict[str, Any] = {
+    arguments: dict[str, Any] = {"image": spec.image, "name": name, "labels": {**spec.labels, **labels}}
+    options: dict[str, Any] = {
         "environment": dict(spec.environment),
         "volumes": {source: _bind(target) for source, target in spec.volumes.items()},
         "devices": list(spec.devices),
@@ -123,11 +123,11 @@ def create_arguments(spec: ContainerSpec, *, name: str, labels: Mapping[str, str
         **_limits(spec.limits),
     }
     if spec.published:
-        wanted["ports"] = {f"{port}/tcp": (bind_address, None) for port in spec.ports.values()}
-    found.update({key: value for key, value in wanted.items() if value})
+        options["ports"] = {f"{port}/tcp": (bind_address, None) for port in spec.ports.values()}
+    arguments.update({key: value for key, value in options.items() if value})
     if spec.command is not None:
-        found["command"] = list(spec.command)
-    return found
+        arguments["command"] = list(spec.command)
+    return arguments
 
 
 def _bind(target: str) -> dict[str, str]:
@@ -136,22 +136,22 @@ def _bind(target: str) -> dict[str, str]:
 
 
 def _limits(limits: ContainerLimits) -> dict[str, Any]:
-    found: dict[str, Any] = {"pids_limit": limits.pids}
+    options: dict[str, Any] = {"pids_limit": limits.pids}
     if limits.memory_mib is not None:
         # The same number twice: no swap, so that a desktop over its limit fails instead of crawling.
-        found["mem_limit"] = found["memswap_limit"] = f"{limits.memory_mib}m"
+        options["mem_limit"] = options["memswap_limit"] = f"{limits.memory_mib}m"
     if limits.cpus is not None:
-        found["nano_cpus"] = round(limits.cpus * 1e9)
+        options["nano_cpus"] = round(limits.cpus * 1e9)
     if limits.shm_mib is not None:
-        found["shm_size"] = f"{limits.shm_mib}m"
-    return found
+        options["shm_size"] = f"{limits.shm_mib}m"
+    return options
 
 
 TOKEN_VARIABLE = "DESKTOP_TOKEN"
-"""Environment variable of the token of a desktop that can be reached from elsewhere; kept in memory only."""
+"""Environment variable with the token of a desktop that is reachable from elsewhere; kept in memory only."""
 
 
 def with_token(spec: ContainerSpec) -> tuple[ContainerSpec, str]:
-    """Return a spec whose server wants a new token, and the token."""
+    """Return a spec whose server requires a new token, and the token."""
     token = secrets.token_urlsafe(32)
     return replace(spec, environment={**spec.environment, TOKEN_VARIABLE: token}), token

@@ -1,4 +1,4 @@
-"""``VlmConfig``: which vision-language model acts, how it is asked, and what it may answer."""
+"""``VlmConfig``: the vision-language model that acts, its prompts, and what it may answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ key wait done fail up down left enter tab esc backspace space Press Click Drag T
 Scroll user assistant system"""
 
 WORDS = (*(f" {word}" for word in _COMMON.split()), *_VERBS.split(), "\n")
-"""What the tiny vocabulary has as single tokens beside bytes, special tokens and actions."""
+"""Single tokens of the tiny vocabulary, in addition to bytes, special tokens and actions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +25,12 @@ class PromptStyle:
 
     Attributes:
         system: Text before the instruction; empty for none.
-        max_images: Most screenshots in a prompt, the present one included (DART: 5).
-        images_after_cut: Screenshots that stay when there would be more; None: all but the oldest (DART). See
+        max_images: Most screenshots in a prompt, including the present one (DART: 5).
+        images_after_cut: Screenshots kept when there would be more; None: all but the oldest (DART). See
             ``dartsim.rollout.history``.
         max_texts: Most earlier replies in a prompt (DART: 35).
         terse: Leave out the chat template's role names and line breaks: half the tokens of a short prompt.
-        task: What the user says first; ``{instruction}`` stands for the task's instruction.
+        task: The user's first message; ``{instruction}`` stands for the task's instruction.
     """
 
     system: str = ""
@@ -42,7 +42,7 @@ class PromptStyle:
 
     def __post_init__(self) -> None:
         if "{instruction}" not in self.task:
-            raise ConfigError(f"the user's first words lack {{instruction}}: {self.task[:200]!r}")
+            raise ConfigError(f"the user's first message lacks {{instruction}}: {self.task[:200]!r}")
         if self.max_images < 1 or self.max_texts < 0:
             raise ConfigError(
                 f"a prompt needs max_images >= 1 and max_texts >= 0, got {self.max_images} and {self.max_texts}"
@@ -55,12 +55,12 @@ class PromptStyle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What is sampled. The learner computes log-probabilities of this very distribution.
+    """How replies are sampled. The learner computes log-probabilities of the same distribution.
 
     Attributes:
         temperature: Divides the logits; 1 is the model's own distribution.
-        max_new_tokens: Longest reply; one that long is cut off.
-        grammar: ``free``: any text up to the end-of-turn token, special tokens suppressed. ``actions``: one of
+        max_new_tokens: Limit of a reply.
+        grammar: ``free``: any text up to the end-of-turn token, without special tokens. ``actions``: one of
             ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``dartsim.envs.actions``).
     """
 
@@ -79,38 +79,30 @@ class Decoding:
 class VlmConfig:
     """One model of a transformers class.
 
-    The sizes, the vocabulary and the seed are for random weights; with ``folder`` they come from there.
+    Sizes and vocabulary are for random weights; with ``folder`` they come from there.
 
     Attributes:
         family: The transformers class.
         folder: A checkpoint folder as transformers saves it, or None for random weights.
         hidden_size: Width of the language model.
-        intermediate_size: Of its MLP.
-        num_layers: Of the language model.
+        intermediate_size: Width of its MLP; likewise ``vision_…`` for the vision transformer.
         num_heads: Attention heads; vLLM's CPU kernels want a head size of 32 or more.
-        num_kv_heads: Key-value heads.
-        vision_hidden_size: Width of the vision transformer.
-        vision_intermediate_size: Of its MLP.
-        vision_layers: Of the vision transformer; the last one attends over the whole image.
-        vision_heads: Its attention heads.
-        patch_size: Pixels.
+        vision_layers: The last one attends over the whole image.
+        patch_size: Pixels a side.
         merge_size: Patches a side that become one token.
         window_size: Pixels a side of a vision attention window (Qwen2.5-VL only).
         initializer_range: Standard deviation of random weights. The usual 0.02 wastes 80 updates at chance on
             such small widths (measured); 0.1 does not.
-        output_scale: Random output weights are shrunk by this. At 0.1 the first policy is nearly uniform over what
-            the grammar allows, and tries everything; at 1 it prefers a few actions, and learns later (measured).
+        output_scale: Factor of random output weights. At 0.1 the first policy is nearly uniform over the allowed tokens
+            and tries everything; at 1 it prefers a few actions and learns later (measured).
         min_pixels: Smaller screenshots are enlarged.
         max_pixels: Larger screenshots are shrunk.
-        image_mean: Of the three channels, in [0, 1].
-        image_std: Of the three channels.
-        words: Single tokens of the vocabulary, beside bytes.
+        image_mean: Mean of the three channels, in [0, 1].
+        image_std: Standard deviation of the three channels.
+        words: Single tokens of the vocabulary, in addition to bytes.
         actions: Whole actions that are single tokens.
         columns: Cells across, of the compact grammar.
         rows: Cells down.
-        prompts: How a request becomes a prompt.
-        decoding: What is sampled.
-        dtype: Of the weights.
         autocast: Compute in bfloat16 over weights of ``dtype``, in worker and learner alike.
     """
 
@@ -161,9 +153,9 @@ def tiny(
     max_images: int = 1,
     max_texts: int = 0,
 ) -> VlmConfig:
-    """Return a model of 0.4 M parameters whose actions are clicks on the cells of a grid, for 112 x 112 pixels.
+    """Return a model of 0.4 M parameters that clicks on the cells of a grid, for 112 x 112 pixels.
 
-    It learns to click from random weights by reinforcement alone, in half a minute of one core.
+    From random weights it learns to click by reinforcement alone, in half a minute on one core.
     """
     return VlmConfig(
         family=family,
@@ -176,7 +168,7 @@ def tiny(
 def tiny_agent(
     *, columns: int = 3, rows: int = 3, family: Family = "qwen2_5_vl", max_images: int = 1, max_texts: int = 0
 ) -> VlmConfig:
-    """Return the same model with one more action, declaring the task done, for tasks of several turns."""
+    """Return the same model with one more action, ``done``, for tasks of several turns."""
     clicker = tiny(columns=columns, rows=rows, family=family, max_images=max_images, max_texts=max_texts)
     return replace(clicker, actions=(*clicker.actions, "done"))
 
@@ -184,7 +176,7 @@ def tiny_agent(
 def tiny_writer(
     *, columns: int = 16, rows: int = 16, family: Family = "qwen2_5_vl", max_images: int = 1, max_texts: int = 4
 ) -> VlmConfig:
-    """Return a tiny model that writes sentences of the compact grammar. It wants a warm start."""
+    """Return a tiny model that writes sentences of the compact grammar. It needs a warm start."""
     return VlmConfig(
         family=family,
         columns=columns,

@@ -1,8 +1,8 @@
-"""``TokenGrammar``: which token may follow, as a state machine over tokens that worker and learner both walk.
+"""``TokenGrammar``: the tokens that may follow, as a state machine that both worker and learner use.
 
-Sampling from the allowed tokens only, and computing the learner's log-probabilities under the very same mask,
-keeps special tokens out of replies (an emitted image token breaks the next forward pass) and malformed actions
-out of exploration, without making the importance ratios wrong.
+Sampling only allowed tokens, and computing the learner's log-probabilities under the same mask, keeps special tokens
+out of replies (a sampled image token breaks the next forward pass) and malformed actions out of exploration, without
+making the importance ratios wrong.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dartsim.real.vlm.vocabulary import Vocabulary
 END = -1
 """The state after the last token of a reply."""
 REFUSED = -2
-"""What comes after a token that is not allowed."""
+"""The state after a token that is not allowed."""
 
 
 class Slot(NamedTuple):
-    """One place of a pattern: one of these tokens, or, if it repeats, any number of them."""
+    """One position of a pattern: one of these tokens, or, if it repeats, any number of them."""
 
     tokens: frozenset[int]
     repeats: bool = False
@@ -37,7 +37,7 @@ class TokenGrammar:
     Attributes:
         allowed: bool [states, vocabulary].
         follows: int32 [states, vocabulary]: the next state, ``END`` or ``REFUSED``.
-        longest: Tokens of the longest reply, or None if there is no longest.
+        longest: Tokens of the longest reply, or None if there is no limit.
     """
 
     def __init__(self, vocabulary: Vocabulary, follows: Any, longest: int | None) -> None:
@@ -51,7 +51,7 @@ class TokenGrammar:
         """Return the machine that accepts a reply if one of the patterns matches it.
 
         Args:
-            vocabulary: Of the tokens.
+            vocabulary: The vocabulary.
             patterns: Alternatives; none may be the beginning of another.
             size: Width of the model's output, at least the vocabulary's.
 
@@ -88,13 +88,13 @@ class TokenGrammar:
             ValueError: If the grammar does not allow the reply.
         """
         state = 0
-        walked: list[int] = []
+        states: list[int] = []
         for token in tokens:
             if state < 0 or self.follows[state, token] == REFUSED:
-                raise ValueError(f"token {token} is not allowed in place {len(walked)} of a reply")
-            walked.append(state)
+                raise ValueError(f"token {token} is not allowed at position {len(states)} of a reply")
+            states.append(state)
             state = int(self.follows[state, token])
-        return walked
+        return states
 
     def tokens(self, action: str) -> list[int]:
         """Return an action's tokens as this grammar writes it, for demonstrations.
@@ -128,7 +128,7 @@ def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Se
     """Return the compact grammar of ``dartsim.envs.actions``, one action a reply, closed by the end token.
 
     Args:
-        vocabulary: Of the tokens; numbers of cells should be single tokens, `` 0`` and so on.
+        vocabulary: The vocabulary; numbers of cells must be single tokens, `` 0`` and so on.
         columns: Cells across.
         rows: Cells down.
         keys: Names of keys.
@@ -136,9 +136,9 @@ def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Se
     """
     end = Slot(frozenset([vocabulary.end]))
     across, down = (_choices(vocabulary, count) for count in (columns, rows))
-    # A backslash would begin an escape; the model has no need of one.
-    unsaid = vocabulary.special | {t for t in range(vocabulary.size) if set(vocabulary.decode([t])) & set("\\\n\ufffd")}
-    text = frozenset(range(vocabulary.size)) - unsaid
+    # A backslash would begin an escape, which the model does not need.
+    escapes = {t for t in range(vocabulary.size) if set(vocabulary.decode([t])) & set("\\\n\ufffd")}
+    text = frozenset(range(vocabulary.size)) - vocabulary.special - escapes
     space = frozenset(vocabulary.encode(" "))
     patterns: list[Pattern] = [
         (*_slots(vocabulary, word), across, down, end) for word in ("click", "double", "right", "move")
@@ -167,18 +167,18 @@ def _literal(vocabulary: Vocabulary, action: str) -> Pattern:
 
 
 def _closure(patterns: Sequence[Pattern], items: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Add the places that are reached by leaving a repeating slot out."""
-    found = set()
+    """Add the positions that are reached by skipping repeating slots."""
+    closed = set()
     for number, place in items:
-        found.add((number, place))
+        closed.add((number, place))
         while place < len(patterns[number]) and patterns[number][place].repeats:
             place += 1
-            found.add((number, place))
-    return frozenset(found)
+            closed.add((number, place))
+    return frozenset(closed)
 
 
 def _moves(patterns: Sequence[Pattern], items: Iterable[tuple[int, int]]) -> dict[int, frozenset[tuple[int, int]]]:
-    """Return where each token leads."""
+    """Return the positions after each allowed token."""
     leads: dict[int, set[tuple[int, int]]] = {}
     for number, place in items:
         if place == len(patterns[number]):

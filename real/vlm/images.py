@@ -1,6 +1,6 @@
-"""Screenshots as patches: resized as Qwen's image processors do it, kept in bytes, cut without a loop.
+"""Screenshots as patches: resized as by Qwen's image processors, kept as bytes.
 
-The normalization is left to the model's device, so that a picture stays at three bytes a pixel.
+The model's device normalizes them, so that a picture stays at three bytes a pixel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ImageRules:
 
     @classmethod
     def of(cls, config: VlmConfig) -> ImageRules:
-        """Return the rules of a configuration, or those that its checkpoint folder was trained with."""
+        """Return the rules of a configuration, or those of its checkpoint folder."""
         if config.folder is None:
             return cls(
                 patch_size=config.patch_size,
@@ -54,15 +54,15 @@ class ImageRules:
                 std=config.image_std,
             )
         path = Path(config.folder) / "preprocessor_config.json"
-        found = json.loads(path.read_text(encoding="utf-8"))
-        size = found.get("size", {})
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        size = raw.get("size", {})
         return cls(
-            patch_size=found["patch_size"],
-            merge_size=found["merge_size"],
-            min_pixels=found.get("min_pixels") or size.get("shortest_edge") or config.min_pixels,
-            max_pixels=found.get("max_pixels") or size.get("longest_edge") or config.max_pixels,
-            mean=tuple(found["image_mean"]),
-            std=tuple(found["image_std"]),
+            patch_size=raw["patch_size"],
+            merge_size=raw["merge_size"],
+            min_pixels=raw.get("min_pixels") or size.get("shortest_edge") or config.min_pixels,
+            max_pixels=raw.get("max_pixels") or size.get("longest_edge") or config.max_pixels,
+            mean=tuple(raw["image_mean"]),
+            std=tuple(raw["image_std"]),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -78,9 +78,8 @@ class ImageRules:
         }
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that a screenshot is resized to.
+        """Return the height and width that a screenshot is resized to: multiples of a merged patch, near its aspect.
 
-        Multiples of a merged patch, the aspect kept as well as possible, between the two numbers of pixels.
         Source: Qwen2-VL's ``smart_resize``.
         """
         unit = self.patch_size * self.merge_size
@@ -111,29 +110,24 @@ class ImageRules:
 
 
 class Pictures:
-    """Cuts screenshots, and remembers the newest of them: a history shows the same ones turn after turn.
-
-    Args:
-        rules: How they are cut.
-        max_bytes: Bytes of screenshots remembered.
-    """
+    """Cuts screenshots, with a cache of at most ``max_bytes``: a history shows the same ones turn after turn."""
 
     def __init__(self, rules: ImageRules, *, max_bytes: int = 64 * 1024 * 1024) -> None:
         self.rules = rules
         self._max_bytes = max_bytes
-        self._bytes = 0
-        self._known: OrderedDict[tuple[Any, ...], Picture] = OrderedDict()
+        self.cached_bytes = 0
+        self._cache: OrderedDict[tuple[Any, ...], Picture] = OrderedDict()
 
     def __call__(self, screenshot: Any) -> Picture:
         """Return the patches of a screenshot."""
         key = (screenshot.shape, screenshot.tobytes())
-        picture = self._known.get(key)
+        picture = self._cache.get(key)
         if picture is not None:
-            self._known.move_to_end(key)
+            self._cache.move_to_end(key)
             return picture
-        picture = self._known[key] = self.rules.cut(screenshot)
-        self._bytes += 3 * len(key[1])
-        while self._bytes > self._max_bytes and len(self._known) > 1:
-            (_, dropped), _ = self._known.popitem(last=False)
-            self._bytes -= 3 * len(dropped)
+        picture = self._cache[key] = self.rules.cut(screenshot)
+        self.cached_bytes += 3 * len(key[1])
+        while self.cached_bytes > self._max_bytes and len(self._cache) > 1:
+            (_, dropped), _ = self._cache.popitem(last=False)
+            self.cached_bytes -= 3 * len(dropped)
         return picture

@@ -1,4 +1,4 @@
-"""Low-rank additions (LoRA) by peft: added in place, and merged into what workers are given."""
+"""LoRA by peft: added in place, and merged into the weights that workers get."""
 
 from __future__ import annotations
 
@@ -10,32 +10,27 @@ from torch import Tensor
 from dartsim.config.sections.trainer import LoraConfig
 
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-"""Modules that get additions, as a regular expression over their names."""
+"""Modules that get LoRA, as a regular expression over their names."""
 
 
 def add_lora(model: Any, settings: LoraConfig, *, seed: int) -> None:
-    """Add low-rank additions to a model in place; from then on they alone are trained."""
+    """Add LoRA to a model in place; from then on only LoRA is trained."""
     import peft
 
-    config = peft.LoraConfig(
-        r=settings.rank or 0,
-        lora_alpha=settings.alpha,
-        lora_dropout=0.0,
-        target_modules=TARGETS,
-    )
+    config = peft.LoraConfig(r=settings.rank or 0, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=TARGETS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         peft.inject_adapter_in_model(config, model)
 
 
 def has_lora(model: Any) -> bool:
-    """Return whether a model has low-rank additions."""
+    """Return whether a model has LoRA."""
     return any(".lora_" in name for name, _ in model.named_parameters())
 
 
 @torch.no_grad()
 def merged(model: Any) -> dict[str, Tensor]:
-    """Return a copy of a model's weights by the names it has without additions, additions added in.
+    """Return a copy of a model's weights with LoRA merged in, by the names it has without LoRA.
 
     The model itself is not merged and unmerged: that would round its weights.
     """

@@ -1,4 +1,4 @@
-"""``Vlm``: a vision-language model of a transformers class with all that is needed to ask it and to train it."""
+"""``Vlm``: a vision-language model of a transformers class, with its prompts and grammar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dartsim.real.vlm.trunk import Trunk
 from dartsim.real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_from
 
 Snapshot = Mapping[str, Tensor]
-"""Weights by name, as the transformers class names them. Never changed once made."""
+"""Weights by their names in the transformers class. Never changed."""
 
 KEYS = ("enter", "tab", "esc", "backspace", "space", "up", "down", "left", "right")
 """Keys that the compact grammar can press."""
@@ -45,13 +45,13 @@ class Vlm:
     """A model, its vocabulary, its prompts and its grammar.
 
     Attributes:
-        config: As it was asked for.
+        config: Its configuration.
         model: The transformers model.
         trunk: Its forward pass.
         vocabulary: Text to tokens and back.
         rules: How screenshots are cut.
         prompts: Requests to prompts.
-        grammar: What may be said.
+        grammar: Allowed replies.
     """
 
     def __init__(self, config: VlmConfig, model: nn.Module, vocabulary: Vocabulary) -> None:
@@ -69,7 +69,7 @@ class Vlm:
 
     @property
     def decoding(self) -> Decoding:
-        """What is sampled."""
+        """How replies are sampled."""
         return self.config.decoding
 
     @property
@@ -86,7 +86,7 @@ class Vlm:
         return {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
 
     def use(self, snapshot: Snapshot) -> None:
-        """Serve these weights, without copying them; nothing may train this model then.
+        """Use these weights without copying them; the model must not be trained then.
 
         Raises:
             ValueError: If they are not this model's.
@@ -99,20 +99,17 @@ class Vlm:
             parameter.data = snapshot[name]
 
     def save(self, folder: Path) -> None:
-        """Write weights, vocabulary and image rules as transformers reads them, and the configuration.
-
-        Low-rank additions are merged in: under their own names nobody would load them.
-        """
+        """Write weights (with LoRA merged in), vocabulary, image rules and configuration as transformers reads them."""
         folder.mkdir(parents=True, exist_ok=True)
         more = {"state_dict": merged(self.model)} if has_lora(self.model) else {}
-        with _without_bars():
+        with _no_progress_bars():
             self.model.save_pretrained(str(folder), **more)
         self.vocabulary.save(folder)
         text = json.dumps(self.rules.as_json(), indent=1)
         (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
 
     def twin(self) -> Vlm:
-        """Return a model with the same weights that shares only the vocabulary; low-rank additions are merged in."""
+        """Return a copy of the model with LoRA merged in; only the vocabulary is shared."""
         config = self.model.config
         with torch.random.fork_rng(devices=[]):
             model = type(self.model)(config)
@@ -125,8 +122,8 @@ class Vlm:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers from drawing bars of its own: a run has one already."""
+def _no_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing progress bars: a run has its own."""
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -137,7 +134,7 @@ def _without_bars() -> Iterator[None]:
 
 
 def one_thread() -> None:
-    """Compute on one thread of this process: with small matrices on busy cores, more take many times as long."""
+    """Compute on one thread: with small matrices on busy cores, more threads take many times as long."""
     torch.set_num_threads(1)
 
 
@@ -147,7 +144,6 @@ def build(config: VlmConfig, *, seed: int = 0) -> Vlm:
     Raises:
         ConfigError: If the folder holds another family.
     """
-    dtype = getattr(torch, config.dtype)
     if config.folder is not None:
         return from_folder(config)
     cells = [f" {number}" for number in range(max(config.columns, config.rows))]
@@ -161,7 +157,7 @@ def build(config: VlmConfig, *, seed: int = 0) -> Vlm:
         model = model_class(settings)
     with torch.no_grad():
         model.lm_head.weight.mul_(config.output_scale)
-    return Vlm(config, model.to(dtype), vocabulary)
+    return Vlm(config, model.to(getattr(torch, config.dtype)), vocabulary)
 
 
 def from_folder(config: VlmConfig) -> Vlm:
@@ -173,18 +169,18 @@ def from_folder(config: VlmConfig) -> Vlm:
     folder = Path(str(config.folder))
     if not (folder / "config.json").is_file():
         raise ConfigError(f"VlmConfig.folder = {str(folder)!r} holds no config.json; wanted a checkpoint folder")
-    found = AutoConfig.from_pretrained(str(folder), local_files_only=True).model_type
-    if found not in CLASSES:
-        raise ConfigError(f"{str(folder)!r} holds a {found!r}; wanted one of {', '.join(CLASSES)}")
-    with _without_bars():
-        model = CLASSES[found][1].from_pretrained(
+    family = AutoConfig.from_pretrained(str(folder), local_files_only=True).model_type
+    if family not in CLASSES:
+        raise ConfigError(f"{str(folder)!r} holds a {family!r}; wanted one of {', '.join(CLASSES)}")
+    with _no_progress_bars():
+        model = CLASSES[family][1].from_pretrained(
             str(folder), dtype=getattr(torch, config.dtype), attn_implementation="sdpa", local_files_only=True
         )
-    return Vlm(replace(config, family=found), model, vocabulary_from(folder))
+    return Vlm(replace(config, family=family), model, vocabulary_from(folder))
 
 
 def _settings(config: VlmConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return what the transformers configuration class is made of."""
+    """Return the arguments of the transformers configuration class."""
     head = config.hidden_size // config.num_heads
     half = head // 2
     third = half // 3
@@ -236,13 +232,7 @@ def _settings(config: VlmConfig, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def grammar_of(config: VlmConfig, vocabulary: Vocabulary, size: int) -> TokenGrammar:
-    """Return what may be said.
-
-    Args:
-        config: Names the grammar.
-        vocabulary: Of the tokens.
-        size: Width of the model's output.
-    """
+    """Return the configured grammar; ``size`` is the width of the model's output."""
     if config.decoding.grammar == "actions":
         return action_grammar(vocabulary, config.actions, size=size)
     if config.decoding.grammar == "compact":

@@ -1,12 +1,12 @@
-"""Prompts and replies as tensors. A prompt that several replies answer is there once: the replies share it.
+"""Prompts and replies as tensors; replies to the same prompt share it.
 
-All attempts of a group begin on the same screen, so that a prompt of the first turn serves the whole group. A
-row is a prompt and after it, one after the other, the replies to it; each reply sees the prompt and itself, and
-its positions continue those of the prompt, so that it is computed as if it stood there alone.
+All attempts of a group begin on the same screen, so that one first prompt serves the whole group. A row is a prompt
+followed by its replies; each reply attends to the prompt and itself, and its positions continue those of the prompt, so
+that it is computed as if it were alone.
 
     prompt prompt prompt | a1 a2 | b1 | c1 c2 c3          c2 sees: prompt, c1, c2
 
-Rows are padded on the right, where causal attention never looks; a mask is only made where replies share.
+Rows are padded on the right, where causal attention never looks; only shared prompts need a mask.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.prompts import IntArray, VlmPrompt
-from dartsim.real.vlm.trunk import Seen
 
 
 class Example(NamedTuple):
@@ -42,9 +41,9 @@ class PackedRow(NamedTuple):
 class Packed(NamedTuple):
     """Rows as tensors; M counts the reply tokens of all of them.
 
-    ``pick`` [M] is where in the flattened [B * L] the logits of a reply token are found, ``targets`` [M] the
-    token, ``states`` [M] the grammar's state, and ``member`` and ``column`` [M] say whose token it is.
-    ``last`` [B] is where each prompt's last token is, in the flattened order.
+    ``pick`` [M] is the position in the flattened [B * L] with the logits of a reply token, ``targets`` [M] the token,
+    ``states`` [M] the grammar's state, and ``member`` and ``column`` [M] its example and position there. ``last`` [B]
+    is the position of each prompt's last token in the flattened order.
     """
 
     ids: Tensor
@@ -63,21 +62,18 @@ class Packed(NamedTuple):
 
 
 def rows_of(examples: Sequence[Example]) -> list[PackedRow]:
-    """Return the rows of examples, in the order in which their prompts are first met."""
-    found: dict[Any, tuple[VlmPrompt, list[int]]] = {}
+    """Return the rows of examples, in the order of their first prompts."""
+    by_prompt: dict[Any, tuple[VlmPrompt, list[int]]] = {}
     for number, example in enumerate(examples):
-        found.setdefault(example.prompt.key, (example.prompt, []))[1].append(number)
+        by_prompt.setdefault(example.prompt.key, (example.prompt, []))[1].append(number)
     return [
         PackedRow(prompt, members, len(prompt.tokens) + sum(max(0, len(examples[m].tokens) - 1) for m in members))
-        for prompt, members in found.values()
+        for prompt, members in by_prompt.values()
     ]
 
 
 def split(rows: Sequence[PackedRow], *, max_tokens: int) -> list[list[PackedRow]]:
-    """Return rows in micro-batches of at most ``max_tokens`` padded tokens, rows of like length together.
-
-    A row that is longer than that is alone.
-    """
+    """Return rows in micro-batches of at most ``max_tokens`` padded tokens, by length; a longer row is alone."""
     batches: list[list[PackedRow]] = []
     for row in sorted(rows, key=lambda row: -row.length):
         if batches and (len(batches[-1]) + 1) * batches[-1][0].length <= max_tokens:
@@ -137,21 +133,16 @@ def pack(vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example]) -> Pa
     )
 
 
-def see(vlm: Vlm, packed: Packed) -> Seen | None:
-    """Return the embeddings of a pack's pictures."""
-    return vlm.trunk.see_all(packed.pictures)
-
-
 def hidden(vlm: Vlm, packed: Packed, attend: Any = None) -> Tensor:
     """Return the last hidden states of a pack, [B * L, D]."""
     trunk = vlm.trunk
-    x, deep = trunk.embed(packed.ids, see(vlm, packed), packed.at, packed.take)
+    x, deep = trunk.embed(packed.ids, trunk.see_all(packed.pictures), packed.at, packed.take)
     rotary = trunk.rotary(x, packed.positions)
     return trunk.layers(x, rotary, mask=packed.mask, deep=deep, attend=attend).flatten(0, 1)
 
 
 def score(vlm: Vlm, packed: Packed) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies [M] of a pack's reply tokens, as they are sampled, with gradient."""
+    """Return log-probabilities and entropies [M] of a pack's reply tokens, as sampled, with gradient."""
     with vlm.computing():
         logits = vlm.trunk.logits(hidden(vlm, packed)[packed.pick])
     logprobs_MV, entropies = distribution(logits, vlm.allowed[packed.states], vlm.decoding.temperature)
@@ -170,7 +161,7 @@ def distribution(logits_MV: Tensor, allowed_MV: Tensor, temperature: float) -> t
 def _place(
     vlm: Vlm, rows: Sequence[PackedRow], length: int
 ) -> tuple[list[tuple[tuple[int, int], Tensor]], Tensor, Tensor]:
-    """Return the different pictures by size, and where their tokens go."""
+    """Return the distinct pictures by size, and the positions of their tokens."""
     by_grid: dict[tuple[int, int], dict[bytes, Any]] = {}
     for row in rows:
         for picture in row.prompt.pictures:
@@ -197,7 +188,7 @@ def _joined(parts: Sequence[Any]) -> Tensor:
 
 
 def _shared_mask(segments_BL: Tensor) -> Tensor:
-    """Return bool [B, 1, L, L]: a token sees what stands before it in its prompt and in its own reply."""
+    """Return bool [B, 1, L, L]: a token attends to what precedes it in its prompt and its own reply."""
     length = segments_BL.shape[1]
     same = segments_BL[:, :, None] == segments_BL[:, None, :]
     prompt = segments_BL[:, None, :] == 0

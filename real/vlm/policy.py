@@ -1,12 +1,15 @@
-"""``VlmPolicy``: what the workers of a pool say, by the version of the weights that each of them serves.
+"""``VlmPolicy``: the replies of a model, by the version of the weights.
 
-During a rolling weight sync several versions are served at once. One model holds them in turn: a version is a
-set of tensors that is put in place, not copied.
+During a rolling weight sync several versions are served at once. One model holds them in turn: the tensors of a version
+are put in place, not copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors.torch import load_file
 
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Content, Request, Version, Weights
@@ -19,8 +22,8 @@ class VlmPolicy:
     """Answers requests.
 
     Args:
-        vlm: The model; its weights are version 0. It serves from now on and must not be trained.
-        keep_versions: Versions remembered, the newest ones; at least as many as are served at once.
+        vlm: The model with version 0; it must not be trained from now on.
+        keep_versions: Newest versions kept; at least as many as are served at once.
         greedy: Take the likeliest tokens.
     """
 
@@ -36,11 +39,11 @@ class VlmPolicy:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """The versions that can be served, oldest first."""
+        """Versions that can be served, oldest first."""
         return tuple(sorted(self._versions))
 
     def add(self, weights: Weights) -> None:
-        """Take a version: a snapshot, or a folder or file of safetensors. Adding it again changes nothing.
+        """Add a version: a snapshot, or a folder or file of safetensors. Adding it again changes nothing.
 
         Raises:
             WorkerFault: If there is nothing to load.
@@ -74,25 +77,21 @@ class VlmPolicy:
         return [Content(decode(reply.tokens.tolist()), *reply) for reply in replies]
 
     def prompt_tokens(self, request: Request) -> int:
-        """Return the length of a request's prompt, with its pictures."""
+        """Return the length of a request's prompt, including its pictures."""
         return len(self.vlm.prompts.build(request.observation, request.history).tokens)
 
 
 def _snapshot(weights: Weights, like: Snapshot) -> Snapshot:
-    """Return weights by the names of a snapshot of the same model; folders may have checkpoints' older names."""
+    """Return weights by the names of a snapshot of the same model; folders may have older names."""
     source = weights.source
     if isinstance(source, dict):
         return source
     if source is None:
         raise WorkerFault(f"version {weights.version} came without weights; wanted a snapshot or a path")
-    from pathlib import Path
-
-    from safetensors.torch import load_file
-
     path = Path(source)
     file = path / "model.safetensors" if path.is_dir() else path
     if not file.is_file():
         raise WorkerFault(f"version {weights.version} should be in {str(file)!r}, where there is no file")
-    found = load_file(str(file))
-    names = {stored_name(name, found): name for name in like}
-    return {names.get(name, name): tensor for name, tensor in found.items()}
+    tensors = load_file(str(file))
+    names = {stored_name(name, tensors): name for name in like}
+    return {names.get(name, name): tensor for name, tensor in tensors.items()}

@@ -1,6 +1,6 @@
 """Requests as prompts: the instruction, the turns so far with the newest screenshots, the present screenshot.
 
-Worker and learner build prompts with this one function, so that both condition on the very same tokens.
+Worker and learner both use ``PromptBuilder``, so that they condition on the same tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class VlmPrompt(NamedTuple):
-    """What a model is given for one turn.
+    """A model's input for one turn.
 
     ``tokens`` is [L]; ``positions`` [3, L] are time, height and width of multimodal rotary positions;
-    ``next_position`` is that of the reply's first token; ``image_starts`` is where each picture's tokens begin.
+    ``next_position`` is that of the reply's first token; ``image_starts`` are the first positions of the pictures.
     """
 
     tokens: IntArray
@@ -34,18 +34,12 @@ class VlmPrompt(NamedTuple):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for prompts that a model answers alike."""
+        """Equal for equal prompts."""
         return (self.tokens.tobytes(), *(picture.key for picture in self.pictures))
 
 
 class PromptBuilder:
-    """Builds prompts.
-
-    Args:
-        vocabulary: Turns text into tokens.
-        pictures: Turns screenshots into patches.
-        style: What is shown.
-    """
+    """Builds prompts in a style."""
 
     def __init__(self, vocabulary: Vocabulary, pictures: Pictures, style: PromptStyle) -> None:
         self.vocabulary = vocabulary
@@ -72,7 +66,7 @@ class PromptBuilder:
         return draft.finish()
 
     def reply_tokens(self, turn: Turn) -> Sequence[int]:
-        """Return a past reply's tokens without its end token: those that were sampled, where they are known."""
+        """Return a past reply's tokens without its end token: the sampled ones, if they are known."""
         reply = turn.reply
         if reply.tokens is None:
             return self.vocabulary.encode(reply.action)

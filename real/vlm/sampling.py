@@ -1,7 +1,7 @@
-"""Sampling replies: all requests at once, a cache of keys and values, log-probabilities as sampled.
+"""Sampling replies to a batch of requests, with a key-value cache and the log-probabilities as sampled.
 
-A reply depends on its own seed, turn and prompt, and not on the requests it is computed with: every token is
-drawn by inverting its distribution at one uniform number, which is a hash of (seed, turn, place).
+A reply depends only on its seed, turn and prompt, not on the other requests of its batch: every token is drawn by
+inverting its distribution at one uniform number, a hash of (seed, turn, position).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dartsim.real.vlm.trunk import Cache
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 _GROW = 32
-"""Places that a cache grows by."""
+"""Positions that a cache grows by."""
 
 
 class Sampled(NamedTuple):
@@ -47,11 +47,11 @@ def sample(
 
     Args:
         vlm: The model.
-        prompts: What is asked.
+        prompts: The prompts.
         seeds: The attempt's seed and the turn of each.
-        greedy: Take the likeliest tokens instead; log-probabilities are those of the sampled distribution still.
+        greedy: Take the likeliest tokens instead; log-probabilities are still those of the sampled distribution.
         max_tokens: Padded prompt tokens computed at once.
-        firsts: What is known of prompts that were asked before, under the same weights.
+        firsts: Cached logits of earlier prompts, under the same weights.
     """
     if len(prompts) != len(seeds):
         raise ValueError(f"wanted a seed a prompt, got {len(seeds)} seeds for {len(prompts)} prompts")
@@ -69,13 +69,9 @@ def sample(
 
 
 class FirstTokens:
-    """The logits of first tokens by prompt, for models whose replies are single tokens.
+    """A cache of first tokens' logits by prompt, for one set of weights of a model whose replies are single tokens.
 
-    The attempts of a group ask the same first question; its answer's distribution is computed once. It holds
-    for one set of weights: another one wants another.
-
-    Args:
-        max_prompts: Prompts remembered, the newest ones.
+    The attempts of a group have the same first prompt, whose logits are computed once.
     """
 
     def __init__(self, max_prompts: int = 512) -> None:
@@ -90,7 +86,7 @@ class FirstTokens:
     def sample(
         self, vlm: Vlm, prompts: Sequence[VlmPrompt], keys: NDArray[np.uint64], *, greedy: bool, max_tokens: int
     ) -> list[Sampled]:
-        """Return a reply to each prompt; only prompts that are new are computed."""
+        """Return a reply to each prompt; only new prompts are computed."""
         new = [prompt for prompt in prompts if prompt.key not in self._logits]
         examples = [Example(prompt, _NOTHING, _NOTHING) for prompt in new]
         for rows in split(rows_of(examples), max_tokens=max_tokens) if new else ():
@@ -111,21 +107,21 @@ class FirstTokens:
 def draw(
     vlm: Vlm, logits: Tensor, state: Tensor, keys: NDArray[np.uint64], place: int, *, greedy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the tokens [B] drawn at a place of the replies, their log-probabilities, and the entropies there."""
+    """Return the tokens [B] drawn at a position of the replies, their log-probabilities, and the entropies there."""
     logprobs, entropies = distribution(logits, vlm.allowed[state], vlm.decoding.temperature)
     if greedy:
         drawn = logprobs.argmax(-1)
     else:
         mass = logprobs.double().exp().cumsum(-1)
         at = torch.from_numpy(uniforms(keys, place))[:, None] * mass[:, -1:]
-        # The first token whose mass passes the number; one of no mass never does.
+        # The first token whose cumulated mass exceeds the number; a token without mass is never drawn.
         drawn = torch.searchsorted(mass, at, right=True)[:, 0]
     return drawn, logprobs.gather(1, drawn[:, None])[:, 0], entropies
 
 
 @torch.no_grad()
 def score_reply(vlm: Vlm, prompt: VlmPrompt, tokens: Sequence[int]) -> Sampled:
-    """Return a given reply as if the model had sampled it: what a demonstration is stored with.
+    """Return a given reply as if the model had sampled it, for storing a demonstration.
 
     Raises:
         ValueError: If the grammar does not allow it.
@@ -137,7 +133,7 @@ def score_reply(vlm: Vlm, prompt: VlmPrompt, tokens: Sequence[int]) -> Sampled:
 
 
 class _Decoder:
-    """Decodes the replies to some rows' prompts; B counts replies that are not finished."""
+    """Decodes the replies to some rows' prompts; B counts unfinished replies."""
 
     def __init__(
         self, vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example], keys: NDArray[np.uint64], greedy: bool
@@ -206,13 +202,13 @@ class _Decoder:
         for new in (k, v):
             full = new.new_empty(shape)
             full[:, :, : k.shape[2]] = new[self._row]
-            full[:, :, k.shape[2] :] = 0  # a masked place is still multiplied
+            full[:, :, k.shape[2] :] = 0  # a masked position is still multiplied
             stored.append(full)
         self._cache.append((stored[0], stored[1]))
         return k, v
 
     def _step(self, drawn: Tensor, place: int) -> Tensor:
-        """Feed the tokens just drawn and return the logits of the next ones."""
+        """Feed the drawn tokens and return the logits of the next ones."""
         trunk = self._vlm.trunk
         if self._used == self._cache[0][0].shape[2]:
             self._grow()
@@ -233,7 +229,7 @@ class _Decoder:
         return trunk.logits(states[:, 0])
 
     def _rotary(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine [B, 1, places, head] of the places of the replies: all at once, at the first."""
+        """Return cosine and sine [B, 1, positions, head] of the replies' positions, computed once."""
         if self._angles is None:
             positions = self._next[:, None] + torch.arange(self._max_new - 1)
             self._angles = self._vlm.trunk.rotary(x, positions.expand(3, -1, -1))
@@ -249,7 +245,7 @@ class _Decoder:
             self._visible = torch.cat([self._visible, more], dim=3)
 
     def _keep(self, keep: Tensor) -> None:
-        """Forget the replies that are finished."""
+        """Drop the finished replies."""
         self._cache = [(k[keep], v[keep]) for k, v in self._cache]
         self._next = self._next[keep]
         if self._angles is not None:

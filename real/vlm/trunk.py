@@ -1,9 +1,9 @@
-"""``Trunk``: the forward pass of transformers' Qwen-VL classes, driven module by module.
+"""``Trunk``: the forward pass of transformers' Qwen-VL classes, module by module.
 
-The weights and modules are those of the transformers class (LoRA layers included); only the order of calls is
-ours. What that buys: one attention call for all pictures of a size instead of one a picture and window, no
-mask and no position search per call, logits only where they are wanted, and a cache of plain tensors. The tests
-compare it with the class's own forward pass.
+Weights and modules are those of the transformers class (including LoRA layers); only the order of calls is ours. That
+saves time: one attention call for all pictures of a size instead of one a picture and window, no mask and no position
+search per call, logits only where they are needed, and a cache of plain tensors. Tests compare it with the class's own
+forward pass.
 
 Shapes: N pictures, S patches of a picture, B rows, L tokens of a row, D width, K cached tokens, H heads.
 """
@@ -27,14 +27,14 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 class Seen(NamedTuple):
-    """Pictures as token embeddings: [N * tokens, D], and for Qwen3-VL what is added after the first layers."""
+    """Pictures as token embeddings: [N * tokens, D], and for Qwen3-VL the additions after the first layers."""
 
     tokens: Tensor
     deep: tuple[Tensor, ...]
 
     @staticmethod
     def join(parts: Sequence[Seen]) -> Seen:
-        """Put the tokens of several groups of pictures one after the other."""
+        """Concatenate the tokens of several groups of pictures."""
         if len(parts) == 1:
             return parts[0]
         deep = tuple(torch.cat(layer) for layer in zip(*(part.deep for part in parts), strict=True))
@@ -113,7 +113,7 @@ class Trunk(nn.Module):
         after: Tensor = block.mlp(norm(block.norm2, x))
         return x + after
 
-    @torch.inference_mode(False)  # what is kept is used in training too
+    @torch.inference_mode(False)  # training uses the cached layout too
     def _make_layout(self, grid: Grid) -> _Layout:
         return _Layout(grid, self._merge, self._window, self._side(), self._scale.device)  # type: ignore[arg-type]
 
@@ -124,16 +124,15 @@ class Trunk(nn.Module):
     # ---- text
 
     def embed(self, ids_BL: Tensor, seen: Seen | None, at: Tensor, take: Tensor) -> tuple[Tensor, Any]:
-        """Return token embeddings with picture tokens in their places.
+        """Return token embeddings, with picture tokens at their positions.
 
         Args:
             ids_BL: Tokens.
             seen: Pictures.
-            at: Places in the flattened [B * L] that hold picture tokens.
+            at: Positions of picture tokens in the flattened [B * L].
             take: Which token of ``seen`` each of them is.
         """
-        text: Any = self._text[0]
-        x = text.embed_tokens(ids_BL)
+        x = self._text[0].embed_tokens(ids_BL)
         if seen is None:
             return x, None
         flat = x.flatten(0, 1).index_copy(0, at, seen.tokens[take].to(x.dtype))
@@ -164,7 +163,7 @@ class Trunk(nn.Module):
             mask: bool [B, 1, L, K], true where attention is allowed; None with ``causal``.
             causal: Each token attends to itself and those before it.
             deep: What ``embed`` returned.
-            attend: Given a layer's number, keys and values; returns those to attend to. A cache hooks in here.
+            attend: Maps a layer's number, keys and values to those to attend to; used for a cache.
         """
         text: Any = self._text[0]
         run = _run(self._text_layer, self.checkpointing)
@@ -208,11 +207,11 @@ class Trunk(nn.Module):
 
 
 class _Layout:
-    """What a vision transformer needs to know of a picture's size.
+    """The layout of a picture of one size in a vision transformer.
 
     Attributes:
-        places: [2, S] row and column of each patch, in the order the blocks see them.
-        order: [S] the patches in window order, or None if that is the order they come in.
+        places: [2, S] row and column of each patch, in the order of the blocks.
+        order: [S] the patches in window order, or None if that is their order.
         back: The merged tokens back in order, or None.
         windows: For windowed attention ([windows, longest] patches, bool mask or None, [S] way back), or None
             if one window holds the picture.
@@ -255,7 +254,7 @@ class _Layout:
 
 
 def norm(module: Any, x: Tensor) -> Tensor:
-    """Apply a norm. Root-mean-square norms in plain products: torch's own takes thrice as long on short rows."""
+    """Apply a norm. Root-mean-square norms use plain products: torch's own takes three times as long on short rows."""
     epsilon = getattr(module, "variance_epsilon", None)
     if epsilon is None:
         return module(x)  # type: ignore[no-any-return]
@@ -283,7 +282,7 @@ def _angles(module: Any, places_2S: Tensor) -> tuple[Tensor, Tensor]:
     return angle.cos(), angle.sin()
 
 
-def _windowed(q: Tensor, k: Tensor, v: Tensor, gather: Tensor, mask: Tensor | None, way_back: Tensor) -> Tensor:
+def _windowed(q: Tensor, k: Tensor, v: Tensor, gather: Tensor, mask: Tensor | None, inverse: Tensor) -> Tensor:
     """Attend inside windows: [N, H, S, head] cut to [N * windows, H, longest, head] and back."""
     pictures, heads, _, head = q.shape
     windows, longest = gather.shape
@@ -295,7 +294,7 @@ def _windowed(q: Tensor, k: Tensor, v: Tensor, gather: Tensor, mask: Tensor | No
     where = None if mask is None else mask.repeat(pictures, 1, 1, 1)
     mixed = F.scaled_dot_product_attention(cut(q), cut(k), cut(v), attn_mask=where)
     mixed = mixed.view(pictures, windows, heads, longest, head).transpose(1, 2).flatten(2, 3)
-    return mixed[:, :, way_back]
+    return mixed[:, :, inverse]
 
 
 def _taps(row: Tensor, column: Tensor, rows: int, columns: int, side: int) -> tuple[Tensor, Tensor]:

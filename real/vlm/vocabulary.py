@@ -1,4 +1,4 @@
-"""``Vocabulary``: text to tokens and back, with the special tokens that Qwen's vision-language models share."""
+"""``Vocabulary``: text to tokens and back, with the special tokens of Qwen's vision-language models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIAL = (
 
 
 class Vocabulary:
-    """A tokenizer of the transformers library, and the tokens that a prompt is built with.
+    """A tokenizer of the transformers library, and the special tokens of a prompt.
 
     Attributes:
         size: Number of tokens.
@@ -40,11 +40,10 @@ class Vocabulary:
         self.encode = lru_cache(maxsize=4_096)(self._encode)
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text."""
         return tuple(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, special ones left out."""
+        """Return the text of tokens without special ones."""
         return str(self._backend.decode([int(token) for token in tokens], skip_special_tokens=True))
 
     def save(self, folder: Path) -> None:
@@ -53,7 +52,7 @@ class Vocabulary:
 
 
 def tiny_vocabulary(words: Sequence[str], actions: Sequence[str]) -> Vocabulary:
-    """Return a vocabulary of the special tokens, the 256 bytes, and one token a word and an action."""
+    """Return a vocabulary of the special tokens, the 256 bytes, and one token a word or action."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens = [*SPECIAL, *alphabet]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[]))

@@ -14,8 +14,8 @@ import tarfile
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,22 +84,9 @@ class FakeEngine:
         self.time = 1_000_000.0
         self.seen: Counter[str] = Counter()
         self.most_at_once = 0
-        self._at_once = 0
         self._lock = threading.Lock()
-        self.containers = SimpleNamespace(create=self._create, get=self._get)
-        self.images = SimpleNamespace(get=lambda name: self.hook("image", name))
-        self.volumes = SimpleNamespace(create=self._record, get=self._get_record)
-        self.api = SimpleNamespace(
-            api_version="1.41",
-            containers=self._list,
-            remove_container=self._remove,
-            volumes=self._list_records,
-            base_url="http+docker://localhost",
-            exec_create=lambda container, argv, user: {"Id": " ".join(argv)},
-            exec_start=lambda identity: identity.encode(),
-            exec_inspect=lambda identity: {"ExitCode": 0},
-            remove_volume=lambda name, force: self.records.pop(name, None),
-        )
+        self.containers, self.images, self.volumes = FakeContainers(self), FakeImages(self), FakeVolumes(self)
+        self.api = FakeApi(self)
 
     def connect(self, settings: Any) -> FakeEngine:
         self.hook("connect", settings)
@@ -121,51 +108,100 @@ class FakeEngine:
     def close(self) -> None:
         self.hook("close", None)
 
-    def _create(self, **arguments: Any) -> FakeContainer:
+
+@dataclass
+class FakeContainers:
+    engine: FakeEngine
+    _at_once: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def create(self, **arguments: Any) -> FakeContainer:
+        engine = self.engine
         with self._lock:
             self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
+            engine.most_at_once = max(engine.most_at_once, self._at_once)
         try:
-            self.hook("create", arguments)
-            container = FakeContainer(self, arguments)
-            self.names[container.name] = container
-            self.hook("created", arguments)
+            engine.hook("create", arguments)
+            container = FakeContainer(engine, arguments)
+            engine.names[container.name] = container
+            engine.hook("created", arguments)
             return container
         finally:
             with self._lock:
                 self._at_once -= 1
 
-    def _get(self, name: str) -> FakeContainer:
-        self.hook("get", name)
-        for container in list(self.names.values()):
+    def get(self, name: str) -> FakeContainer:
+        self.engine.hook("get", name)
+        for container in list(self.engine.names.values()):
             if name in (container.name, container.id):
                 return container
         raise api_error(404, f"No such container: {name}", "NotFound")
 
-    def _remove(self, name: str, force: bool, v: bool) -> None:
+
+@dataclass
+class FakeImages:
+    engine: FakeEngine
+
+    def get(self, name: str) -> None:
+        self.engine.hook("image", name)
+
+
+@dataclass
+class FakeVolume:
+    engine: FakeEngine
+    name: str
+
+    def remove(self, force: bool) -> None:
+        self.engine.records.pop(self.name)
+
+
+@dataclass
+class FakeVolumes:
+    engine: FakeEngine
+
+    def create(self, name: str, labels: dict[str, str]) -> None:
+        self.engine.hook("record", name)
+        self.engine.records[name] = labels
+
+    def get(self, name: str) -> FakeVolume:
+        if name not in self.engine.records:
+            raise api_error(404, f"no such volume: {name}", "NotFound")
+        return FakeVolume(self.engine, name)
+
+
+@dataclass
+class FakeApi:
+    engine: FakeEngine
+    api_version: str = "1.41"
+    base_url: str = "http+docker://localhost"
+
+    def containers(self, all: bool, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        assert all
+        self.engine.hook("list", filters)
+        (label,) = filters["label"]
+        containers = [c for c in list(self.engine.names.values()) if label in c.labels]
+        return [{"Id": c.id, "Names": [f"/{c.name}"], "Labels": c.labels} for c in containers]
+
+    def remove_container(self, name: str, force: bool, v: bool) -> None:
         assert force
         assert v
-        self.hook("remove", name)
-        self.names.pop(self._get(name).name, None)
+        self.engine.hook("remove", name)
+        self.engine.names.pop(self.engine.containers.get(name).name, None)
 
-    def _list(self, all: bool, filters: dict[str, Any]) -> list[dict[str, Any]]:
-        assert all
-        self.hook("list", filters)
-        (label,) = filters["label"]
-        found = [c for c in list(self.names.values()) if label in c.labels]
-        return [{"Id": c.id, "Names": [f"/{c.name}"], "Labels": c.labels} for c in found]
+    def volumes(self, filters: dict[str, Any]) -> dict[str, Any]:
+        return {"Volumes": [{"Name": n, "Labels": labels} for n, labels in self.engine.records.items()] or None}
 
-    def _record(self, name: str, labels: dict[str, str]) -> None:
-        self.hook("record", name)
-        self.records[name] = labels
+    def remove_volume(self, name: str, force: bool) -> None:
+        self.engine.records.pop(name, None)
 
-    def _get_record(self, name: str) -> Any:
-        if name not in self.records:
-            raise api_error(404, f"no such volume: {name}", "NotFound")
-        return SimpleNamespace(remove=lambda force: self.records.pop(name))
+    def exec_create(self, container: str, argv: list[str], user: str) -> dict[str, str]:
+        return {"Id": " ".join(argv)}
 
-    def _list_records(self, filters: dict[str, Any]) -> dict[str, Any]:
-        return {"Volumes": [{"Name": n, "Labels": labels} for n, labels in self.records.items()] or None}
+    def exec_start(self, identity: str) -> bytes:
+        return identity.encode()
+
+    def exec_inspect(self, identity: str) -> dict[str, int]:
+        return {"ExitCode": 0}
 
 
 @pytest.fixture

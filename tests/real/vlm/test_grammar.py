@@ -93,5 +93,5 @@ def test_states_are_walked(writer: Any) -> None:
     states = writer.grammar.states(tokens)
     assert states[0] == 0
     assert len(set(states)) == len(tokens)
-    with pytest.raises(ValueError, match="place 4"):
+    with pytest.raises(ValueError, match="position 4"):
         writer.grammar.states([*tokens, tokens[0]])
