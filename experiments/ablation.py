@@ -43,8 +43,6 @@ COMMON = (
     f"curation.batch.min_groups={GROUPS}",
     f"curation.batch.max_groups={GROUPS}",
     f"curation.attempts.group_size={ATTEMPTS}",
-    "curation.attempts.min_group_size=2",
-    "curation.attempts.threshold=0.6",
     "curation.store=memory",
     "trainer.optimizer.learning_rate=7e-4",
     "trainer.optimizer.minibatches=4",
@@ -100,6 +98,8 @@ def overrides(arm: str, bound: int) -> tuple[str, ...]:
     """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead."""
     parts = ARMS[arm]
     chosen = [_switch(text, name in parts) for name, text in PARTS.items()]
+    if "attempts" in parts:
+        chosen += ["curation.attempts.min_group_size=2", "curation.attempts.threshold=0.6"]
     if "pool" in parts:
         chosen.append("curation.pool.collected_per_task=1")
     ahead = (bound + 1) * GROUPS * ATTEMPTS

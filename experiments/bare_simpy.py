@@ -93,7 +93,7 @@ class BareCluster:
     """The cluster of a configuration as SimPy processes.
 
     Attributes:
-        found: The configuration, with what it names.
+        prepared: The configuration, with everything it names.
         timeouts: Whether every wait is an ``AnyOf`` with a time-out, the way SimPy has it.
         num_turns: Turns taken so far.
         num_attempts: Attempts begun so far.
@@ -101,12 +101,12 @@ class BareCluster:
             headline run publish every 21.2 min.
     """
 
-    found: PreparedRun
+    prepared: PreparedRun
     timeouts: bool = False
     sync_seconds: float = 1_270.0
 
     def __post_init__(self) -> None:
-        config = self.found.config
+        config = self.prepared.config
         self.env = EventEnvironment()
         self.num_turns = 0
         self._streams = streams = Streams(config.run.seed)
@@ -116,12 +116,12 @@ class BareCluster:
         self._machines: list[Any] = [
             Machine(self.env, hosts.cores, hosts.memory_gib, hosts.concurrent_starts) for _ in range(hosts.count)
         ]
-        prompts = self.found.prompts
-        held = self.found.gpu.kv_capacity_tokens // prompts.cold[prompts.max_images].tokens
+        prompts = self.prepared.prompts
+        held = self.prepared.gpu.kv_capacity_tokens // prompts.cold[prompts.max_images].tokens
         env: Any = self.env  # the engine wants a SimEnvironment, and uses no more of it than this one has
         self._gpus = [
             Gpu(
-                FluidEngine(env, self.found.gpu),
+                FluidEngine(env, self.prepared.gpu),
                 PrefixCache(held),
                 ReplyLengths().sampler(streams.rng(f"workers/{index}/reply")),
             )
@@ -131,16 +131,19 @@ class BareCluster:
         self._next_gpu = 0
         self.num_attempts = 0
         self._policy = SurrogatePolicy(
-            self.found.difficulties, lengths=self.found.lengths, actions=SurrogateActions("", "", ""), max_plans=1
+            self.prepared.difficulties,
+            config=self.prepared.config.surrogate,
+            actions=SurrogateActions("", "", ""),
+            max_plans=1,
         )
 
     def run(self) -> int:
         """Run for the configured time and return the turns taken."""
-        config, env = self.found.config, self.env
-        tasks = cycle(self.found.tasks)
-        size = self.found.timing.memory_gib
+        config, env = self.prepared.config, self.env
+        tasks = cycle(self.prepared.tasks)
+        size = self.prepared.timing.memory_gib
         rngs = self._streams.rng("desktops/latency").spawn(len(self._machines))
-        paces = {id(m): Pace(self.found.timing, rng) for m, rng in zip(self._machines, rngs, strict=True)}
+        paces = {id(m): Pace(self.prepared.timing, rng) for m, rng in zip(self._machines, rngs, strict=True)}
         for host in place(config.rollout.num_envs, self._machines, size):
             env.process(self._desktop(host, paces[id(host)], tasks))
         slice_size = config.rollout.sync.workers_at_a_time
@@ -154,8 +157,8 @@ class BareCluster:
 
     def _desktop(self, host: Any, pace: Pace, tasks: cycle[Any]) -> Process:
         env, cores, limits, wait = self.env, host.cores, self._limits, self._wait
-        hop_seconds = self.found.config.cluster.engine.overhead_seconds
-        turn_limit = self.found.config.rollout.max_turns
+        hop_seconds = self.prepared.config.cluster.engine.overhead_seconds
+        turn_limit = self.prepared.config.rollout.max_turns
         while True:
             self.num_attempts = number = self.num_attempts + 1
             attempt = Attempt(number, next(tasks), 0, 0, number * 0x9E3779B97F4A7C15 % 2**63, turn_limit, 0)
@@ -184,7 +187,7 @@ class BareCluster:
         up = self._up
         self._next_gpu = number = (self._next_gpu + 1) % len(up)
         gpu = up[number]
-        table = self.found.prompts.warm if gpu.cache.use(session, turn) else self.found.prompts.cold
+        table = self.prepared.prompts.warm if gpu.cache.use(session, turn) else self.prepared.prompts.cold
         prompt = table[turn]
         reply = self.env.event()
         gpu.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, gpu.reply_tokens(), _answer, reply)
@@ -192,7 +195,7 @@ class BareCluster:
 
     def _reloads(self, slice_size: int) -> Process:
         """Take the workers down slice by slice, as often as new weights come."""
-        reload_seconds = self.found.config.cluster.engine.reload_seconds
+        reload_seconds = self.prepared.config.cluster.engine.reload_seconds
         starts = range(0, len(self._gpus), slice_size)
         while True:
             yield self.env.timeout(max(0.0, self.sync_seconds - len(starts) * reload_seconds))

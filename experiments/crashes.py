@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 8},
     "curation": {
-        "attempts": {"group_size": 4, "min_group_size": 2},
+        "attempts": {"group_size": 4},
         "groups": {"min_size": 1},
         "batch": {"min_groups": 2, "max_groups": 3},
     },

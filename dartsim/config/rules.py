@@ -191,6 +191,13 @@ def scheduler_rules(config: Config) -> Iterator[str]:
 def policy_rules(config: Config) -> Iterator[str]:
     """Yield one sentence for every rule between the policy and what it is used on."""
     policy, source = config.policy.kind, config.tasks.source
+    surrogate = config.surrogate
+    for mean, sd in (surrogate.turns(success=True), surrogate.turns(success=False)):
+        if sd / mean < surrogate.task_length_sd:
+            yield (
+                f"attempts of sd {sd:g} about a mean of {mean:g} turns vary less than their tasks alone, whose length "
+                f"factors have sd {surrogate.task_length_sd:g}; raise the sd, or lower surrogate.task_length_sd."
+            )
     real_desktops = config.backend.boots
     if not real_desktops and (policy == "vlm") != (source == "mock"):
         yield (

@@ -288,6 +288,8 @@ def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) 
     tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scaled(tree, settings))
     tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
+    if tree["curation"]["attempts"].get("rule") == "by_success":
+        tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
     return from_tree(tree)
 
 
@@ -335,7 +337,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         "curation": {
             "attempts": {
                 "group_size": settings["attempts"],
-                "min_group_size": 1,
                 "extra_attempts": settings["further"],
             },
             "groups": {"min_size": 1},

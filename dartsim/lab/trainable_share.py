@@ -48,7 +48,7 @@ def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
     """
     tasks = [one_task(prepared, known.success_rate, known.length_factor) for known in prepared.difficulties.values()]
     if not tasks:
-        return prepared.lengths.failure_mean, 1.0
+        return prepared.config.surrogate.failure_turns_mean, 1.0
     first = groups * prepared.config.run.warmup_share
     lives = [_TaskLife(task, prepared.config.curation.task_filter.revisit_after) for task in tasks]
     made = kept = trajectories = begun = 0.0
@@ -71,9 +71,9 @@ def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
 
 def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTask:
     """Return what a task of this success rate is to curation."""
-    curation, lengths = prepared.config.curation, prepared.lengths
+    curation, surrogate = prepared.config.curation, prepared.config.surrogate
     size, rule = group_size(prepared, rate), curation.task_filter
-    mean = rate * lengths.success_mean + (1.0 - rate) * lengths.failure_mean
+    mean = rate * surrogate.success_turns_mean + (1.0 - rate) * surrogate.failure_turns_mean
     return OneTask(
         size=size,
         turns=min(mean * length_factor, float(prepared.config.rollout.max_turns)),

@@ -23,7 +23,7 @@ from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import AttemptLengths, RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
+from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""
@@ -40,7 +40,6 @@ class PreparedRun:
     tasks: Sequence[Task]
     held_out: Sequence[Task]
     difficulties: Mapping[str, TaskDifficulty]
-    lengths: AttemptLengths
     timing: EnvTiming
     gpu: GpuProfile
     prompts: PromptModel
@@ -61,14 +60,6 @@ def prepare(config: Config) -> PreparedRun:
         TaskFileError: If a task file cannot be used.
     """
     tasks = _tasks(config)
-    surrogate = config.surrogate
-    lengths = AttemptLengths(
-        success_mean=surrogate.success_turns_mean,
-        success_sd=surrogate.success_turns_sd,
-        failure_mean=surrogate.failure_turns_mean,
-        failure_sd=surrogate.failure_turns_sd,
-        task_sd=surrogate.task_length_sd,
-    )
     gpu_name = config.cluster.engine.gpu
     if gpu_name not in GPU_PROFILES:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
@@ -80,7 +71,6 @@ def prepare(config: Config) -> PreparedRun:
         tasks=tasks,
         held_out=_held_out(config),
         difficulties=_difficulties(config, tasks),
-        lengths=lengths,
         timing=timing,
         gpu=GPU_PROFILES[gpu_name],
         prompts=_prompts(config),

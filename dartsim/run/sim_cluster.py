@@ -197,7 +197,7 @@ def modeled_transport(config: Config, env: SimEnvironment, pool: Service) -> Ser
 def _surrogate(prepared: PreparedRun) -> SurrogatePolicy:
     return SurrogatePolicy(
         prepared.difficulties,
-        lengths=prepared.lengths,
+        config=prepared.config.surrogate,
         actions=SurrogateActions(WORK_ACTION, SOLVE_ACTION, DONE),
         max_plans=2 * prepared.config.rollout.num_envs,
         outcomes=prepared.outcomes,

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.config.sections.policy import SurrogateConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request, Task
 
@@ -220,44 +221,17 @@ class ReplyPolicy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptLengths:
-    """Turns of an attempt: lognormal about its task's mean, which differs for success and failure.
+def log_parameters(config: SurrogateConfig, *, success: bool) -> tuple[float, float]:
+    """Return mu and sigma of the lognormal that the turns of an attempt at a task of length factor 1 are drawn from.
 
-    The standard deviations are over all attempts at all tasks; the part that the tasks' length factors
+    The configured standard deviations are over all attempts at all tasks; the part that the tasks' length factors
     explain is taken out of what one attempt draws.
 
-    Source: docs/cluster-model.md; the means are chosen so that the mix has the turns measured in DART's
-    headline run.
-
-    Attributes:
-        success_mean: Turns.
-        success_sd: Turns.
-        failure_mean: Turns, before the turn limit.
-        failure_sd: Turns, before the turn limit.
-        task_sd: Standard deviation of the tasks' length factors, whose mean is 1.
+    Source: docs/cluster-model.md; the means are chosen so that the mix has the turns measured in DART's headline run.
     """
-
-    success_mean: float = 11.3
-    success_sd: float = 6.0
-    failure_mean: float = 19.3
-    failure_sd: float = 9.0
-    task_sd: float = 0.35
-
-    def __post_init__(self) -> None:
-        for mean, sd in ((self.success_mean, self.success_sd), (self.failure_mean, self.failure_sd)):
-            if sd / mean < self.task_sd:
-                raise ConfigError(
-                    f"attempts of sd {sd:g} about a mean of {mean:g} turns vary less than their tasks alone, "
-                    f"whose length factors have sd {self.task_sd:g}; raise the sd, or lower "
-                    "surrogate.task_length_sd"
-                )
-
-    def log_parameters(self, *, success: bool) -> tuple[float, float]:
-        """Return mu and sigma of the lognormal that an attempt at a task of factor 1 draws from."""
-        mean, sd = (self.success_mean, self.success_sd) if success else (self.failure_mean, self.failure_sd)
-        variance = log1p((sd / mean) ** 2) - log1p(self.task_sd**2)
-        return log(mean) - variance / 2.0, sqrt(max(0.0, variance))
+    mean, sd = config.turns(success=success)
+    variance = log1p((sd / mean) ** 2) - log1p(config.task_length_sd**2)
+    return log(mean) - variance / 2.0, sqrt(max(0.0, variance))
 
 
 NEARBY = 16
@@ -304,7 +278,7 @@ class SurrogatePolicy:
 
     Args:
         difficulties: Each task's difficulty, by id.
-        lengths: How many turns attempts take.
+        config: How many turns attempts take.
         actions: The actions it uses.
         max_plans: Plans to remember; a forgotten one is drawn again, with the same result.
         outcomes: Recorded outcomes to use instead of drawing.
@@ -314,14 +288,14 @@ class SurrogatePolicy:
         self,
         difficulties: Mapping[str, TaskDifficulty],
         *,
-        lengths: AttemptLengths,
+        config: SurrogateConfig,
         actions: SurrogateActions,
         max_plans: int,
         outcomes: RecordedOutcomes | None = None,
     ) -> None:
         self._difficulties = difficulties
-        self._success = lengths.log_parameters(success=True)
-        self._failure = lengths.log_parameters(success=False)
+        self._success = log_parameters(config, success=True)
+        self._failure = log_parameters(config, success=False)
         self._actions = actions
         self._max_plans = max_plans
         self._outcomes = outcomes

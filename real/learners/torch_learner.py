@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
-from dartsim.real.learners.gradient_steps import TINY, GradientSteps, State
+from dartsim.real.learners.gradient_steps import GradientSteps, State
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
 from dartsim.real.scratch import replaced_folder
@@ -43,9 +43,7 @@ class TorchLearner:
             learner's own.
     """
 
-    def __init__(
-        self, vlm: Vlm, config: TrainerConfig = TINY, *, seed: int = 0, select: Selector | None = None
-    ) -> None:
+    def __init__(self, vlm: Vlm, config: TrainerConfig, *, seed: int = 0, select: Selector | None = None) -> None:
         self.vlm = vlm
         self.config = config
         self.seed = seed

@@ -71,7 +71,7 @@ def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
     """Every difference between the two columns of docs/learning.md, and no other."""
     assert differences(load(preset_name="dart"), load(preset_name="dart-released")) == {
         "preset",
-        "curation.attempts.rule",
+        *(f"curation.attempts.{key}" for key in ("rule", "min_group_size", "threshold")),
         *(f"curation.turn_limit.{key}" for key in ("rule", "min_turns", "slack")),
         "curation.pool.choice",
         *(f"curation.selection.{key}" for key in ("rule", "share", "keep_stored")),

@@ -182,11 +182,12 @@ def test_checkpointing_keeps_less_and_longer_prompts_take_more():
 def test_a_tiny_model_s_optimizer_holds_what_is_counted():
     torch = pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("transformers", reason="needs the extra `train`")
+    from dartsim.real.learners.gradient_steps import TINY
     from dartsim.real.learners.torch_learner import TorchLearner
     from dartsim.real.vlm import build, tiny
 
     vlm = build(tiny())
-    steps = TorchLearner(vlm)
+    steps = TorchLearner(vlm, TINY)
     for parameter in vlm.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     steps.optimizer.step()

@@ -21,7 +21,7 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"group_size": 4, "min_group_size": 2},
+        "attempts": {"group_size": 4},
         "groups": {"min_size": 2},
         "batch": {"min_groups": 2, "max_groups": 4},
         "store": "memory",

@@ -15,6 +15,7 @@ from dartsim.core.types import Attempt, Batch, Group  # noqa: E402
 from dartsim.envs.mock.env import MockDesktop  # noqa: E402
 from dartsim.envs.mock.suites import mock_tasks  # noqa: E402
 from dartsim.real.evaluate import evaluate, play  # noqa: E402
+from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.vlm import VlmPolicy, build, tiny  # noqa: E402
 
@@ -32,7 +33,7 @@ def learn(seed: int, *, target: float, max_seconds: float) -> tuple[float, float
     """Learn until the mean of ten batches reaches the target; return CPU seconds and held-out success."""
     torch.set_num_threads(1)
     vlm = build(tiny(family="qwen3_vl"), seed=seed)
-    learner, policy = TorchLearner(vlm, seed=seed), VlmPolicy(vlm.twin())
+    learner, policy = TorchLearner(vlm, TINY, seed=seed), VlmPolicy(vlm.twin())
     tasks, screens = mock_tasks("click_button", 2_048, seed), desktops()
     rng = np.random.default_rng(seed)
     start, recent, update = time.process_time(), [], 0

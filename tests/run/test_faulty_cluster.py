@@ -34,7 +34,7 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6, "limits": {"load_seconds": 300.0}},
     "curation": {
-        "attempts": {"group_size": 2, "min_group_size": 1, "max_replacements": 4},
+        "attempts": {"group_size": 2, "max_replacements": 4},
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
         "batch": {"min_groups": 1, "max_groups": 2},
         "staleness": {"max_staleness": None},
@@ -50,7 +50,10 @@ SMALL = {
 
 
 def small(name="dart", **tables):
-    return from_tree(merge(merge(preset(name), SMALL), tables))
+    tree = merge(preset(name), SMALL)
+    if name == "dart":
+        tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
+    return from_tree(merge(tree, tables))
 
 
 def often(name):
@@ -227,7 +230,7 @@ def test_one_more_kind_of_fault_shifts_no_draw_of_the_others():
 
 
 def test_faults_strike_modelled_clusters_only():
-    with pytest.raises(ConfigError, match="needs a modelled cluster in virtual time"):
+    with pytest.raises(ConfigError, match="needs a modeled cluster in virtual time"):
         small(backend={"real_time": True}, cluster={"faults": {"profile": "calm"}})
 
 

@@ -28,7 +28,7 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"group_size": 2, "min_group_size": 1},
+        "attempts": {"group_size": 2},
         "groups": {"min_size": 1},
         "batch": {"min_groups": 1, "max_groups": 2},
         "store": "memory",
@@ -44,7 +44,10 @@ SMALL = {
 
 def small(name="dart", **tables):
     """A small cluster; ``rollout={"unit": "batch"}`` changes a table."""
-    return from_tree(merge(merge(preset(name), SMALL), tables))
+    tree = merge(preset(name), SMALL)
+    if name == "dart":
+        tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
+    return from_tree(merge(tree, tables))
 
 
 class WatchedStore(MemoryStore):

@@ -24,7 +24,7 @@ SMALL = {
     "tasks": {"count": 7},
     "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
     "curation": {
-        "attempts": {"group_size": 4, "min_group_size": 2},
+        "attempts": {"group_size": 4},
         "batch": {"min_groups": 2, "max_groups": 4},
         "store": "memory",
     },
@@ -88,7 +88,7 @@ def test_looking_changes_nothing_of_the_run(tmp_path):
 
 def test_specifics_name_groups_versions_and_bounds():
     texts = {}
-    config = small("coupled", curation={"attempts": {"group_size": 4, "min_group_size": 1}, "max_ahead": 16})
+    config = small("coupled", curation={"attempts": {"group_size": 4}, "max_ahead": 16})
     systems = []
 
     async def main():

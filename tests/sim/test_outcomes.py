@@ -2,11 +2,11 @@
 
 import pytest
 
+from dartsim.config.sections.policy import SurrogateConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Task
 from dartsim.sim.surrogate import (
     NEARBY,
-    AttemptLengths,
     AttemptPlan,
     RecordedAttempt,
     RecordedOutcomes,
@@ -42,6 +42,6 @@ def test_nothing_recorded_is_refused():
 def test_the_surrogate_plays_what_was_recorded():
     outcomes = RecordedOutcomes([RecordedAttempt(0, 0, 4, success=True), RecordedAttempt(0, 1, 1, success=True)])
     actions = SurrogateActions("work", "solve", "done")
-    policy = SurrogatePolicy({}, lengths=AttemptLengths(), actions=actions, max_plans=4, outcomes=outcomes)
+    policy = SurrogatePolicy({}, config=SurrogateConfig(), actions=actions, max_plans=4, outcomes=outcomes)
     assert policy.plan(attempt(0, 0)) == AttemptPlan(4, success=True)
     assert policy.plan(attempt(0, 1, limit=1)) == AttemptPlan(1, success=True)

@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.config import load
+from dartsim.config.sections.policy import SurrogateConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request, Task
-from dartsim.sim.surrogate import AttemptLengths, SurrogateActions, SurrogatePolicy, TaskDifficulty, _uniform
+from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy, TaskDifficulty, _uniform, log_parameters
 
 ACTIONS = SurrogateActions("work", "solve", "done")
 
 
-def policy(success_rate=0.5, length_factor=1.0, *, lengths=None, max_plans=1000):
+def policy(success_rate=0.5, length_factor=1.0, *, config=None, max_plans=1000):
     difficulties = {"t": TaskDifficulty(success_rate, length_factor)}
-    return SurrogatePolicy(difficulties, lengths=lengths or AttemptLengths(), actions=ACTIONS, max_plans=max_plans)
+    return SurrogatePolicy(difficulties, config=config or SurrogateConfig(), actions=ACTIONS, max_plans=max_plans)
 
 
 def attempt(number=0, *, turn_limit=30, seed=None, version=0):
@@ -87,8 +89,9 @@ def test_plans_are_kept_for_live_attempts_only():
 
 
 def test_outcomes_and_lengths_have_the_distribution_they_are_given():
-    lengths = AttemptLengths(success_mean=12.0, success_sd=5.0, failure_mean=20.0, failure_sd=9.0, task_sd=0.0)
-    surrogate = policy(0.7, lengths=lengths)
+    turns = {"success_turns_mean": 12.0, "success_turns_sd": 5.0, "failure_turns_mean": 20.0, "failure_turns_sd": 9.0}
+    config = SurrogateConfig(**turns, task_length_sd=0.0)
+    surrogate = policy(0.7, config=config)
     plans = [surrogate.plan(attempt(n, seed=n * 7919, turn_limit=10**6)) for n in range(20_000)]
     assert fmean(plan.success for plan in plans) == pytest.approx(0.7, abs=0.01)
     for success, mean, sd in ((True, 12.0, 5.0), (False, 20.0, 9.0)):
@@ -98,8 +101,8 @@ def test_outcomes_and_lengths_have_the_distribution_they_are_given():
 
 
 def test_a_task_s_length_factor_scales_its_attempts():
-    lengths = AttemptLengths(task_sd=0.0)
-    short, long = policy(0.0, 1.0, lengths=lengths), policy(0.0, 3.0, lengths=lengths)
+    config = SurrogateConfig(task_length_sd=0.0)
+    short, long = policy(0.0, 1.0, config=config), policy(0.0, 3.0, config=config)
     seeds = range(2000)
     ratio = fmean(long.plan(attempt(seed=s)).num_turns for s in seeds) / fmean(
         short.plan(attempt(seed=s)).num_turns for s in seeds
@@ -108,14 +111,14 @@ def test_a_task_s_length_factor_scales_its_attempts():
 
 
 def test_what_tasks_explain_is_taken_out_of_what_an_attempt_draws():
-    alone = AttemptLengths(task_sd=0.0).log_parameters(success=True)[1]
-    beside = AttemptLengths(task_sd=0.35).log_parameters(success=True)[1]
+    alone = log_parameters(SurrogateConfig(task_length_sd=0.0), success=True)[1]
+    beside = log_parameters(SurrogateConfig(task_length_sd=0.35), success=True)[1]
     assert beside < alone
 
 
 def test_attempts_cannot_vary_less_than_their_tasks():
     with pytest.raises(ConfigError, match=r"lower surrogate\.task_length_sd"):
-        AttemptLengths(success_mean=10.0, success_sd=2.0, task_sd=0.35)
+        load(overrides=["surrogate.success_turns_mean=10.0", "surrogate.success_turns_sd=2.0"])
 
 
 def test_uniform_draws_are_uniform_and_unlike_for_neighbouring_seeds():

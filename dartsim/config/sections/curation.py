@@ -21,8 +21,6 @@ class AttemptsConfig(ComponentSection):
     """What every rule for the attempts of a task has."""
 
     group_size: Positive = Field(8, description="Attempts of a task (DART: 8).")
-    min_group_size: Positive = Field(2, description="Fewest attempts, where the rule lowers them.")
-    threshold: Share = Field(0.6, description="Success rate from which attempts are lowered, where the rule does that.")
     max_replacements: int = Field(2, ge=0, description="Masked attempts of a group that are tried again.")
     extra_attempts: int = Field(
         0, ge=0, description="Most added to a group in which all failed, on slots that would wait for admission."

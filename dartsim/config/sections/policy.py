@@ -22,12 +22,18 @@ class SurrogateConfig(Section):
     success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the same.")
     failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
     failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
-    task_length_sd: float = Field(0.35, ge=0, description="Sd of a task's log length factor.")
+    task_length_sd: float = Field(0.35, ge=0, description="Sd of the tasks' length factors, whose mean is 1.")
     outcomes: str | None = Field(
         None,
         description="Timings of a run (timings.jsonl) whose outcomes and lengths are played again, group by group; "
         "none: they are drawn. `dartsim measure` sets it in a twin.",
     )
+
+    def turns(self, *, success: bool) -> tuple[float, float]:
+        """Return mean and standard deviation of the turns of successes or failures, before the turn limit."""
+        if success:
+            return self.success_turns_mean, self.success_turns_sd
+        return self.failure_turns_mean, self.failure_turns_sd
 
 
 class PolicyConfig(Section):

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from math import floor
 from typing import Any, ClassVar
 
+from pydantic import Field
 from typing_extensions import override
 
 from dartsim.config.sections.curation import AttemptsConfig
 from dartsim.core.registry import register
+from dartsim.core.section import Positive, Share
 
 
 class AttemptsRule(ABC):
@@ -78,7 +80,10 @@ class AttemptsBySuccess(AttemptsRule):
     """
 
     class Parameters(AttemptsConfig):
-        """Attempts are lowered from ``threshold`` on, down to ``min_group_size``."""
+        """What lowers the number of attempts."""
+
+        min_group_size: Positive = Field(2, description="Fewest attempts of a task.")
+        threshold: Share = Field(0.6, description="Success rate from which attempts are lowered.")
 
         @property
         @override

@@ -29,7 +29,6 @@ from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
-from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
 from dartsim.real.scratch import replaced_folder
@@ -62,7 +61,7 @@ class FsdpLearner:
         vlm: Vlm,
         model: Path,
         folder: Path,
-        config: TrainerConfig = TINY,
+        config: TrainerConfig,
         *,
         seed: int = 0,
         select: Selector | None = None,

@@ -51,7 +51,7 @@ def batch(make_vlm: Any, play_batch: Any) -> Batch:
 
 
 def test_an_update_makes_the_version_of_its_number(make_vlm: Any, batch: Batch) -> None:
-    learner = TorchLearner(make_vlm())
+    learner = TorchLearner(make_vlm(), TINY)
     before = weights(learner)
     result = learner.train(batch)
     assert result.weights.version == batch.update == 1
@@ -67,7 +67,7 @@ def test_at_equal_weights_worker_and_learner_agree(make_vlm: Any, play_batch: An
     vlm = make_vlm(**grammar)
     policy = VlmPolicy(vlm.twin())
     policy.vlm.model.requires_grad_(False)
-    learner = TorchLearner(vlm)
+    learner = TorchLearner(vlm, TINY)
     batch = play_batch_text(play_batch, policy) if grammar else play_batch(policy)
     metrics = learner.train(scored(batch)).metrics
     assert metrics["importance/mismatch_max"] < 1e-4
@@ -85,7 +85,7 @@ def play_batch_text(play_batch: Any, policy: VlmPolicy) -> Batch:
 
 
 def test_published_weights_never_change(make_vlm: Any, batch: Batch) -> None:
-    learner = TorchLearner(make_vlm())
+    learner = TorchLearner(make_vlm(), TINY)
     first = learner.train(batch).weights.source
     copy = {name: tensor.clone() for name, tensor in first.items()}
     learner.train(replace(batch, update=2))
@@ -123,11 +123,11 @@ def test_a_checkpoint_goes_on_exactly(make_vlm: Any, play_batch: Any, tmp_path: 
 
 
 def test_a_checkpoint_of_another_model_or_seed_is_refused(make_vlm: Any, tmp_path: Any) -> None:
-    TorchLearner(make_vlm(), seed=1).save(tmp_path / "a")
+    TorchLearner(make_vlm(), TINY, seed=1).save(tmp_path / "a")
     with pytest.raises(ValueError, match="seed 1"):
-        TorchLearner(make_vlm(), seed=2).load(tmp_path / "a")
+        TorchLearner(make_vlm(), TINY, seed=2).load(tmp_path / "a")
     with pytest.raises(ValueError, match="another model"):
-        TorchLearner(make_vlm(family="qwen3_vl"), seed=1).load(tmp_path / "a")
+        TorchLearner(make_vlm(family="qwen3_vl"), TINY, seed=1).load(tmp_path / "a")
 
 
 @pytest.mark.parametrize("change", [{"optimizer": {"max_tokens": 40}}, {"fsdp": {"checkpointing": True}}])
@@ -157,7 +157,7 @@ def test_sharing_prompts_changes_no_gradient(make_vlm: Any, play_batch: Any) -> 
     gradients, prompts = [], []
     for each in (batch, edited(batch, apart)):
         vlm = make_vlm(**FREE)
-        prompts.append(TorchLearner(vlm).train(each).metrics["learner/prompts"])
+        prompts.append(TorchLearner(vlm, TINY).train(each).metrics["learner/prompts"])
         gradients.append(torch.cat([p.grad.flatten() for p in vlm.model.parameters()]))
     assert prompts == [4, 16]
     assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.999
@@ -251,7 +251,7 @@ def test_missing_log_probabilities_are_counted_and_masked(make_vlm: Any, batch: 
         (turn,) = trajectory.turns
         return replace(trajectory, turns=(turn._replace(reply=turn.reply._replace(tokens=None, logprobs=None)),))
 
-    metrics = TorchLearner(make_vlm()).train(edited(batch, forget)).metrics
+    metrics = TorchLearner(make_vlm(), TINY).train(edited(batch, forget)).metrics
     assert metrics["objective/missing_share"] == 0.25
     assert metrics["objective/masked_share"] == 0.25
     assert metrics["learner/unwritable_turns"] == 0
@@ -264,11 +264,11 @@ def test_actions_that_the_grammar_cannot_write_are_left_out(make_vlm: Any, batch
         return replace(trajectory, turns=(turn._replace(reply=reply),))
 
     with pytest.raises(LearnerFault, match="16 could not be written"):
-        TorchLearner(make_vlm()).train(edited(batch, foreign))
+        TorchLearner(make_vlm(), TINY).train(edited(batch, foreign))
 
 
 def test_selection_is_asked_for_every_turn(make_vlm: Any, batch: Batch) -> None:
-    learner = TorchLearner(make_vlm(), select=lambda b: [i % 4 == 0 for i in range(b.num_turns)])
+    learner = TorchLearner(make_vlm(), TINY, select=lambda b: [i % 4 == 0 for i in range(b.num_turns)])
     assert learner.train(batch).metrics["objective/masked_share"] == 0.75
 
 
@@ -292,7 +292,7 @@ async def test_update_runs_inline_in_virtual_time(make_vlm: Any, batch: Batch) -
 
     loop = asyncio.get_running_loop()
     start = loop.time()
-    result = await TorchLearner(make_vlm()).update(batch)
+    result = await TorchLearner(make_vlm(), TINY).update(batch)
     assert result.weights.version == 1
     assert loop.time() == start
 

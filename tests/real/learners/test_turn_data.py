@@ -49,7 +49,7 @@ def test_the_learners_entropies_stand_in_for_missing_ones(make_vlm: Any, play_ba
         shown.append(given)
         return [n % 2 == 0 for n in range(given.num_turns)]
 
-    learner = TorchLearner(vlm, select=select)
+    learner = TorchLearner(vlm, TINY, select=select)
     assert learner.train(part).metrics["objective/masked_share"] == 0.5
     (given,) = shown
     pairs = zip(given.trajectories, batch.trajectories, strict=True)
