@@ -218,7 +218,7 @@ class DataManager:
         """Grade a group that has all its attempts."""
         self.open_groups.remove(opened)
         now = asyncio.get_running_loop().time()
-        group, reason, replaced = self._grader.grade(opened, now=now, version=self.ledger.version)
+        group, reason, replaced = self._grader.grade(opened, now=now)
         if replaced is not None:
             self.ledger.drop((replaced,), Drop.REPLACED)
         self.ledger.grade(group, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dartsim.core.types import Batch, Drop, Group, StoredSuccess, Task, Trajectory, Version
+from dartsim.core.types import Batch, Drop, Group, StoredSuccess, Task, Trajectory
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroup
 from dartsim.curation.rules import Rules
@@ -35,7 +35,7 @@ class GroupGrader:
         if self._rules.pool is not None:
             self._rules.pool.learn((trajectory,), now=now)
 
-    def grade(self, opened: OpenGroup, *, now: float, version: Version) -> GradedGroup:
+    def grade(self, opened: OpenGroup, *, now: float) -> GradedGroup:
         """Grade a group that has all its attempts, and let the rules learn from it."""
         usable, task = tuple(opened.usable), opened.task
         rewards = rewards_of(usable)
@@ -45,7 +45,7 @@ class GroupGrader:
         reason = self.reason_to_drop(usable)
         # A success replaces one failure, and needs another one to be compared with.
         if self._rules.pool is not None and reason is not Drop.TOO_SMALL and len(usable) > 1 and not any(rewards):
-            rescue = self._rules.pool.rescue(opened.id, usable, now=now, version=version)
+            rescue = self._rules.pool.rescue(usable)
             if rescue is not None:
                 group = Group(opened.id, task, rescue.trajectories, now)
                 return GradedGroup(group, self.reason_to_drop(rescue.trajectories), rescue.replaced)

@@ -8,53 +8,28 @@
                              log-probabilities; or, if none is stored, nothing: the group is dropped
 
 A stored success may be trained more than once, and its weights may be older than the staleness bound allows.
-It is the one exception to both rules, and every use is recorded.
+It is the one exception to both rules, and its uses are counted and stored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from dartsim.config.sections.curation import PoolConfig
-from dartsim.core.types import Group, StoredSuccess, SuccessSource, Trajectory, Version
+from dartsim.core.types import Group, StoredSuccess, SuccessSource, Trajectory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolUse:
-    """One use of a stored success.
-
-    Attributes:
-        attempt: Number of its attempt; below 0 for a collected one.
-        group: The group it was put into.
-        origin: Collected before the run, or online.
-        use: Number of uses, this one included.
-        age_seconds: Time since it was stored.
-        age_versions: Published versions since its oldest weights; None for a collected one.
-    """
-
-    attempt: int
-    group: int
-    origin: SuccessSource
-    use: int
-    age_seconds: float
-    age_versions: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rescue:
-    """A group in which every attempt failed, with a stored success.
-
-    Attributes:
-        trajectories: The group's trajectories now, the success last.
-        replaced: The failure that was removed.
-        use: The record of the success's use.
-    """
+class Rescue(NamedTuple):
+    """A group in which every attempt failed, with a stored success in place of one failure."""
 
     trajectories: tuple[Trajectory, ...]
+    """The group's trajectories now, the success last."""
     replaced: Trajectory
-    use: PoolUse
+    """The failure that was removed."""
+    success: StoredSuccess
 
 
 class SuccessPool:
@@ -75,8 +50,6 @@ class SuccessPool:
         self._known: set[int] = set()
         """Numbers of the online attempts in the pool."""
         self._collected = 0
-        self.uses: list[PoolUse] = []
-        """Every use, oldest first."""
         self.counts: Counter[str] = Counter()
         """``stored_collected``, ``stored_online``, ``not_a_success``, ``displaced``, ``rescued``, ``none_stored``,
         and ``trained``: pooled trajectories in finished updates."""
@@ -120,28 +93,27 @@ class SuccessPool:
                 self._known.add(trajectory.attempt.id)
                 self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=now))
 
-    def rescue(self, group: int, trajectories: Sequence[Trajectory], *, now: float, version: Version) -> Rescue | None:
-        """Put one stored success in the place of the oldest failure of a group in which all failed.
+    def rescue(self, trajectories: Sequence[Trajectory]) -> Rescue | None:
+        """Replace the oldest failure of a group in which all failed by one stored success.
 
         Returns:
-            The group's new trajectories; None, counted, if no success of the task is stored.
+            None, counted, if no success of the task is stored.
 
         Raises:
             ValueError: If the group is empty or one of its attempts did not fail.
         """
         if not trajectories or any(t.reward != 0.0 for t in trajectories):
-            raise ValueError(f"only a group in which every attempt failed is rescued, got {_rewards(trajectories)}")
-        entry = self._choose(trajectories[0].attempt.task.id)
-        if entry is None:
+            rewards = [t.reward for t in trajectories]
+            raise ValueError(f"only a group in which every attempt failed is rescued, got {rewards}")
+        success = self._choose(trajectories[0].attempt.task.id)
+        if success is None:
             self.counts["none_stored"] += 1
             return None
-        entry.uses += 1
+        success.uses += 1
         self.counts["rescued"] += 1
-        use = _use(entry, group, now=now, version=version)
-        self.uses.append(use)
         oldest = min(trajectories, key=lambda t: (t.finished, t.attempt.id))
         rest = tuple(t for t in trajectories if t is not oldest)
-        return Rescue(trajectories=(*rest, entry.trajectory), replaced=oldest, use=use)
+        return Rescue((*rest, success.trajectory), oldest, success)
 
     def entries(self) -> list[StoredSuccess]:
         """Return all stored successes."""
@@ -182,19 +154,3 @@ class SuccessPool:
         if not entries:
             return None
         return entries[0] if self._parameters.choice == "newest" else min(entries, key=lambda entry: entry.uses)
-
-
-def _use(entry: StoredSuccess, group: int, *, now: float, version: Version) -> PoolUse:
-    made = entry.trajectory.oldest_version
-    return PoolUse(
-        attempt=entry.trajectory.attempt.id,
-        group=group,
-        origin=entry.origin,
-        use=entry.uses,
-        age_seconds=now - entry.stored,
-        age_versions=version - made if entry.origin is SuccessSource.ONLINE else None,
-    )
-
-
-def _rewards(trajectories: Sequence[Trajectory]) -> list[float | None]:
-    return [t.reward for t in trajectories]

@@ -34,8 +34,6 @@ def load_trajectories(
     states: Iterable[TrajectoryState] | None = None,
     attempts: Iterable[int] | None = None,
     tasks: Iterable[str] | None = None,
-    min_reward: float | None = None,
-    newest_first: bool = False,
     on_torn: Callable[[Torn], None] | None = None,
 ) -> Iterator[Trajectory]:
     """Yield stored trajectories, in the order of their attempts, with everything that was recorded.
@@ -49,8 +47,6 @@ def load_trajectories(
         states: Only those in these states.
         attempts: Only these.
         tasks: Only those of these tasks.
-        min_reward: Only those with at least this reward.
-        newest_first: In the opposite order.
         on_torn: Called with those that cannot be read back, which are left out.
 
     Raises:
@@ -63,11 +59,8 @@ def load_trajectories(
         wanted.append(columns.state.in_([state.value for state in states]))
     if tasks is not None:
         wanted.append(columns.task.in_(list(tasks)))
-    if min_reward is not None:
-        wanted.append(columns.reward >= min_reward)
-    order = columns.attempt.desc() if newest_first else columns.attempt
     with reading(engine) as connection:
-        found = connection.scalars(select(columns.attempt).where(*wanted).order_by(order)).all()
+        found = connection.scalars(select(columns.attempt).where(*wanted).order_by(columns.attempt)).all()
     if attempts is not None:
         among = set(attempts)
         found = [attempt for attempt in found if attempt in among]

@@ -20,53 +20,31 @@ from dartsim.envs.mock.families.drafts import MAX_DIFFICULTY, Family
 FAMILIES: dict[str, Family] = {family.name: family for part in (clicks, entries, forms) for family in part.FAMILIES}
 """All families by name."""
 
+
+def _suite(text: str) -> tuple[tuple[str, int], ...]:
+    """Return the (family, difficulty) pairs of ``family difficulty, …``."""
+    pairs = (part.split() for part in text.split(","))
+    return tuple((family, int(difficulty)) for family, difficulty in pairs)
+
+
 SUITES: dict[str, tuple[tuple[str, int], ...]] = {
-    "easy": (
-        ("click_button", 1),
-        ("click_button", 3),
-        ("check_boxes", 1),
-        ("menu_path", 1),
-        ("window_close_order", 1),
-        ("drag_slider", 1),
-        ("list_select_scroll", 1),
+    "easy": _suite(
+        "click_button 1, click_button 3, check_boxes 1, menu_path 1, window_close_order 1, drag_slider 1, "
+        "list_select_scroll 1"
     ),
-    "hard": (
-        ("click_button", 9),
-        ("check_boxes", 4),
-        ("menu_path", 6),
-        ("window_close_order", 6),
-        ("drag_slider", 5),
-        ("drag_drop", 6),
-        ("list_select_scroll", 8),
-        ("type_text", 4),
-        ("dialog_interrupt", 3),
-        ("form_fill", 2),
-        ("copy_between_fields", 2),
-        ("wizard", 2),
-        ("infeasible", 3),
+    "hard": _suite(
+        "click_button 9, check_boxes 4, menu_path 6, window_close_order 6, drag_slider 5, drag_drop 6, "
+        "list_select_scroll 8, type_text 4, dialog_interrupt 3, form_fill 2, copy_between_fields 2, wizard 2, "
+        "infeasible 3"
     ),
-    "never": (
-        ("wizard", 10),
-        ("form_fill", 8),
-        ("button_order", 10),
-        ("copy_between_fields", 8),
-        ("type_text", 10),
-    ),
+    "never": _suite("wizard 10, form_fill 8, button_order 10, copy_between_fields 8, type_text 10"),
 }
 SUITES["mixed"] = tuple(
-    pair
+    SUITES[suite][i % len(SUITES[suite])]
     for i in range(max(map(len, SUITES.values())))
     for suite in ("easy", "hard", "never")
-    for pair in (SUITES[suite][i % len(SUITES[suite])],)
 )
-SUITES["locks"] = (
-    ("plain_locks", 1),
-    ("mixed_locks", 3),
-    ("odd_locks", 3),
-    ("plain_locks", 3),
-    ("mixed_locks", 5),
-    ("odd_locks", 4),
-)
+SUITES["locks"] = _suite("plain_locks 1, mixed_locks 3, odd_locks 3, plain_locks 3, mixed_locks 5, odd_locks 4")
 """Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three, and
 ``locks`` is for a model that can only click and declare the task done."""
 

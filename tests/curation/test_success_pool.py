@@ -32,22 +32,21 @@ def test_a_group_in_which_all_failed_gets_one_success_for_its_oldest_failure():
     success = played(1, 1.0, group=2, version=4)
     pool.learn([success], now=10.0)
     group = failed()
-    rescue = pool.rescue(9, group, now=70.0, version=6)
+    rescue = pool.rescue(group)
     assert rescue is not None
     assert rescue.trajectories == (group[0], group[2], success)
     assert rescue.replaced is group[1]
     assert rescue.trajectories[-1] is success  # its own log-probabilities, untouched
-    assert (rescue.use.origin, rescue.use.use) == (SuccessSource.ONLINE, 1)
-    assert (rescue.use.age_seconds, rescue.use.age_versions) == (60.0, 2)
+    assert (rescue.success.origin, rescue.success.uses, rescue.success.stored) == (SuccessSource.ONLINE, 1, 10.0)
     assert GroupFilter().reason_to_drop(rescue.trajectories) is None
 
 
 def test_without_a_success_of_the_task_the_group_stays_and_is_counted():
     pool = SuccessPool()
     pool.learn([played(1, 1.0, task="another")], now=0.0)
-    assert pool.rescue(9, failed(), now=1.0, version=0) is None
+    assert pool.rescue(failed()) is None
     assert pool.counts["none_stored"] == 1
-    assert pool.uses == []
+    assert pool.counts["rescued"] == 0
 
 
 def test_collected_successes_keep_their_turns_and_never_meet_the_runs_numbers():
@@ -55,19 +54,19 @@ def test_collected_successes_keep_their_turns_and_never_meet_the_runs_numbers():
     success = played(0, 1.0, group=9)
     assert pool.add(success, now=0.0)
     assert not pool.add(played(5, 0.0), now=0.0)
-    rescue = pool.rescue(9, failed(group=9), now=1.0, version=50)
+    rescue = pool.rescue(failed(group=9))
     assert rescue is not None
     entered = rescue.trajectories[-1]
     assert entered.turns is success.turns
     assert (entered.attempt.id, entered.attempt.group) == (-1, -1)
-    assert (rescue.use.origin, rescue.use.age_versions) == (SuccessSource.COLLECTED, None)
+    assert rescue.success.origin is SuccessSource.COLLECTED
     assert pool.counts["not_a_success"] == 1
 
 
 def test_pooled_and_own_trajectories_of_a_group_are_told_apart():
     pool = SuccessPool()
     pool.learn([played(1, 1.0, group=2)], now=0.0)
-    rescue = pool.rescue(9, failed(), now=1.0, version=0)
+    rescue = pool.rescue(failed())
     assert rescue is not None
     group = Group(9, rescue.trajectories[0].attempt.task, rescue.trajectories, 1.0)
     assert [t.attempt.id for t in group.pooled] == [1]
@@ -85,10 +84,13 @@ def test_which_success_is_used(choice: Any, expected: list[int]):
     pool = SuccessPool(PoolConfig(choice=choice))
     for number in (1, 2, 3):
         pool.learn([played(number, 1.0)], now=float(number))
-    for group in range(9, 13):
-        pool.rescue(group, failed(group), now=9.0, version=0)
-    assert [use.attempt for use in pool.uses] == expected
-    assert [use.use for use in pool.uses] == ([1, 2, 3, 4] if choice == "newest" else [1, 1, 1, 2])
+    uses = [
+        (rescue.trajectories[-1].attempt.id, rescue.success.uses)
+        for rescue in (pool.rescue(failed(group)) for group in range(9, 13))
+        if rescue is not None
+    ]
+    assert [attempt for attempt, _ in uses] == expected
+    assert [use for _, use in uses] == ([1, 2, 3, 4] if choice == "newest" else [1, 1, 1, 2])
 
 
 def test_the_pool_is_bounded_and_keeps_the_newest():
@@ -118,7 +120,7 @@ def test_online_successes_can_be_left_out():
 def test_a_group_that_did_not_fail_throughout_is_not_rescued():
     pool = SuccessPool()
     with pytest.raises(ValueError, match=r"every attempt failed is rescued, got \[0.0, 0.5\]"):
-        pool.rescue(0, [played(1, 0.0), played(2, 0.5)], now=0.0, version=0)
+        pool.rescue([played(1, 0.0), played(2, 0.5)])
 
 
 history = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 0.5, 1.0, None]), st.booleans()), max_size=30)
@@ -129,15 +131,17 @@ def test_a_rescued_group_keeps_its_size_and_has_exactly_one_success_of_its_task(
     events: list[tuple[str, float | None, bool]], max_per_task: int, choice: Any, size: int
 ):
     pool = SuccessPool(PoolConfig(max_per_task=max_per_task, choice=choice))
+    num_rescued = 0
     for number, (task, reward, ask) in enumerate(events):
         pool.learn([played(number, reward, task=task, group=number)], now=float(number))
         if not ask:
             continue
         group = failed(group=number, finished=tuple(range(size)), task=task)
-        rescue = pool.rescue(number, group, now=float(number), version=0)
+        rescue = pool.rescue(group)
         if rescue is None:
             assert not any(t == task and r == 1.0 for t, r, _ in events[: number + 1])
             continue
+        num_rescued += 1
         assert len(rescue.trajectories) == size
         assert [t.reward for t in rescue.trajectories].count(1.0) == 1
         assert {t.attempt.task.id for t in rescue.trajectories} == {task}
@@ -145,7 +149,7 @@ def test_a_rescued_group_keeps_its_size_and_has_exactly_one_success_of_its_task(
     assert all(len(pool.stored(task)) <= max_per_task for task in "ab")
     asked = sum(ask for _, _, ask in events)
     assert pool.counts["rescued"] + pool.counts["none_stored"] == asked
-    assert len(pool.uses) == pool.counts["rescued"]
+    assert num_rescued == pool.counts["rescued"]
 
 
 def test_a_run_s_own_newest_successes_can_be_taken_along():

@@ -48,11 +48,9 @@ def test_what_is_asked_for_comes_back(place, made):
         return [trajectory.attempt.id for trajectory in load_trajectories(store.engine, **wanted)]
 
     assert ids() == [0, 1, 2, 3]
-    assert ids(newest_first=True) == [3, 2, 1, 0]
     assert ids(states=[TrajectoryState.RECORDED]) == [1, 2, 3]
     assert ids(attempts=[3, 1, 77]) == [1, 3]
     assert ids(tasks=["other"]) == [2]
-    assert ids(min_reward=1.0) == [0, 2]
 
 
 def test_a_torn_picture_is_reported(place, made, blobs):

@@ -218,7 +218,7 @@ def test_the_success_pool_comes_back(place, made, tmp_path):
     store.drop([online], Drop.ALL_SOLVED)
     pool.learn([online], now=61.0)
     store.keep_successes(pool.stored("check"))
-    rescue = pool.rescue(2, [failed, other], now=70.0, version=3)
+    rescue = pool.rescue([failed, other])
     store.keep_successes(pool.stored("check"))
 
     found = load_successes(place.engine(), blobs=blobs)
