@@ -1,7 +1,4 @@
-"""Attempts at tasks without a cluster: all desktops in lock-step, one batch of requests a turn.
-
-For evaluation on held-out tasks, for collecting trajectories, and for learning without a scheduler.
-"""
+"""Attempts at tasks without a cluster, for evaluation, demonstrations and tests: one batch of requests a turn."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from dartsim.envs.base import DONE, FAIL, GuiEnv
 
 
 class Answers(Protocol):
-    """What answers requests, such as ``VlmPolicy``."""
+    """Answers requests, such as ``VlmPolicy``."""
 
     def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
         """Answer requests with the weights of a version."""
@@ -24,12 +21,7 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEvaluation:
-    """How well a version did.
-
-    Attributes:
-        version: The weights.
-        scores: For each task its attempts' rewards.
-    """
+    """The scores of a version: for each task its attempts' rewards."""
 
     version: Version
     scores: dict[str, tuple[float, ...]]
@@ -41,7 +33,7 @@ class PolicyEvaluation:
 
     @property
     def standard_error(self) -> float:
-        """Of ``success_rate``, over tasks."""
+        """Standard error of ``success_rate`` over tasks."""
         means = [float(np.mean(rewards)) for rewards in self.scores.values()]
         return float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else 0.0
 
@@ -56,46 +48,41 @@ def play(
 ) -> list[Trajectory]:
     """Play attempts to their ends, as many at once as there are desktops.
 
-    Args:
-        answers: The policy.
-        desktops: Where; each is reset for its attempt.
-        attempts: What is tried.
-        version: Weights that act.
-        act: Turns the policy's words into the desktop's action; nothing by default.
+    ``act`` turns the policy's text into the desktop's action; by default they are equal.
     """
-    played: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     for first in range(0, len(attempts), len(desktops)):
-        played.extend(_wave(answers, desktops, attempts[first : first + len(desktops)], version, act))
-    return played
+        trajectories.extend(_play_at_once(answers, desktops, attempts[first : first + len(desktops)], version, act))
+    return trajectories
 
 
-def _wave(
+def _play_at_once(
     answers: Answers,
     desktops: Sequence[GuiEnv],
     attempts: Sequence[Attempt],
     version: Version,
     act: Callable[[str], str] | None,
 ) -> list[Trajectory]:
-    seen: list[Observation] = []
+    observations: list[Observation] = []
     turns: list[list[Turn]] = [[] for _ in attempts]
     endings = [Ending.TURN_LIMIT] * len(attempts)
     for desktop, attempt in zip(desktops, attempts, strict=False):
         desktop.begin(attempt.task, attempt.seed)
-        seen.append(desktop.observe())
+        observations.append(desktop.observe())
     live = list(range(len(attempts)))
     while live:
-        requests = [Request(attempts[i], len(turns[i]), seen[i], turns[i]) for i in live]
+        requests = [Request(attempts[i], len(turns[i]), observations[i], turns[i]) for i in live]
         going = []
         for i, content in zip(live, answers.compute(requests, version), strict=True):
             count = len(content.tokens)
             reply = Reply(content.action, version, version, 0, 0, count, *content[1:])
-            turns[i].append(Turn(seen[i], reply))
+            turns[i].append(Turn(observations[i], reply))
             action = content.action if act is None else act(content.action)
             over = desktops[i].act(action)
             if over:
                 endings[i] = {DONE: Ending.DONE, FAIL: Ending.FAIL}.get(action, Ending.DONE)
             elif len(turns[i]) < attempts[i].turn_limit:
-                seen[i] = desktops[i].observe()
+                observations[i] = desktops[i].observe()
                 going.append(i)
         live = going
     return [
@@ -115,8 +102,8 @@ def evaluate(
     seed: int = 0,
     act: Callable[[str], str] | None = None,
 ) -> PolicyEvaluation:
-    """Return how well a version does on tasks, each attempted so many times; for held-out tasks."""
-    tried = [
+    """Evaluate a version on tasks, each attempted ``attempts`` times."""
+    all_attempts = [
         Attempt(
             number * attempts + index,
             task,
@@ -130,6 +117,6 @@ def evaluate(
         for index in range(attempts)
     ]
     rewards: dict[str, list[float]] = {task.id: [] for task in tasks}
-    for trajectory in play(answers, desktops, tried, version=version, act=act):
+    for trajectory in play(answers, desktops, all_attempts, version=version, act=act):
         rewards[trajectory.attempt.task.id].append(trajectory.reward or 0.0)
     return PolicyEvaluation(version=version, scores={task: tuple(values) for task, values in rewards.items()})

@@ -1,14 +1,13 @@
-"""Files of stored successes, which one run writes (or ``dartsim collect``) and another one begins with.
+"""Files of stored successes, which a run or ``dartsim collect`` writes and another run starts with.
 
-    POOL/pool.json            schema, what wrote it, and what its tokens mean
-    POOL/rows.jsonl           a success a line: task, attempt, and turn by turn what was said by which weights
-    POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, one after the other
-    POOL/screens/ab/ab….png   what was seen, each picture once, by the hash of its pixels (``BlobStore``)
+    POOL/pool.json            schema, source, and the meaning of its tokens
+    POOL/rows.jsonl           a success a line: task, attempt, and the action and version of every turn
+    POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, concatenated
+    POOL/screens/ab/ab….png   screenshots, each once, by the hash of its pixels (``BlobStore``)
 
-Nothing in it is code. A pool appears whole or not at all, and is refused whole: if a byte of rows, tensors or pictures
-is not what was written, if it is of another schema, or if its tokens do not mean what the model's tokens mean.
-
-A success without log-probabilities (an oracle's: it has none) is scored by the model that begins with it.
+A pool has no code in it. It appears whole or not at all, and is refused if a byte of it changed, if it has another
+schema, or if its tokens have another meaning than the model's. A success without log-probabilities (an oracle's) is
+scored by the model that starts with it.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ if TYPE_CHECKING:
     from dartsim.real.vlm.model import Vlm
 
 SCHEMA = 2
-"""Version of the format; files of another one are refused."""
+"""Version of the format; others are refused."""
 
 ABOUT, ROWS, TENSORS, SCREENS = "pool.json", "rows.jsonl", "tensors.safetensors", "screens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFile:
-    """What was read.
+    """A pool that was read.
 
     Attributes:
-        successes: Those of known tasks, in the order in which they were written.
-        unknown: Ids of tasks that were not asked for, whose successes were left out; each once.
-        writes: What the tokens mean (``token_meaning``).
+        successes: Those of wanted tasks, in the order of writing.
+        unknown: Ids of other tasks, whose successes were left out; each once.
+        writes: The meaning of the tokens (``token_meaning``).
         source: What the successes were collected from.
     """
 
@@ -56,27 +55,24 @@ class PoolFile:
 
 
 def token_meaning(vlm: Vlm, screen: int) -> dict[str, Any]:
-    """Return what must be equal for one model to be trained on another's successes.
+    """Return what must be equal for a model to be trained on another's successes.
 
-    Sizes, family and prompts may differ: log-probabilities are those of whoever acted, and so are right.
-
-    Args:
-        vlm: The model.
-        screen: Width and height of its desktops, pixels: what the cells of a click are of.
+    Sizes, family and prompts may differ: log-probabilities are those of the model that acted. ``screen`` is the width
+    and height of its desktops, pixels, to which clicks refer.
     """
     config = vlm.config
     tokens = json.dumps(sorted(vlm.vocabulary.tokenizer.get_vocab().items()))
-    found: dict[str, Any] = {
+    meaning: dict[str, Any] = {
         "vocabulary": sha256(tokens.encode()).hexdigest()[:16],
         "grammar": config.decoding.grammar,
         "screen": screen,
     }
     if config.decoding.grammar == "actions":
-        found["actions"] = sha256(json.dumps(config.actions).encode()).hexdigest()[:16]
-        found["num_actions"] = len(config.actions)
+        meaning["actions"] = sha256(json.dumps(config.actions).encode()).hexdigest()[:16]
+        meaning["num_actions"] = len(config.actions)
     elif config.decoding.grammar == "compact":
-        found |= {"columns": config.columns, "rows": config.rows}
-    return found
+        meaning |= {"columns": config.columns, "rows": config.rows}
+    return meaning
 
 
 # ---- writing
@@ -84,14 +80,7 @@ def token_meaning(vlm: Vlm, screen: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Writer:
-    """A pool being written.
-
-    Attributes:
-        blobs: Keeps the pictures.
-        screens: Names of those that are there.
-        columns: Tokens, log-probabilities and entropies of the turns so far.
-        length: Tokens of them.
-    """
+    """A pool being written; ``columns`` are the tokens, log-probabilities and entropies so far, ``length`` each."""
 
     blobs: BlobStore
     screens: set[str] = field(default_factory=set)
@@ -114,11 +103,11 @@ class _Writer:
         }
 
     def _turn(self, turn: Turn, task: Task) -> dict[str, Any]:
-        seen, reply = turn
+        observation, reply = turn
         if reply.tokens is None:
             raise ValueError(f"a success of task {task.id!r} has no tokens; only a model's or an oracle's has some")
         row: dict[str, Any] = {
-            "screen": self._screen(seen.screenshot),
+            "screen": self._screen(observation.screenshot),
             "action": reply.action,
             "version": reply.version,
             "oldest_version": reply.oldest_version,
@@ -126,10 +115,10 @@ class _Writer:
             "tokens": [self.length, self.length + len(reply.tokens)],
             "scored": reply.logprobs is not None,
         }
-        if seen.instruction != task.instruction:
-            row["instruction"] = seen.instruction
-        if seen.accessibility_tree is not None:
-            row["accessibility_tree"] = seen.accessibility_tree
+        if observation.instruction != task.instruction:
+            row["instruction"] = observation.instruction
+        if observation.accessibility_tree is not None:
+            row["accessibility_tree"] = observation.accessibility_tree
         blank = np.full(len(reply.tokens), np.nan, dtype=np.float32)
         entropies = reply.entropies if reply.entropies is not None else blank
         values = (reply.tokens, reply.logprobs if reply.logprobs is not None else blank, entropies)
@@ -154,13 +143,13 @@ class _Writer:
 def write_pool(
     folder: Path, successes: Iterable[Trajectory], *, writes: Mapping[str, Any], source: Mapping[str, Any]
 ) -> int:
-    """Write successes and return how many there were.
+    """Write successes and return their number.
 
     Args:
-        folder: The pool's folder; one that is there is replaced once the new one is whole.
+        folder: The pool's folder; an existing one is replaced once the new one is complete.
         successes: Trajectories of a model, or of an oracle whose actions were written as a model's tokens.
-        writes: What the tokens mean (``token_meaning``).
-        source: What they were collected from, for people: plain values.
+        writes: The meaning of the tokens (``token_meaning``).
+        source: What they were collected from, as plain values.
 
     Raises:
         ValueError: If a trajectory has no tokens, or a screenshot is not one.
@@ -199,12 +188,12 @@ def read_pool(folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] 
 
     Args:
         folder: The pool's folder.
-        tasks: Those that are wanted; successes of others are left out, and named.
-        writes: What the reader's tokens mean; None takes any.
+        tasks: Wanted tasks; successes of others are left out.
+        writes: The meaning of the reader's tokens; None takes any.
 
     Raises:
-        ConfigError: If it is no pool, was damaged, is of another schema, if its tokens mean something else, or if one
-            of its tasks has the id of a wanted one and is another.
+        ConfigError: If it is no pool, is damaged, has another schema or other tokens, or has another task with the id
+            of a wanted one.
     """
     about = _about(folder)
     if writes is not None:
@@ -226,7 +215,7 @@ def read_pool(folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] 
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Return what a pool says of itself, once its rows and tensors are known to be those that were written."""
+    """Return a pool's description, after checking the hashes of its rows and tensors."""
     if not (folder / ABOUT).is_file():
         raise ConfigError(
             f"{folder} is no pool of successes: it has no {ABOUT}; wanted a folder that `dartsim collect` wrote, or "
@@ -240,34 +229,29 @@ def _about(folder: Path) -> dict[str, Any]:
     if schema != SCHEMA:
         raise ConfigError(f"{folder} has schema {schema}, this version reads {SCHEMA}; collect the successes again")
     for name in (ROWS, TENSORS):
-        found = _file_hash(folder / name) if (folder / name).is_file() else "nothing"
-        if found != hashes.get(name):
-            raise ConfigError(f"{folder / name} is not what was written: its hash is {found}; collect it again")
+        digest = _file_hash(folder / name) if (folder / name).is_file() else "nothing"
+        if digest != hashes.get(name):
+            raise ConfigError(f"{folder / name} is not what was written: its hash is {digest}; collect it again")
     return about
 
 
 def check_meaning(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Refuse successes whose tokens mean something else.
-
-    Args:
-        where: Whose they are.
-        there: What its tokens mean (``token_meaning``).
-        here: What the reader's tokens mean.
+    """Refuse the successes of ``where`` if their tokens (``there``) mean something else than the reader's (``here``).
 
     Raises:
         ConfigError: Naming every difference.
     """
     differ = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
     if differ:
-        words = "; ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in differ)
+        text = "; ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in differ)
         raise ConfigError(
-            f"the successes of {where} are written in the tokens of another model: {words}. Collect them with a model "
+            f"the successes of {where} are written in the tokens of another model: {text}. Collect them with a model "
             "of this configuration (`dartsim collect`), or change [policy] to theirs."
         )
 
 
 class _Reader:
-    """Rows into trajectories; a picture that several turns saw is read once."""
+    """Reads rows as trajectories; each screenshot is read once."""
 
     def __init__(self, folder: Path, tasks: Mapping[str, Task], tensors: Mapping[str, NDArray[Any]]) -> None:
         self._folder = folder
@@ -286,8 +270,8 @@ class _Reader:
                 f"{self._folder} holds successes of a task {task.id!r} that is another one than this run's task of "
                 "that id; collect them again with this configuration"
             )
-        made = row["attempt"]
-        attempt = Attempt(-1, task, -1, made["index"], made["seed"], made["turn_limit"], made["version"])
+        raw = row["attempt"]
+        attempt = Attempt(-1, task, -1, raw["index"], raw["seed"], raw["turn_limit"], raw["version"])
         turns = tuple(self._turn(turn, task) for turn in row["turns"])
         return Trajectory(attempt, turns, Ending(row["ending"]), row["reward"], None, 0.0, 0.0)
 
@@ -297,12 +281,12 @@ class _Reader:
         logprobs, entropies = (
             self._tensors[name][start:stop] if row["scored"] else None for name in ("logprobs", "entropies")
         )
-        seen = Observation(
+        observation = Observation(
             self._screen(row["screen"]), row.get("instruction", task.instruction), row.get("accessibility_tree")
         )
         versions = row["version"], row["oldest_version"]
         reply = Reply(row["action"], *versions, -1, row["prompt_tokens"], len(tokens), tokens, logprobs, entropies)
-        return Turn(seen, reply)
+        return Turn(observation, reply)
 
     def _screen(self, name: str) -> NDArray[np.uint8]:
         if name not in self._screens:
@@ -317,9 +301,9 @@ class _Reader:
 
 
 def task_digest(task: Task) -> str:
-    """Return a hash of everything that a task says."""
-    said = [task.id, task.instruction, task.domain, dict(task.spec)]
-    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """Return a hash of a task's content."""
+    content = [task.id, task.instruction, task.domain, dict(task.spec)]
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _file_hash(path: Path) -> str:

@@ -159,13 +159,7 @@ class LocalProcesses:
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each item, in the order in which they end.
-
-        Args:
-            function: A module-level function, called with an item and a ``Report``.
-            items: One for each call.
-            on_progress: Called with the number of an item and its progress.
-        """
+        """Yield the number and the result of each item, in the order in which they end."""
         assert self._pool is not None, "used as a context manager"
         self._progress[:] = [0.0] * SLOTS
         numbers: dict[Future[R], int] = {self._pool.submit(_call, function, x, n): n for n, x in enumerate(items)}

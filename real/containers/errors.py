@@ -28,98 +28,66 @@ from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
 
 
 class ContainerStartFailed(EnvStartFailed):
-    """A container did not come up; nothing of it is left."""
-
     cause: ClassVar[str] = "start_failed"
 
 
 class EngineMissing(ContainerStartFailed):
-    """No engine answers at the address."""
-
     cause = "engine_missing"
 
 
 class EngineTimedOut(ContainerStartFailed):
-    """The engine answers, but not in time."""
-
     cause = "engine_timeout"
 
 
 class ImageMissing(ContainerStartFailed):
-    """The engine does not have the image."""
-
     cause = "image_missing"
 
 
 class PortClash(ContainerStartFailed):
-    """A port to be published is taken."""
-
     cause = "port_clash"
 
 
 class OutOfResources(ContainerStartFailed):
-    """The engine's machine ran out of disk, memory, addresses, processes or places."""
-
     cause = "out_of_resources"
 
 
 class DeviceMissing(ContainerStartFailed):
-    """A device that the container wants does not exist on the engine's machine."""
-
     cause = "device_missing"
 
 
 class ContainerExited(ContainerStartFailed):
-    """The container's first process ended while the container was starting."""
-
     cause = "container_exited"
 
 
 class PortsUnknown(ContainerStartFailed):
-    """The container runs, but the engine does not say where its ports were published."""
-
     cause = "ports_unknown"
 
 
 class HostClosed(ContainerStartFailed):
-    """The host was closed before or while the container started."""
-
     cause = "host_closed"
 
 
 class DockerRefused(ContainerStartFailed):
-    """The engine refused to create or start the container."""
-
     cause = "engine_refused"
 
 
 class ContainerFault(EnvBroken):
-    """A call on a running container failed."""
-
     cause: ClassVar[str] = "container_fault"
 
 
 class ContainerGone(ContainerFault):
-    """The container does not exist any more."""
-
     cause = "container_gone"
 
 
 class DockerLost(ContainerFault):
-    """The engine that runs the container does not answer any more."""
-
     cause = "engine_lost"
 
 
 class DockerHung(ContainerFault):
-    """The engine answers, but not in time."""
-
     cause = "engine_hung"
 
 
 class CallRefused(ContainerFault):
-    """The engine refused the call."""
-
     cause = "call_refused"
 
 

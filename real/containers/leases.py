@@ -34,13 +34,7 @@ def container_labels(owner: Owner, *, run: str, slot: int, lease: float) -> dict
 
 
 def wanted(labels: Mapping[str, str], records: Mapping[str, float], now: float) -> bool:
-    """Return whether the container or lease record with these labels is still wanted.
-
-    Args:
-        labels: Its labels.
-        records: Newest recorded lease by owner, engine time.
-        now: Engine time.
-    """
+    """Return whether a container or lease record with these labels is still wanted, given the newest lease by owner."""
     text = labels[OWNER]
     owner = Owner.parse(text)
     alive = Life.UNKNOWN if owner is None else life(owner)

@@ -39,12 +39,7 @@ def host_settings(settings: DesktopConfig) -> list[HostSettings]:
 
 
 def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
-    """Return the container of a desktop.
-
-    Args:
-        config: The configuration.
-        look: Whether to check its needs on this machine (OSWorld's disk, the packages of a skeleton), if the engines
-            are local.
+    """Return the container of a desktop; ``look`` checks its needs on this machine, if the engines are local.
 
     Raises:
         ConfigError: If the disk is not there, or packages of a skeleton are missing.

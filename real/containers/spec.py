@@ -98,13 +98,8 @@ class ContainerSpec:
 def create_arguments(spec: ContainerSpec, *, name: str, labels: Mapping[str, str], bind_address: str) -> dict[str, Any]:
     """Return the arguments of the ``docker`` package's ``containers.create`` for a spec.
 
-    Options that the spec does not set are left out, so that the engine's defaults hold.
-
-    Args:
-        spec: What runs.
-        name: The container's name.
-        labels: Our labels, which win over the spec's.
-        bind_address: Address of the engine's machine on which ports are published, each on a free port.
+    Options that the spec does not set are left out, so that the engine's defaults hold. ``labels`` win over the spec's;
+    each port is published on a free port of ``bind_address``.
     """
     arguments: dict[str, Any] = {"image": spec.image, "name": name, "labels": {**spec.labels, **labels}}
     options: dict[str, Any] = {

@@ -40,12 +40,6 @@ async def vllm_workers(
 ) -> AsyncIterator[list[VllmWorker]]:
     """Start the configured engines, or attach to them, with the model's weights; stop ours at the end.
 
-    Args:
-        config: The configuration.
-        vlm: The model.
-        version: The version of its weights.
-        on_step: Called with "engines", the number that are up and the total: a start takes minutes.
-
     Raises:
         ConfigError: If no interpreter with vLLM is named, or the number of addresses is not that of workers.
         WorkerFault: If an engine does not come up or has other weights than it was given.

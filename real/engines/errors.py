@@ -25,32 +25,22 @@ from dartsim.core.errors import WorkerFault, WorkerRestarted
 
 
 class EngineFault(WorkerFault):
-    """A fault of an engine that was not restarted."""
-
     cause: ClassVar[str] = "engine_fault"
 
 
 class EngineRefused(EngineFault):
-    """Nothing listens at the engine's address."""
-
     cause = "engine_refused"
 
 
 class EngineHung(EngineFault):
-    """The engine did not answer in time."""
-
     cause = "engine_hung"
 
 
 class EngineLost(EngineFault):
-    """The connection broke before the answer was complete."""
-
     cause = "engine_lost"
 
 
 class EngineBadReply(EngineFault):
-    """The engine answered something that makes no sense; ``status`` is the HTTP status."""
-
     cause = "engine_bad_reply"
 
     def __init__(self, message: str, *, status: int = 200) -> None:
@@ -59,54 +49,36 @@ class EngineBadReply(EngineFault):
 
 
 class EnginePaused(EngineFault):
-    """The engine refuses new requests until it is resumed."""
-
     cause = "engine_paused"
 
 
 class EngineUnloaded(EngineFault):
-    """The engine has no weights that it may serve."""
-
     cause = "engine_unloaded"
 
 
 class EngineStartFailed(EngineFault):
-    """The engine did not come up."""
-
     cause = "engine_start_failed"
 
 
 class WeightsTorn(EngineFault):
-    """A folder of weights is incomplete or of another model."""
-
     cause = "weights_torn"
 
 
 class WeightsRefused(EngineFault):
-    """The engine could not load the weights."""
-
     cause = "weights_refused"
 
 
 class WeightsUnconfirmed(EngineFault):
-    """The engine has other weights than it was given."""
-
     cause = "weights_unconfirmed"
 
 
 class EngineRestarted(WorkerRestarted):
-    """A planned restart ended the request."""
-
     cause: ClassVar[str] = "engine_restarted"
 
 
 class EngineDied(WorkerRestarted):
-    """The engine's process ended under the request."""
-
     cause: ClassVar[str] = "engine_died"
 
 
 class EngineAborted(WorkerRestarted):
-    """The engine ended the request before it was complete."""
-
     cause: ClassVar[str] = "engine_aborted"

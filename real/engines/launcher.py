@@ -107,12 +107,6 @@ class LocalEngine:
 
     It ends with this process, however that ends: the kernel then sends it SIGTERM, and it ends its own children. Each
     engine has one log; a restart appends to it.
-
-    Args:
-        options: How it is started.
-        folder: Holds the logs and the plugin's folder.
-        name: Name of the engine and its log.
-        progress: Reports the progress of a start.
     """
 
     can_restart = True

@@ -52,12 +52,7 @@ def lower_bound(sampled: float, others: Sequence[float], num_allowed: int) -> fl
 def lower_bounds(
     places: Sequence[Mapping[str, Any]], num_allowed: Sequence[int]
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the lower bound at each position of a reply.
-
-    Args:
-        places: vLLM's ``logprobs.content``: a sampled token, and ``top_logprobs`` that begin with it.
-        num_allowed: Allowed tokens at each position.
-    """
+    """Return the lower bound at each position of a reply."""
     bounds = []
     for place, count in zip(places, num_allowed, strict=True):
         others = {int(entry["token_id"]): float(entry["logprob"]) for entry in place["top_logprobs"]}

@@ -57,7 +57,6 @@ class FolderReload:
         """Nothing to find out."""
 
     async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
-        """Reload in place and name the weights."""
         root = folder.parent if folder.suffix == ".safetensors" else folder
         with _refusing(version):
             await client.rpc("reload_weights", weights_path=str(root.absolute()))

@@ -237,11 +237,6 @@ async def started(
 
     Invariant: on exit, however it happens, each worker was closed, so that no engine of ours runs.
 
-    Args:
-        workers: None of them started.
-        at_once: Most starts under way.
-        start: Starts one, and does what else it needs before it serves.
-
     Raises:
         WorkerFault: The first start that failed; those under way are canceled, those that wait never begin.
     """

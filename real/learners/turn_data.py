@@ -109,13 +109,9 @@ def lacks_entropies(batch: Batch) -> bool:
 
 
 def chosen(data: TurnData, batch: Batch, select: Selector, entropy_BT: Tensor | None = None) -> TurnData:
-    """Return the data of a batch with the turns that a rule selects.
+    """Return the data of a batch with the turns that a rule selects by the entropies of their replies.
 
-    Args:
-        data: The batch as tensors.
-        batch: The batch.
-        select: The rule; it reads the entropies in the replies.
-        entropy_BT: The learner's own, nats, for turns whose worker gave none; None leaves those without.
+    ``entropy_BT`` are the learner's own, nats, for turns whose worker gave none; None leaves those without.
     """
     kept = list(select(batch if entropy_BT is None else _with_entropies(data, batch, entropy_BT)))
     return replace(data, selected=torch.tensor([kept[number] for number in data.number.tolist()]))

@@ -148,11 +148,6 @@ def make_policy(config: Config) -> SamplingPolicy:
 async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: Path) -> AsyncIterator[list[Engine]]:
     """Place actors for vLLM servers, which do not run yet.
 
-    Args:
-        config: The configuration.
-        options: How each server is started.
-        folder: Holds their logs, on the node of each.
-
     Raises:
         ConfigError: If the cluster has no room for them.
     """
@@ -179,12 +174,6 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
 
 def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, first: Any) -> RayLearner:
     """Place the learner.
-
-    Args:
-        config: The configuration.
-        make: Makes it in its first state; called where it is placed.
-        folder: Holds its checkpoints, on a disk that all nodes share.
-        first: Its first weights.
 
     Raises:
         ConfigError: If the cluster has no room for it.

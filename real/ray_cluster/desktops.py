@@ -49,7 +49,6 @@ class DesktopHost:
         await self._opened()
 
     async def start(self, number: int, slot: int) -> None:
-        """Start a desktop."""
         provider = await self._opened()
         task = self._starting[number] = asyncio.create_task(self._start(provider, number, slot), name=f"start {number}")
         try:
@@ -172,10 +171,6 @@ class RayProvider:
     Attributes:
         counts: ``hosts_lost``, ``hosts_back``, ``hosts_gone``.
         hosts: The actors.
-
-    Args:
-        hosts: Actors of ``DesktopHost``.
-        ready_seconds: Time limit for placing and opening them.
     """
 
     def __init__(self, hosts: Sequence[Part], *, ready_seconds: float = 120.0) -> None:

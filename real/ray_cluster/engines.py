@@ -64,13 +64,7 @@ class EngineHost:
 
 
 class RayEngine:
-    """A server on some node; implements ``dartsim.real.engines.launcher.Engine``.
-
-    Args:
-        part: An actor of ``EngineHost``.
-        name: A name for messages.
-        start_seconds: Longest wait, in one start, for an actor that ended.
-    """
+    """A server on some node; implements ``dartsim.real.engines.launcher.Engine``."""
 
     can_restart = True
 

@@ -35,38 +35,26 @@ from dartsim.core.errors import (
 
 
 class PartLost(DartsimError):
-    """An actor ended under a call."""
-
     cause: ClassVar[str] = "part_lost"
 
 
 class PartGone(PartLost):
-    """An actor ended for good."""
-
     cause: ClassVar[str] = "part_gone"
 
 
 class HostLostAtStart(EnvStartFailed):
-    """The desktop host ended before the desktop was up."""
-
     cause: ClassVar[str] = "host_lost"
 
 
 class HostLost(EnvBroken):
-    """The desktop host ended, and the desktop with it."""
-
     cause: ClassVar[str] = "host_lost"
 
 
 class EngineHostLost(WorkerFault):
-    """The actor of a worker ended with its requests."""
-
     cause: ClassVar[str] = "engine_host_lost"
 
 
 class LearnerLost(LearnerFault):
-    """The learner's actor ended under an update."""
-
     cause: ClassVar[str] = "learner_lost"
 
 

@@ -159,12 +159,6 @@ class RayLearner:
     Attributes:
         updates: Finished updates, as far as the control plane knows.
         losses: How often its actor ended.
-
-    Args:
-        part: An actor of ``LearnerHost``.
-        first: Its first weights.
-        ready_seconds: Time limit for placing it.
-        call_seconds: Time limit of every call but an update.
     """
 
     def __init__(
@@ -217,15 +211,12 @@ class RayLearner:
         return result
 
     def weights(self) -> Weights:
-        """Return the newest weights that were received."""
         return self._weights
 
     def keep(self) -> None:
-        """Remember weights and optimizer as they are, for ``go_back``."""
         self._do("keep")
 
     def go_back(self, version: Version) -> Weights:
-        """Return to the kept state, as a new version."""
         self._received(self._do("go_back", version))
         return self._weights
 

@@ -27,12 +27,7 @@ _RETRY_SECONDS = 1.0
 
 
 class WorkerHost:
-    """In the actor: one worker, once it has weights.
-
-    Args:
-        index: Its number in the pool.
-        make: Makes its model, whose first weights are never served.
-    """
+    """In the actor: one worker, once it has weights."""
 
     def __init__(self, index: int, make: Callable[[], SamplingPolicy]) -> None:
         self._index = index

@@ -125,15 +125,7 @@ def action_grammar(vocabulary: Vocabulary, actions: Sequence[str], *, size: int)
 
 
 def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Sequence[str], size: int) -> TokenGrammar:
-    """Return the compact grammar of ``dartsim.envs.actions``, one action a reply, closed by the end token.
-
-    Args:
-        vocabulary: The vocabulary; numbers of cells must be single tokens, `` 0`` and so on.
-        columns: Cells across.
-        rows: Cells down.
-        keys: Names of keys.
-        size: Width of the model's output.
-    """
+    """Return the compact grammar of ``dartsim.envs.actions``, one action a reply, closed by the end token."""
     end = Slot(frozenset([vocabulary.end]))
     across, down = (_choices(vocabulary, count) for count in (columns, rows))
     # A backslash would begin an escape, which the model does not need.

@@ -42,12 +42,7 @@ class Seen(NamedTuple):
 
 
 class Trunk(nn.Module):
-    """Runs a Qwen2.5-VL or Qwen3-VL model.
-
-    Args:
-        model: A ``…ForConditionalGeneration``, with or without LoRA layers.
-        rules: How its screenshots were cut.
-    """
+    """Runs a Qwen2.5-VL or Qwen3-VL model."""
 
     def __init__(self, model: nn.Module, rules: ImageRules) -> None:
         super().__init__()

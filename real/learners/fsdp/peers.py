@@ -15,11 +15,7 @@ from dartsim.trainer.health import Health
 
 
 class Ranks:
-    """Adds up what each process has a part of. Sums of one process are what it has, to the last bit.
-
-    Args:
-        device: Holds the gradients; other figures are summed on the CPU.
-    """
+    """Adds up what each process has a part of. Sums of one process are what it has, to the last bit."""
 
     def __init__(self, device: torch.device) -> None:
         self.rank = dist.get_rank()

@@ -45,13 +45,7 @@ class ShardedTrunk(Trunk):
 
 
 def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
-    """Shard a model over the processes of a one-dimensional mesh, and return a scorer of it.
-
-    Args:
-        vlm: The model, whole and equal in every process; its parameters become shards.
-        mesh: The processes.
-        settings: The precision.
-    """
+    """Shard a model over the processes of a one-dimensional mesh, and return a scorer of it."""
     model, device = vlm.model, torch.device(mesh.device_type)
     trunk = ShardedTrunk(model, vlm.rules).to(device)
     trunk.checkpointing = vlm.trunk.checkpointing
