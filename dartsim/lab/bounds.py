@@ -1,8 +1,13 @@
-"""Closed-form bounds on what a configuration can train: the bottleneck law, beside every simulated figure.
+"""Closed-form bounds on the trained turns of a configuration: the bottleneck law.
 
-Nothing can train faster than its trainer, nor than its desktops produce, nor than its engines answer; each bound leaves
-out all waiting. A measured window that begins in the middle of an update counts all of its turns when it ends, so in a
-short run the simulated figure may lie above the trainer's bound by up to one update's turns.
+No run trains faster than its trainer, its desktops or its engines allow; each bound ignores all waiting. A measured
+window that starts in the middle of an update counts all of its turns, so that in a short run the simulated figure may
+exceed the trainer's bound by up to one update.
+
+A mean over a run is too loose where the bottleneck moves. In the first pass over the tasks about half of the groups
+have no signal, and desktops are the bottleneck; later the task filter skips those, and the trainer is. So the law is
+applied over time: with S(s) the usable turns that desktops and engines can generate by s, and m turns per minute of the
+trainer, at most S(s) + m (T - s) are trained by T, for every s (Reich's formula for a queue).
 """
 
 from __future__ import annotations
@@ -29,14 +34,14 @@ from dartsim.sim.latency import from_spec
 
 
 def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
-    """Return the bounds on trained turns per minute; none of a run with parts that are real, which no profile binds.
+    """Return the bounds on trained turns per minute; None for a run with real components.
 
-    The mean turns of an update and of a trajectory, and what the group filter drops, are taken from the run. ``bounds``
-    are those of each part alone, in turns that it makes or takes; the bound on what is trained is ``supply_bound``'s.
+    The mean turns of an update and of a trajectory, and the dropped turns, are those of the run. ``bounds`` are those
+    of each component alone, in its own turns; that of all is ``supply_bound``.
 
     Args:
         prepared: The configuration and what it names.
-        figures: The run's figures.
+        figures: Of the run.
         snapshots: Of the run, oldest first.
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
@@ -59,18 +64,17 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
 
 
 def trainer_bound(prepared: PreparedRun, turns_per_update: float) -> float:
-    """Return the turns a minute of a trainer that never waits; infinite if an update takes no time."""
+    """Return the turns per minute of a trainer that never waits; infinite if an update takes no time."""
     learner = prepared.config.cluster.learner
     seconds = learner.fixed_seconds + learner.turn_seconds * turns_per_update
     return 60.0 * turns_per_update / seconds if seconds > 0.0 else inf
 
 
 def desktop_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
-    """Return the turns a minute of desktops whose every request is answered by an engine of its own.
+    """Return the turns per minute of desktops that each have an engine of their own.
 
-    The engine's part of a turn is its least time alone (``alone_seconds``); queues and syncs are left out. Spare
-    desktops take boots and tear-downs off the slots, not off the desktops: those are as many, and each attempt still
-    has a boot. A host makes no more turns than its cores have seconds for.
+    A reply takes the engine's minimum time (``alone_seconds``), without queues and syncs. Spare desktops boot and close
+    outside of the slots, but each attempt still has a boot. A host's cores limit its turns.
     """
     answer = alone_seconds(prepared, turns_per_trajectory)
     places = sites(prepared)
@@ -80,13 +84,13 @@ def desktop_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
 
 
 def desktop_rate(prepared: PreparedRun, places: Sequence[Site], turns: float, answer_seconds: float) -> float:
-    """Return the turns a second of all desktops, none of them waiting for anything but its replies.
+    """Return the turns per second of all desktops, which wait for nothing but their replies.
 
     Args:
         prepared: The configuration and what it names.
-        places: Where its desktops are, as ``sites`` says.
+        places: As ``sites`` returns them.
         turns: Of a trajectory.
-        answer_seconds: Until an engine has answered.
+        answer_seconds: Time of a reply.
     """
     seconds, rate = core_seconds(prepared, turns), 0.0
     for cores, num_hosts, num_desktops in places:
@@ -97,13 +101,13 @@ def desktop_rate(prepared: PreparedRun, places: Sequence[Site], turns: float, an
 
 
 def desktop_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
-    """Return the seconds of a desktop for each turn, everything around its attempts included.
+    """Return the seconds of a desktop for each turn, with its part of boot, set-up, evaluation and tear-down.
 
     Args:
         prepared: The configuration and what it names.
         turns: Of a trajectory.
-        answer_seconds: Until an engine has answered, without the way there and back.
-        cores: Of the desktop's host; what wants more of them than there are takes longer.
+        answer_seconds: Time of a reply, without transport.
+        cores: Of the desktop's host, which may slow it down.
     """
     timing = prepared.timing
     slow_boot, slow_step = (max(1.0, wanted / cores) for wanted in (timing.boot_cores, timing.step_cores))
@@ -111,15 +115,12 @@ def desktop_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, 
     around = around_seconds(prepared) + (slow_boot - 1.0) * (boots + timing.setup.mean)
     around += (slow_step - 1.0) * timing.evaluate.mean
     engine = prepared.config.cluster.engine
-    way = engine.overhead_seconds + engine.control_seconds
-    return slow_step * timing.step.mean + way + answer_seconds + around / turns
+    transport = engine.overhead_seconds + engine.control_seconds
+    return slow_step * timing.step.mean + transport + answer_seconds + around / turns
 
 
 def slot_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
-    """Return the seconds of a slot for each turn: those of a desktop, less what spares take off it.
-
-    Takes what ``desktop_seconds`` takes.
-    """
+    """Return the seconds of a slot for each turn: ``desktop_seconds`` without boots and tear-downs of spares."""
     seconds, timing = desktop_seconds(prepared, turns, answer_seconds, cores), prepared.timing
     if not prepared.config.rollout.warm_envs:
         return seconds
@@ -128,14 +129,14 @@ def slot_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cor
 
 
 def around_seconds(prepared: PreparedRun) -> float:
-    """Return the mean seconds of an attempt apart from its turns; each has a desktop of its own, freshly booted."""
+    """Return the mean seconds of an attempt outside of its turns; each boots a desktop."""
     timing = prepared.timing
     boots = timing.start.mean + timing.boot.mean + timing.teardown.mean
     return boots + timing.setup.mean + timing.settle_seconds + timing.evaluate_settle_seconds + timing.evaluate.mean
 
 
 def core_seconds(prepared: PreparedRun, turns: float) -> float:
-    """Return what a turn asks of its host's cores, with its part of what is around its attempt, core-seconds."""
+    """Return the core-seconds of a turn on its host, with its part of boot, set-up and evaluation."""
     timing = prepared.timing
     boots = timing.start.mean + timing.boot.mean
     around = timing.boot_cores * (boots + timing.setup.mean) + timing.step_cores * timing.evaluate.mean
@@ -192,7 +193,7 @@ def alone_seconds(prepared: PreparedRun, turns_per_trajectory: float) -> float:
 
 
 def engine_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
-    """Return the turns a minute of engines that are always full and never change weights."""
+    """Return the turns per minute of engines that are always full and never load weights."""
     config = prepared.config
     workers, slots = config.rollout.num_workers, config.rollout.num_envs
     most = max(1, ceil(slots / workers))
@@ -208,13 +209,13 @@ def engine_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TurnLoad:
-    """What the mean turn asks of an engine.
+    """The mean load of a turn on an engine.
 
     Attributes:
-        prefill: Prompt tokens that are computed.
-        images: Screenshots that are encoded.
-        context: Tokens of the prompt, and half of the reply.
-        pairs: (query, key) pairs of the prompt tokens that are computed.
+        prefill: Computed prompt tokens.
+        images: Encoded screenshots.
+        context: Tokens of the prompt and half of the reply.
+        pairs: (query, key) pairs of the computed prompt tokens.
         reply: Tokens of the reply.
     """
 
@@ -226,12 +227,12 @@ class TurnLoad:
 
 
 def turn_load(prepared: PreparedRun, turns_per_trajectory: float, *, warm: bool) -> TurnLoad:
-    """Return the mean over the turns of a trajectory of mean length.
+    """Return the mean load over the turns of a trajectory.
 
     Args:
         prepared: The configuration and what it names.
         turns_per_trajectory: Its length.
-        warm: Whether every turn meets an engine that still holds the turn before.
+        warm: Whether every turn's engine has the previous turn in its prefix cache.
     """
     table = prepared.prompts.warm if warm else prepared.prompts.cold
     prompts = table[: max(1, min(round(turns_per_trajectory), len(table)))]
@@ -247,13 +248,13 @@ def turn_load(prepared: PreparedRun, turns_per_trajectory: float, *, warm: bool)
 
 
 def least_seconds(gpu: GpuProfile, load: TurnLoad, most: int) -> float:
-    """Return the least engine time of a turn, seconds, when at most ``most`` requests are computed together.
+    """Return the minimum engine time of a turn, seconds, with at most ``most`` requests computed together.
 
-    Linear layers of an iteration of T tokens cost at least a + bT, for every straight line below their profile; a turn
-    takes ``reply`` iterations, shared by at most as many sequences as fit. The largest of these lower bounds counts.
+    The linear layers of an iteration of T tokens cost at least a + bT, for every line below their profile; a turn has
+    ``reply`` iterations, shared by at most as many sequences as fit. The largest of these lower bounds counts.
     """
     fits = max(1, min(gpu.max_num_seqs, int(gpu.kv_capacity_tokens // (load.context + load.reply / 2.0)), most))
-    share = load.reply / fits  # iterations that are this turn's own
+    share = load.reply / fits  # iterations for this turn alone
     linear = max(a * share + b * (load.prefill + load.reply) for a, b in _lines_below(gpu))
     return (
         linear
@@ -273,27 +274,25 @@ def _lines_below(gpu: GpuProfile) -> list[tuple[float, float]]:
         start = min(seconds - slope * tokens for tokens, seconds in points)
         if start >= 0.0:
             lines.append((start, slope))
-    # Past the last point the profile goes on with its own slope, so no line above that slope is allowed.
+    # After its last point the profile continues with its own slope, which limits the lines' slopes.
     return lines
 
 
 Floats = NDArray[np.float64]
 
 NO_SIGNAL = (Drop.ALL_FAILED, Drop.ALL_SOLVED, Drop.NO_SIGNAL)
-"""Why a group is dropped that no scheduler could have trained on."""
+"""Reasons for dropping a group on which no scheduler could have trained."""
 
 
 def supply_bound(by_part: Mapping[str, float], snapshots: Sequence[Snapshot], warmup_share: float) -> float:
-    """Return the most turns a minute that could be trained between warm-up and end.
+    """Return the largest possible number of trained turns per minute between warm-up and end.
 
-    Which of what is made is usable is taken from the run: its groups in the order in which it made them, however fast.
-    Beyond what it made, the rest is as its second half.
+    The usable share of generated turns is that of the run's groups, in order; beyond them, that of its second half.
 
     Args:
-        by_part: Turns a minute that ``trainer``, ``desktops`` and ``engines`` allow, as ``dartsim.lab.bounds`` says;
-            a part that is missing allows any number.
+        by_part: Turns per minute that ``trainer``, ``desktops`` and ``engines`` allow; a missing one is no limit.
         snapshots: Of the run, oldest first.
-        warmup_share: Share of the run before what is measured.
+        warmup_share: Share of the run before the measurement.
     """
     first, last = after_warmup(snapshots, warmup_share), snapshots[-1]
     makes = min((rate for part, rate in by_part.items() if part != "trainer"), default=inf)
@@ -303,28 +302,28 @@ def supply_bound(by_part: Mapping[str, float], snapshots: Sequence[Snapshot], wa
         return takes
     before = first.counts.get("trained_turns", 0)
     seconds = np.array([snapshot.time for snapshot in snapshots if snapshot.time >= first.time])
-    supplied = _of_first(makes * seconds / 60.0, *_usable(snapshots)) - before
+    supplied = _usable_of_first(makes * seconds / 60.0, *_usable(snapshots)) - before
     left = (last.time - seconds) / 60.0
     trained = supplied + np.multiply(takes, left, out=np.zeros_like(left), where=left > 0.0)
     return min(takes * minutes, float(trained.min())) / minutes
 
 
 def _usable(snapshots: Sequence[Snapshot]) -> tuple[list[float], list[float]]:
-    """Return, snapshot by snapshot, the turns that had been made, and how many of them were not dropped for good."""
-    made, usable, most = [0.0], [0.0], 0.0
+    """Return the generated turns at each snapshot, and how many of them were not dropped for having no signal."""
+    generated, usable, kept = [0.0], [0.0], 0.0
     for snapshot in snapshots:
         turns = float(snapshot.counts.get("generated_turns", 0))
-        most = max(most, turns - sum(snapshot.counts.get(f"dropped_turns/{reason}", 0) for reason in NO_SIGNAL))
-        if turns > made[-1]:
-            made.append(turns)
-            usable.append(most)
+        kept = max(kept, turns - sum(snapshot.counts.get(f"dropped_turns/{reason}", 0) for reason in NO_SIGNAL))
+        if turns > generated[-1]:
+            generated.append(turns)
+            usable.append(kept)
         else:
-            usable[-1] = most
-    return made, usable
+            usable[-1] = kept
+    return generated, usable
 
 
-def _of_first(turns: Floats, made: Sequence[float], usable: Sequence[float]) -> Floats:
-    """Return how many of the first so many turns are usable, for each number of turns."""
-    half = float(np.interp(made[-1] / 2.0, made, usable))
-    rest = (usable[-1] - half) / (made[-1] / 2.0) if made[-1] else 1.0
-    return np.interp(turns, made, usable) + rest * np.maximum(turns - made[-1], 0.0)
+def _usable_of_first(turns: Floats, generated: Sequence[float], usable: Sequence[float]) -> Floats:
+    """Return how many of the first turns are usable, for each number of turns."""
+    half = generated[-1] / 2.0
+    rest = (usable[-1] - float(np.interp(half, generated, usable))) / half if half else 1.0
+    return np.interp(turns, generated, usable) + rest * np.maximum(turns - generated[-1], 0.0)

@@ -1,6 +1,6 @@
-"""``estimate``: what a configuration of a real model puts on which GPU and host, and whether it fits; before it starts.
+"""``estimate``: the memory that a real run needs on each GPU and host, and whether it fits.
 
-It asks no machine and needs no weights: shapes come from the checkpoint's ``config.json``, or are those published.
+It needs neither machines nor weights: shapes come from the checkpoint's ``config.json``, or are the published ones.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 from dartsim.real.engines.options import HERE, engine_places
 
 TASK_TOKENS = 500
-"""System message and instruction of a prompt, about (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
+"""About the system message and instruction of a prompt (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLoad:
-    """One GPU and what is on it, bytes by name of the part."""
+    """A GPU, and the bytes of each process on it."""
 
     host: str
     number: int
@@ -32,20 +32,20 @@ class GpuLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a configuration needs.
+    """Memory that a configuration needs.
 
     Attributes:
-        shape: The model's.
-        shape_source: Where its numbers come from.
+        shape: Of the model.
+        shape_source: Origin of the shape.
         screen_tokens: Tokens of one screenshot.
-        prompt_tokens: Of the longest prompt.
+        prompt_tokens: Tokens of the longest prompt.
         gpu_bytes: Memory of one GPU.
         engine: One GPU of an engine; None without engines on GPUs.
         learner: One rank; None without ranks on GPUs.
-        gpus: All GPUs that are used.
-        host_bytes: Host memory at the start, on this machine.
+        gpus: All used GPUs.
+        host_bytes: Memory of this machine at the start.
         disk_bytes: Exported weights and checkpoints, on the disk of ``trainer.fsdp.folder``.
-        notes: What should be known besides.
+        notes: Warnings.
     """
 
     shape: ModelShape
@@ -82,10 +82,10 @@ class Estimate:
 
 
 def estimate(config: Config) -> Estimate | None:
-    """Return what a run with a real model needs; None if it is modelled, or its model is the tiny one.
+    """Estimate the memory of a run with a real model; None if it is modelled, or its model is the tiny one.
 
     Raises:
-        ConfigError: If parts do not fit on their GPUs, or a folder holds another kind of model.
+        ConfigError: If processes do not fit on their GPUs, or a folder contains another kind of model.
     """
     if config.policy.model is None or config.backend.virtual:
         return None
@@ -114,7 +114,7 @@ def estimate(config: Config) -> Estimate | None:
     )
 
 
-# ---- the parts
+# ---- processes
 
 
 def _shape(config: Config, folder: Path) -> tuple[ModelShape, str]:
@@ -131,7 +131,7 @@ def _screen(config: Config) -> tuple[int, int]:
 
 
 def _on_gpus(config: Config) -> tuple[bool, bool]:
-    """Return whether engines, and whether ranks, are on GPUs."""
+    """Return whether engines, and whether ranks, use GPUs."""
     backend = config.backend
     return (
         backend.workers == "vllm" and config.vllm.device == "cuda",
@@ -192,7 +192,7 @@ def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory 
 
 
 def node_name(node: int) -> str:
-    """Return what a machine of ranks is called; the first is this one."""
+    """Return the name of a machine of ranks; node 0 is this machine."""
     return f"learner node {node}"
 
 
@@ -212,7 +212,7 @@ def _refuse_short(config: Config, prompt: int) -> None:
 def _refuse_full(config: Config, gpus: Sequence[GpuLoad], gpu_bytes: int, engine: EngineMemory | None) -> None:
     if engine is not None and engine.kv_tokens < config.vllm.max_model_len:
         raise ConfigError(
-            f"an engine may take {_gib(engine.budget)} GiB of a GPU (vllm.gpu_memory_share), of which weights take "
+            f"of an engine's {_gib(engine.budget)} GiB of a GPU (vllm.gpu_memory_share), weights take "
             f"{_gib(engine.weights)} and computing {_gib(engine.working)}: keys and values of {engine.kv_tokens} "
             "tokens fit, fewer than one request of vllm.max_model_len = "
             f"{config.vllm.max_model_len}, and vLLM would not start. Raise vllm.gpu_memory_share or tensor_parallel, "
@@ -224,29 +224,27 @@ def _refuse_full(config: Config, gpus: Sequence[GpuLoad], gpu_bytes: int, engine
             parts = " and ".join(f"{name} with {_gib(size)} GiB" for name, size in gpu.holds.items())
             raise ConfigError(
                 f"GPU {gpu.number} of {gpu.host} would hold {parts}: {_gib(total)} GiB of {_gib(gpu_bytes)} "
-                "(cluster.gpu_memory_gib). Put the parts on other GPUs (vllm.gpus, trainer.fsdp.gpus), take more "
-                "ranks, trainer.lora.rank, trainer.fsdp.checkpointing, or less of trainer.optimizer.max_tokens, "
-                "policy.max_images or vllm.gpu_memory_share"
+                "(cluster.gpu_memory_gib). Use other GPUs (vllm.gpus, trainer.fsdp.gpus), more ranks, LoRA, "
+                "trainer.fsdp.checkpointing, or lower trainer.optimizer.max_tokens, policy.max_images or "
+                "vllm.gpu_memory_share"
             )
 
 
 def _host_bytes(config: Config, shape: ModelShape, learner: LearnerMemory | None) -> int:
-    """Return the host memory of the start: this process's model and its copy, and each rank's."""
+    """Return the host memory at the start: two copies of the model in this process, and those of each rank."""
     own = 2 * shape.parameters * BYTES[config.policy.dtype]
     return own + (0 if learner is None else config.trainer.fsdp.ranks // config.trainer.fsdp.nodes * learner.host)
 
 
 def _disk_bytes(config: Config, shape: ModelShape) -> int:
-    """Return the disk of exported weights, and of two checkpoints: the last one and the one that is written."""
+    """Return the bytes of exported weights, and of two checkpoints: the last one and the next one."""
     if config.backend.learner != "fsdp":
         return 0
     held = BYTES[config.policy.dtype]
     rank = config.trainer.lora.rank
     trained = shape.text.lora_parameters(rank) if rank else shape.parameters
-    weights = (
-        (config.trainer.fsdp.keep_weights + 2) * shape.parameters * held
-    )  # and the first ones, and those it writes
-    return weights + 2 * 3 * trained * held
+    num_exports = config.trainer.fsdp.keep_weights + 2  # with the initial and the next ones
+    return num_exports * shape.parameters * held + 2 * 3 * trained * held
 
 
 def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str]:
@@ -256,14 +254,14 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
         whole = engine.kv_tokens // (prompt + config.policy.max_new_tokens)
         if whole < min(live, config.vllm.max_num_seqs):
             notes.append(
-                f"an engine holds {whole} requests with the longest prompt, and {live:.0f} desktops ask it: others wait"
+                f"an engine holds {whole} requests with the longest prompt, for {live:.0f} desktops: others wait"
             )
         if engine.wanted > engine.kv:
-            notes.append("max_num_seqs x max_model_len is more than the cache: vLLM lets requests wait when it is full")
+            notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
     if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
-        notes.append("all weights are trained in bfloat16: steps of 1e-6 vanish in its rounding; set policy.dtype")
+        notes.append("all weights are trained in bfloat16, which rounds steps of 1e-6 to 0; set policy.dtype")
     if config.policy.model is not None and config.policy.instructions is None and config.policy.grammar == "ui_tars":
-        notes.append("prompts have our words, not those the model was trained on: set policy.instructions")
+        notes.append("prompts differ from those the model was trained with: set policy.instructions")
     return notes
 
 

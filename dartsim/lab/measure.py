@@ -1,9 +1,8 @@
-"""From the timings of a real run to a profile: settings of the modelled cluster that ``dartsim run`` loads.
+"""Turns the timings of a real run into a profile: settings of the modelled cluster that ``dartsim run`` loads.
 
-Everything is taken as it was measured, under the load that the run itself made: waiting for an engine that starts few
-containers at a time, or for cores that desktops, workers and learner share, is in the seconds and is not modelled
-again. So a profile describes that configuration on that machine; with more desktops on the same machine it promises
-too much.
+Times include the run's own load, such as waiting for an engine that starts few containers at a time, or for shared
+cores, which is not modelled again. So a profile describes one configuration on one machine, and is too optimistic for
+more desktops on the same machine.
 """
 
 from __future__ import annotations
@@ -29,25 +28,24 @@ LATENCIES = {
     "evaluate": "env/evaluate",
     "teardown": "env/close",
 }
-"""Latencies of a desktop's model, and the call that each is measured by."""
-
+"""Latencies of the desktop model, and the call that measures each."""
 
 WORK = frozenset({*LATENCIES.values(), "worker/generate", "learner/update"})
-"""What goes on from the first moment of the control plane to its last."""
+"""Calls that take place over the whole time of the control plane."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingRow:
-    """How long one thing took.
+    """Durations of one kind of call, seconds, after the run's warm-up.
 
     Attributes:
         what: Its name in the timings.
-        n: How often it was measured, after the run's warm-up.
-        median: Seconds.
-        p95: 95 % quantile, seconds.
-        mean: Seconds.
-        failed: How often it failed; those are not in the seconds.
-        beside: Mean number of its kind that were under way when one ended, itself included.
+        n: Number of calls without failed ones.
+        median: Median duration.
+        p95: 95 % quantile.
+        mean: Mean duration.
+        failed: Number of failed calls.
+        beside: Mean number of calls of its kind in progress when one ended, itself included.
     """
 
     what: str
@@ -61,13 +59,7 @@ class TimingRow:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the timings of a run say.
-
-    Attributes:
-        rows: Everything that was measured, by name.
-        settings: The profile: a tree of settings below ``cluster``.
-        notes: What the settings rest on, in sentences.
-    """
+    """Result of a measurement: a row for each kind of call, the profile as a tree of settings, and remarks on it."""
 
     rows: Sequence[TimingRow]
     settings: Tree
@@ -75,90 +67,81 @@ class Measured:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each thing was measured."""
+        """Number of calls of each kind."""
         return {row.what: row.n for row in self.rows}
 
 
 def measure(config: Config, entries: Sequence[Entry]) -> Measured:
-    """Return what a run's timings say about the cluster it ran on.
-
-    Args:
-        config: The run's configuration.
-        entries: Its timings.
+    """Derive a profile of the cluster from a run's configuration and timings.
 
     Raises:
-        ConfigError: If a part that was real was never measured.
+        ConfigError: If no component was real, or a real one was never measured.
     """
     if config.backend.desktops == config.backend.workers == config.backend.learner == "sim":
-        raise ConfigError("every part of this run was modelled: there is nothing to measure; see backend.desktops")
-    # Engines may have started for a while before the control plane did.
+        raise ConfigError("every component of this run was modelled: there is nothing to measure; see backend.desktops")
+    # The control plane may have waited for engines to start.
     work = [entry for entry in entries if entry["what"] in WORK]
     times = [time for entry in work for time in (max(0.0, entry["at"] - entry["seconds"]), entry["at"])]
     first, last = min(times, default=0.0), max(times, default=0.0)
-    found = TimingTable(entries, first + config.run.warmup_share * (last - first))
+    table = TimingTable(entries, first + config.run.warmup_share * (last - first))
     settings: Tree = {}
     notes: list[str] = []
     since = max((entry["since"] for entry in entries if entry["what"] == CUT), default=None)
     if since is not None:
-        notes.append(f"Of a run as long as this the newest timings are kept: those from its second {since:,.0f} on.")
+        notes.append(f"Only the newest timings of this long run are kept, from second {since:,.0f} on.")
     for part in (_desktops, _workers, _learner, _faults):
-        settings = {**settings, **part(config, found, notes)}
-    return Measured(found.rows(), {"cluster": settings}, notes)
+        settings = {**settings, **part(config, table, notes)}
+    return Measured(table.rows(), {"cluster": settings}, notes)
 
 
 def profile_toml(measured: Measured, about: Tree) -> str:
-    """Return a profile as TOML, which ``dartsim.config.load`` takes as a configuration or lays over one.
-
-    Args:
-        measured: What was measured.
-        about: Where it comes from.
-    """
+    """Return a profile, with its origin, as TOML: a configuration, or an overlay for ``dartsim.config.load``."""
     return tomli_w.dumps({"about": about, **measured.settings})
 
 
 class TimingTable:
-    """Timings by what they are of: those after the warm-up, or all if there are none after it.
+    """Timings by kind of call: those after the warm-up, or all if there are none after it.
 
     Args:
-        entries: All of them.
-        begin: When the warm-up was over, seconds of the run.
+        entries: All timings.
+        begin: End of the warm-up, seconds of the run.
     """
 
     def __init__(self, entries: Iterable[Entry], begin: float) -> None:
-        everything: dict[str, list[Entry]] = {}
+        by_what: dict[str, list[Entry]] = {}
         for entry in entries:
             if not entry.get("cancelled"):
-                everything.setdefault(entry["what"], []).append(entry)
+                by_what.setdefault(entry["what"], []).append(entry)
         self._by_what = {
-            what: [entry for entry in those if entry["at"] >= begin] or those for what, those in everything.items()
+            what: [entry for entry in calls if entry["at"] >= begin] or calls for what, calls in by_what.items()
         }
 
     def of(self, what: str) -> list[Entry]:
-        """Return what was measured of one thing, without failures."""
+        """Return the successful calls of a kind."""
         return [entry for entry in self._by_what.get(what, ()) if not entry.get("failed")]
 
     def some(self, what: str) -> list[Entry]:
-        """Return the same.
+        """Return the successful calls of a kind.
 
         Raises:
-            ConfigError: If there is nothing.
+            ConfigError: If there are none.
         """
-        found = self.of(what)
-        if not found:
+        calls = self.of(what)
+        if not calls:
             raise ConfigError(f"no {what} was measured: the run was too short; repeat it with more --hours")
-        return found
+        return calls
 
     def seconds(self, what: str) -> list[float]:
-        """Return how long each took."""
+        """Return the duration of each call."""
         return [entry["seconds"] for entry in self.some(what)]
 
     def failed_share(self, what: str) -> float:
-        """Return the share that failed."""
-        those = self._by_what.get(what, ())
-        return sum(bool(entry.get("failed")) for entry in those) / len(those) if those else 0.0
+        """Return the share of failed calls."""
+        calls = self._by_what.get(what, ())
+        return sum(bool(entry.get("failed")) for entry in calls) / len(calls) if calls else 0.0
 
     def rows(self) -> list[TimingRow]:
-        """Return a row for everything that took time; entries of the event loop are shares of it."""
+        """Return a row for each kind of call; entries of the event loop are no calls."""
         return [self._row(what) for what in sorted(self._by_what) if what not in ("loop/busy", CUT) and self.of(what)]
 
     def _row(self, what: str) -> TimingRow:
@@ -176,8 +159,8 @@ class TimingTable:
         )
 
 
-def _desktops(config: Config, found: TimingTable, notes: list[str]) -> Tree:
-    """Return the desktops' latencies, on hosts that add nothing to them."""
+def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
+    """Return the desktops' latencies, on hosts that do not slow them down."""
     if config.backend.desktops == "sim":
         return {}
     hosts = {"count": 1, "cores": 1024.0, "memory_gib": 1024.0, "concurrent_starts": config.rollout.num_desktops}
@@ -185,64 +168,58 @@ def _desktops(config: Config, found: TimingTable, notes: list[str]) -> Tree:
     latency: Tree = {"start": 0.0, "memory_gib": 0.0, "boot_cores": 0.0, "step_cores": 0.0}
     latency |= {"settle_seconds": 0.0, "evaluate_settle_seconds": 0.0}
     for name, what in LATENCIES.items():
-        latency[name] = 0.0 if inline else _quantiles(found.seconds(what))
+        latency[name] = 0.0 if inline else _quantiles(table.seconds(what))
     if inline:
-        latency["evaluate"] = _between_attempts(found)
+        latency["evaluate"] = _between_attempts(table)
         notes.append(
-            "The mock desktops were computed by the event loop: its time is in engine.control_seconds, and what of it "
-            "lies between two attempts of a slot in the latency evaluate."
+            "The event loop computed the mock desktops: its time is in engine.control_seconds, between two attempts of "
+            "a slot in the latency evaluate."
         )
     else:
         notes.append(
-            "A desktop's boot is the whole start, waiting for the engine's start slots included; its latencies are "
-            "those under the run's own load."
+            "A desktop's boot includes waiting for the engine's start slots; its latencies are those under the run's "
+            "own load."
         )
     return {"hosts": hosts, "env": {"profile": "desktop-small", "latency": latency}}
 
 
-def _workers(config: Config, found: TimingTable, notes: list[str]) -> Tree:
+def _workers(config: Config, table: TimingTable, notes: list[str]) -> Tree:
     """Return the engine's model."""
     if config.backend.workers == "sim":
         return {}
     inline = config.backend.desktops == "mock"
     engine: Tree = {"overhead_seconds": 0.0, "prefix_cache": False}
     if config.backend.workers == "local":
-        engine |= {"model": "batch", **_batches(found, notes, inline=inline)}
+        engine |= {"model": "batch", **_batches(table, notes, inline=inline)}
     else:
-        engine |= {"model": "shared", **_replies(found, notes)}
-    # A server's replies were timed by the loop that they waited for.
-    engine["control_seconds"] = _control_seconds(found) if inline and config.backend.workers == "local" else 0.0
+        engine |= {"model": "shared", **_replies(table, notes)}
+    # The times of a server's replies include waiting for the loop.
+    engine["control_seconds"] = _control_seconds(table) if inline and config.backend.workers == "local" else 0.0
     return {"engine": engine}
 
 
-def _batches(found: TimingTable, notes: list[str], *, inline: bool) -> Tree:
-    """Return the batches of workers in this process.
-
-    Args:
-        found: The timings.
-        notes: Gets a sentence.
-        inline: Whether the event loop is modelled: then a batch's time is that of its thread alone.
-    """
-    batches, puts = found.some("worker/batch"), found.some("worker/put")
+def _batches(table: TimingTable, notes: list[str], *, inline: bool) -> Tree:
+    """Return the batch times of workers in this process; if the event loop is modelled (``inline``), without it."""
+    batches, puts = table.some("worker/batch"), table.some("worker/put")
     sizes = [float(entry["size"]) for entry in batches]
-    seconds = [entry["seconds"] for entry in batches] if inline else seen_seconds(batches, puts, found)
+    seconds = [entry["seconds"] for entry in batches] if inline else seen_seconds(batches, puts, table)
     put_seconds = [entry["seconds"] + (0.0 if inline else entry["waited"]) for entry in puts]
     line = fit_line(sizes, seconds)
     notes.append(
-        f"A batch of {np.mean(sizes):.1f} requests on average took {_said(line)} s, half of them within "
+        f"A batch of {np.mean(sizes):.1f} requests on average took {_formula(line)} s, half of them within "
         f"{line.spread:.0%} of that."
     )
     return {**_law(line, batches, sizes, seconds), "reload_seconds": _rounded(float(np.mean(put_seconds)))}
 
 
-def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], found: TimingTable) -> list[float]:
-    """Return how long each batch kept its requests: what their replies took, waiting for an earlier batch apart.
+def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], table: TimingTable) -> list[float]:
+    """Return how long each batch occupied its worker, seconds.
 
-    From when it could have begun (its first request was there, the batch or the weights before it were done) until its
-    replies had reached the control plane, on average. So the way from and to the event loop is in it, which for small
-    models is as long as the batch.
+    From when it could start (its first request was there, the previous batch or weights were done) to the mean arrival
+    of its replies at the control plane. This includes the transport to and from the event loop, which for small models
+    takes as long as the batch.
     """
-    answered = _answered_by(batches, found)
+    answered = _answered_by(batches, table)
     taken: dict[int, float] = {}
     for number in {entry["worker"] for entry in batches}:
         ends = sorted(entry["at"] for entry in (*batches, *puts) if entry["worker"] == number)
@@ -259,13 +236,13 @@ def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], found: TimingT
     return [taken[id(batch)] for batch in batches]
 
 
-def _answered_by(batches: Sequence[Entry], found: TimingTable) -> dict[int, list[Entry]]:
-    """Return the replies of each batch, by its ``id``: those that came after its end, and before that of the next."""
+def _answered_by(batches: Sequence[Entry], table: TimingTable) -> dict[int, list[Entry]]:
+    """Return the replies of each batch, by its ``id``: those between its end and the end of the next one."""
     answered: dict[int, list[Entry]] = {}
     by_worker: dict[int, list[Entry]] = {}
     for batch in batches:
         by_worker.setdefault(batch["worker"], []).append(batch)
-    for reply in found.of("worker/generate"):
+    for reply in table.of("worker/generate"):
         own = by_worker.get(reply["worker"], [])
         last = bisect_right(own, reply["at"], key=lambda batch: float(batch["at"])) - 1
         if last >= 0 and reply["at"] - reply["seconds"] <= own[last]["at"]:
@@ -273,9 +250,9 @@ def _answered_by(batches: Sequence[Entry], found: TimingTable) -> dict[int, list
     return answered
 
 
-def _replies(found: TimingTable, notes: list[str]) -> Tree:
-    """Return how long a server's replies take among others; those that a change of weights held up are left out."""
-    replies, loads = found.some("worker/generate"), found.some("worker/load")
+def _replies(table: TimingTable, notes: list[str]) -> Tree:
+    """Return how long a server's replies take, by the number of live requests; those delayed by a load do not count."""
+    replies, loads = table.some("worker/generate"), table.some("worker/load")
     undisturbed = [entry for entry in replies if not any(_held_up(entry, load) for load in loads)] or replies
     beside = mean_live(replies)
     live = [beside[id(entry)] for entry in undisturbed]
@@ -284,15 +261,15 @@ def _replies(found: TimingTable, notes: list[str]) -> Tree:
     served = [_served(load, replies) for load in loads]
     prepare, whole = float(np.mean(served)), float(np.mean([load["seconds"] for load in loads]))
     notes.append(
-        f"A reply among {np.mean(live):.1f} live requests on average took {_said(line)} s, half of them within "
-        f"{line.spread:.0%} of that. Of the {whole:.2f} s of a change of weights it went on for {prepare:.2f} s."
+        f"A reply among {np.mean(live):.1f} live requests on average took {_formula(line)} s, half of them within "
+        f"{line.spread:.0%} of that. A load took {whole:.2f} s, during the first {prepare:.2f} s of which it served."
     )
     changes = {"prepare_seconds": _rounded(prepare), "reload_seconds": _rounded(whole - prepare)}
     return {**_law(line, undisturbed, live, seconds), **changes}
 
 
 def _law(line: FittedLine, entries: Sequence[Entry], counts: Sequence[float], seconds: Sequence[float]) -> Tree:
-    """Return a line, and the spread about it, as settings."""
+    """Return a line, and the spread around it, as settings."""
     factors = np.array([each / line.seconds(count) for count, each in zip(counts, seconds, strict=True)])
     began = np.array([entry["at"] - entry["seconds"] for entry in entries])
     workers = np.array([entry["worker"] for entry in entries])
@@ -309,27 +286,21 @@ def _law(line: FittedLine, entries: Sequence[Entry], counts: Sequence[float], se
 
 
 def _held_up(reply: Entry, load: Entry) -> bool:
-    """Whether a reply was under way when a load of the same worker ended: the engine stood still meanwhile."""
+    """Whether a reply was in progress when a load of the same worker ended, and so waited for it."""
     begun = reply["at"] - reply["seconds"]
     return bool(reply["worker"] == load["worker"] and begun < load["at"] < reply["at"])
 
 
 def _served(load: Entry, replies: Sequence[Entry]) -> float:
-    """Return how long after its beginning a load's worker still answered, seconds.
-
-    That weights are written somewhere before the engine is stopped cannot be seen from outside; that replies come can.
-    """
+    """Return how long a worker still answered after a load began, seconds: weights are copied while it serves."""
     begun = load["at"] - load["seconds"]
     own = (reply["at"] for reply in replies if reply["worker"] == load["worker"])
     return max((at - begun for at in own if begun < at <= load["at"]), default=0.0)
 
 
 def mean_live(replies: Sequence[Entry]) -> dict[int, float]:
-    """Return how many requests were live on its worker during each reply, itself included, averaged over its time.
-
-    Keys are the ``id`` of the entries.
-    """
-    found: dict[int, float] = {}
+    """Return the mean number of live requests on the worker during each reply, by the entry's ``id``."""
+    live: dict[int, float] = {}
     for worker in {entry["worker"] for entry in replies}:
         own = [entry for entry in replies if entry["worker"] == worker]
         ends = np.array([entry["at"] for entry in own])
@@ -338,58 +309,58 @@ def mean_live(replies: Sequence[Entry]) -> dict[int, float]:
         order = np.argsort(times, kind="stable")
         changes = np.concatenate([np.ones(len(own)), -np.ones(len(own))])[order]
         times = times[order]
-        # The integral of the number of live requests is straight between two changes of it.
+        # The integral of the number of live requests is linear between two changes.
         total = np.concatenate([[0.0], np.cumsum(np.cumsum(changes)[:-1] * np.diff(times))])
         passed = np.interp(ends, times, total) - np.interp(begins, times, total)
         for entry, requests, lasted in zip(own, passed, ends - begins, strict=True):
-            found[id(entry)] = max(1.0, float(requests / lasted)) if lasted > 0.0 else 1.0
-    return found
+            live[id(entry)] = max(1.0, float(requests / lasted)) if lasted > 0.0 else 1.0
+    return live
 
 
-def _control_seconds(found: TimingTable) -> float:
-    """Return the time that the event loop was at work, a request."""
-    loop, requests = found.some("loop/busy"), found.some("worker/generate")
+def _control_seconds(table: TimingTable) -> float:
+    """Return the event loop's busy time per request."""
+    loop, requests = table.some("loop/busy"), table.some("worker/generate")
     passed = sum(entry["of"] for entry in loop)
     begin, end = requests[0]["at"], requests[-1]["at"]
     if passed <= 0.0 or end <= begin:
-        raise ConfigError("the event loop was not watched for long enough: repeat the run with more --hours")
+        raise ConfigError("the event loop was measured too briefly: repeat the run with more --hours")
     busy_share = sum(entry["seconds"] for entry in loop) / passed
     return _rounded(busy_share * (end - begin) / len(requests))
 
 
-def _between_attempts(found: TimingTable) -> float:
-    """Return how long the event loop was at work from the end of an attempt to the set-up of the next one of its slot.
+def _between_attempts(table: TimingTable) -> float:
+    """Return the event loop's busy time between two attempts of a slot.
 
-    The median, and not more than the loop's work with a whole attempt: what is longer waited to be admitted.
+    The median, but at most the loop's work for a whole attempt: longer gaps include waiting for admission.
     """
     since: dict[int, float] = {}
     gaps = []
-    for entry in sorted((*found.some("env/evaluate"), *found.some("env/reset")), key=lambda entry: entry["at"]):
+    for entry in sorted((*table.some("env/evaluate"), *table.some("env/reset")), key=lambda entry: entry["at"]):
         if entry["what"] == "env/evaluate":
             since[entry["slot"]] = entry["at"] - entry["seconds"]
         elif entry["slot"] in since:
             gaps.append(entry["at"] - since.pop(entry["slot"]))
-    turns = len(found.some("worker/generate")) / len(found.some("env/evaluate"))
-    most = turns * _control_seconds(found)
+    turns = len(table.some("worker/generate")) / len(table.some("env/evaluate"))
+    most = turns * _control_seconds(table)
     return _rounded(min(float(np.median(gaps)), most) if gaps else most)
 
 
-def _learner(config: Config, found: TimingTable, notes: list[str]) -> Tree:
+def _learner(config: Config, table: TimingTable, notes: list[str]) -> Tree:
     """Return the trainer's speed."""
     if config.backend.learner == "sim":
         return {}
-    updates = found.some("learner/update")
+    updates = table.some("learner/update")
     line = fit_line([entry["turns"] for entry in updates], [entry["seconds"] for entry in updates])
     turns = sorted({int(entry["turns"]) for entry in updates})
     notes.append(
-        f"An update took {_said(line, 'turns')} s ({len(updates)} updates of "
-        + (f"{turns[0]} to {turns[-1]} turns)." if len(turns) > 1 else f"{turns[0]} turns: half is taken for theirs).")
+        f"An update took {_formula(line, 'turns')} s ({len(updates)} updates of "
+        + (f"{turns[0]} to {turns[-1]} turns)." if len(turns) > 1 else f"{turns[0]} turns: half is counted as theirs).")
     )
     return {"learner": {"fixed_seconds": _rounded(line.fixed), "turn_seconds": _rounded(line.each)}}
 
 
-def _faults(config: Config, found: TimingTable, notes: list[str]) -> Tree:
-    """Return the shares of calls that failed."""
+def _faults(config: Config, table: TimingTable, notes: list[str]) -> Tree:
+    """Return the shares of failed calls."""
     calls = {
         "start_failed": "env/start",
         "step_failed": "env/step",
@@ -397,7 +368,7 @@ def _faults(config: Config, found: TimingTable, notes: list[str]) -> Tree:
         "load_failed": "worker/load",
         "update_failed": "learner/update",
     }
-    return {"faults": {"kinds": {kind: {"share": _rounded(found.failed_share(call))} for kind, call in calls.items()}}}
+    return {"faults": {"kinds": {kind: {"share": _rounded(table.failed_share(call))} for kind, call in calls.items()}}}
 
 
 def _quantiles(seconds: Iterable[float]) -> Tree:
@@ -406,7 +377,7 @@ def _quantiles(seconds: Iterable[float]) -> Tree:
     return {"kind": "quantiles", "points": [[quantile, _rounded(value)] for quantile, value in points]}
 
 
-def _said(line: FittedLine, of: str = "requests") -> str:
+def _formula(line: FittedLine, of: str = "requests") -> str:
     return f"{line.fixed:.4g} + {line.each:.4g} x {of}"
 
 

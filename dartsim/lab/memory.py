@@ -1,7 +1,6 @@
-"""What engines and learners need of a GPU and of a host, by formulas; an estimate for plans, not a promise.
+"""Memory of engines and learners on a GPU and on a host, by formulas; an estimate for plans.
 
-All figures are bytes. What a formula counts is said beside it; what none of them counts (allocator's fragments,
-libraries) is in the reserves, which are round numbers of ours.
+All figures are bytes. The reserves, round numbers of ours, stand for what no formula counts (fragments, libraries).
 
 Sources: keys and values, vLLM's paged cache: 2 x layers x kv heads x head x bytes a token; parts of FSDP2's
 ``fully_shard``: parameters, gradients and AdamW's two moments, all in the weights' own type, divided by ranks (16 bytes
@@ -11,26 +10,26 @@ and one layer computed again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dartsim.lab.model_shapes import ModelShape
 
 GIB = 2**30
 GPU_RESERVE_BYTES = 2 * GIB
-"""CUDA's context, libraries' workspaces and communication buffers of a process."""
+"""CUDA context, workspaces and communication buffers of a process."""
 FRAGMENT_SHARE = 0.05
-"""Of a learner's memory, lost between the allocator's blocks."""
+"""Share of a learner's memory that the allocator loses to fragmentation."""
 GRAPH_BYTES = GIB
 """CUDA graphs of an engine."""
 CHUNK_TOKENS = 8_192
 """Tokens that a vLLM engine computes at once on a large GPU (``max_num_batched_tokens``)."""
 REPLY_TOKENS = 104
-"""Mean length of a reply in DART's history: what logits of a micro-batch are counted with."""
+"""Mean reply in DART's history, for the logits of a micro-batch."""
 
 Dtype = Literal["float32", "bfloat16"]
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
-"""Of a value; engines take these names too."""
+"""Bytes of a value; engines take these names too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +37,13 @@ class EngineMemory:
     """One GPU of an engine.
 
     Attributes:
-        weights: Of the model, its part.
-        working: Most that is held while something is computed: a chunk of tokens, all screenshots of one prompt,
-            logits of all requests; and graphs and reserve.
+        weights: Its shard of the model.
+        working: Peak while computing: a chunk of tokens, all screenshots of one prompt, logits of all requests; with
+            graphs and reserve.
         kv_bytes_per_token: Keys and values of one token.
-        kv: What is left for keys and values.
+        kv: The rest, for keys and values.
         wanted: Keys and values of ``max_num_seqs`` requests of ``max_model_len`` tokens.
-        budget: All that it may take.
+        budget: Its limit.
     """
 
     weights: int
@@ -56,7 +55,7 @@ class EngineMemory:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that the cache holds."""
+        """Tokens that fit into the cache."""
         return max(0, self.kv // self.kv_bytes_per_token)
 
 
@@ -72,21 +71,21 @@ def engine_memory(
     value_bytes: int = 2,
     tensor_parallel: int = 1,
 ) -> EngineMemory:
-    """Return what one GPU of a vLLM engine holds.
+    """Estimate the memory of one GPU of a vLLM engine.
 
     Args:
         shape: The model.
         gpu_bytes: Memory of the GPU.
-        share: Part of it that the engine may take.
+        share: Share of it for the engine.
         max_model_len: Longest prompt and reply together, tokens.
         max_num_seqs: Requests computed at once.
-        max_images: Most screenshots of a prompt.
+        max_images: Largest number of screenshots in a prompt.
         screen: Width and height of a screenshot, pixels.
         value_bytes: Of a weight, and of a value in the cache.
-        tensor_parallel: GPUs the engine is spread over.
+        tensor_parallel: GPUs of the engine.
     """
     text, vision = shape.text, shape.vision
-    parts = min(tensor_parallel, text.kv_heads)  # key-value heads are copied where there are fewer than GPUs
+    parts = min(tensor_parallel, text.kv_heads)  # fewer key-value heads than GPUs are copied
     kv_bytes = shape.kv_bytes_per_token(value_bytes) // parts
     chunk = min(CHUNK_TOKENS, max_num_seqs * max_model_len)
     tokens = chunk * (6 * text.hidden + 3 * text.intermediate // tensor_parallel) * value_bytes
@@ -111,16 +110,16 @@ class LearnerMemory:
     """One rank of a learner.
 
     Attributes:
-        parameters: Its part of the weights.
-        reference: Its part of the first weights, where the objective has a divergence from them.
-        gradients: Its part.
-        optimizer: Its part of AdamW's two moments.
-        gathered: Whole units at a time: embeddings and output, and the vision tower or two layers; and the gradient of
-            the largest while it is summed.
+        parameters: Its shard of the weights.
+        reference: Its shard of the initial weights, for the KL term of the objective.
+        gradients: Its shard.
+        optimizer: Its shard of AdamW's two moments.
+        gathered: Complete units: embeddings and output, and the vision tower or two layers; and the gradient of the
+            largest while it is reduced.
         activations: Of a micro-batch.
         logits: Of its reply tokens, with probabilities and their gradients in float32.
         reserve: See the constants.
-        host: Of the host's memory while the rank starts: it loads the model whole, and the reference beside it.
+        host: Host memory at the start, when the rank loads the complete model and the reference.
     """
 
     parameters: int
@@ -135,7 +134,7 @@ class LearnerMemory:
 
     @property
     def total(self) -> int:
-        """Of the GPU."""
+        """Memory of the GPU."""
         state = self.parameters + self.reference + self.gradients + self.optimizer
         return state + self.gathered + self.activations + self.logits + self.reserve
 
@@ -154,20 +153,20 @@ def learner_memory(
     reference: bool = True,
     lora_rank: int | None = None,
 ) -> LearnerMemory:
-    """Return what one rank holds.
+    """Estimate the memory of one rank.
 
     Args:
         shape: The model.
-        ranks: Processes that share it.
-        tokens: Padded tokens of a micro-batch, the longest prompt at least.
+        ranks: Number of ranks.
+        tokens: Padded tokens of a micro-batch, at least the longest prompt.
         images: Screenshots in it.
         replies: Replies in it.
         screen: Width and height of a screenshot, pixels.
         dtype: Of weights, gradients and moments.
-        compute: Of what is gathered and computed.
-        checkpointing: Activations are computed again.
-        reference: The first weights are held too.
-        lora_rank: Of low-rank additions; None trains all weights.
+        compute: Of gathered weights and computations.
+        checkpointing: Whether activations are recomputed.
+        reference: Whether the initial weights are kept.
+        lora_rank: Rank of LoRA; None trains all weights.
     """
     held, small = BYTES[dtype], BYTES[compute]
     additions = shape.text.lora_parameters(lora_rank) if lora_rank else 0
@@ -180,12 +179,12 @@ def learner_memory(
         optimizer=2 * trained * held // ranks,
         gathered=_gathered(shape, small, trains_all=not additions),
         activations=_activations(shape, tokens, images, screen, small, checkpointing),
-        # In the computing type from the head; float32 logits, log-probabilities, and the gradients of both.
+        # The head's output; float32 logits, log-probabilities, and the gradients of both.
         logits=replies * REPLY_TOKENS * shape.text.vocabulary * (small + 16),
         reserve=0,
         host=(2 if reference else 1) * shape.parameters * held,
     )
-    return _with_reserve(state)
+    return replace(state, reserve=GPU_RESERVE_BYTES + int(FRAGMENT_SHARE * state.total))
 
 
 def _gathered(shape: ModelShape, small: int, *, trains_all: bool) -> int:
@@ -200,8 +199,8 @@ def _activations(
 ) -> int:
     text, vision = shape.text, shape.vision
     patches = images * shape.image_patches(*screen)
-    # A layer holds, for its backward pass: its input and both norms in float32 beside the computing type, queries,
-    # keys, values and the mix, and the three parts of the MLP.
+    # A layer keeps for its backward pass: its input and both norms, also in float32; queries, keys, values and the
+    # attention's output; and the three projections of the MLP.
     heads = (2 * text.heads + 2 * text.kv_heads) * text.head_dim
     layer = tokens * ((4 * text.hidden + heads + 3 * text.intermediate) * small + 4 * text.hidden * 4)
     width = 3 if vision.gated else 2
@@ -209,10 +208,4 @@ def _activations(
     if not checkpointing:
         return text.layers * layer + vision.depth * block
     kept = (text.layers * tokens * text.hidden + vision.depth * patches * vision.hidden) * small
-    return kept + 2 * max(layer, block)  # what is computed again, and its gradients
-
-
-def _with_reserve(state: LearnerMemory) -> LearnerMemory:
-    from dataclasses import replace
-
-    return replace(state, reserve=GPU_RESERVE_BYTES + int(FRAGMENT_SHARE * state.total))
+    return kept + 2 * max(layer, block)  # the recomputed layer, and its gradients

@@ -1,4 +1,4 @@
-"""``ModelShape``: the sizes of a Qwen-VL model, and the numbers that follow from them; no weights are needed.
+"""``ModelShape``: the sizes of a Qwen-VL model, and its parameter and token counts; needs no weights.
 
 Sources: the models' published ``config.json`` (Qwen/Qwen2.5-VL-7B-Instruct, whose shape UI-TARS-1.5-7B has, and
 Qwen/Qwen3-VL-8B-Instruct) and the modules of the transformers classes, which the tests count.
@@ -18,19 +18,10 @@ from dartsim.envs.actions.ui_tars import smart_resize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextShape:
-    """The language model.
+    """The language model; its MLPs are gated.
 
-    Attributes:
-        layers: Number of layers.
-        hidden: Width.
-        intermediate: Width of a layer's MLP, which is gated.
-        heads: Attention heads.
-        kv_heads: Key-value heads.
-        head_dim: Width of a head.
-        vocabulary: Rows of the embedding.
-        tied: Whether the output matrix is the embedding.
-        qkv_bias: Whether queries, keys and values have biases (Qwen2.5).
-        qk_norm: Whether queries and keys are normalized (Qwen3).
+    ``tied``: the output matrix is the embedding. ``qkv_bias``: queries, keys and values have biases (Qwen2.5).
+    ``qk_norm``: queries and keys are normalized (Qwen3).
     """
 
     layers: int
@@ -46,7 +37,7 @@ class TextShape:
 
     @property
     def layer_parameters(self) -> int:
-        """Weights of one layer."""
+        """Parameters of one layer."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = self.hidden * (queries + 2 * keys) + queries * self.hidden
         attention += (queries + 2 * keys) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
@@ -54,11 +45,11 @@ class TextShape:
 
     @property
     def rest_parameters(self) -> int:
-        """Weights of embedding, last norm and output."""
+        """Parameters of embedding, last norm and output."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the weights of low-rank additions to the seven matrices of each layer: rank x (rows + columns)."""
+        """Return the parameters of LoRA on the seven matrices of each layer: rank x (rows + columns)."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         sides = 2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * sides
@@ -72,12 +63,12 @@ class VisionShape:
         depth: Number of blocks.
         hidden: Width.
         intermediate: Width of a block's MLP.
-        out: Width of what it gives to the language model.
-        patch: Pixels a side of a patch.
-        merge: Patches a side that become one token.
+        out: Width of its output.
+        patch: Side of a patch, pixels.
+        merge: Side of the square of patches that become one token.
         gated: Whether MLPs are gated and norms have no bias (Qwen2.5).
-        positions: Rows of a learned table of positions; 0 without (Qwen2.5).
-        deepstack: Layers whose features are given to the language model besides (Qwen3).
+        positions: Rows of the learned table of positions; 0 without (Qwen2.5).
+        deepstack: Number of layers with additional outputs to the language model (Qwen3).
     """
 
     depth: int
@@ -92,7 +83,7 @@ class VisionShape:
 
     @property
     def parameters(self) -> int:
-        """Weights of the tower."""
+        """Parameters of the tower."""
         h, i, merged = self.hidden, self.intermediate, self.hidden * self.merge**2
         norm = h if self.gated else 2 * h
         mlp = 3 * h * i + 2 * i + h if self.gated else 2 * h * i + i + h
@@ -104,13 +95,7 @@ class VisionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model.
-
-    Attributes:
-        name: What it is called.
-        text: The language model.
-        vision: The vision tower.
-    """
+    """A model: its name, language model and vision tower."""
 
     name: str
     text: TextShape
@@ -118,7 +103,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """All weights."""
+        """All parameters."""
         return self.text.layers * self.text.layer_parameters + self.text.rest_parameters + self.vision.parameters
 
     def kv_bytes_per_token(self, value_bytes: int = 2) -> int:
@@ -126,7 +111,7 @@ class ModelShape:
         return 2 * self.text.layers * self.text.kv_heads * self.text.head_dim * value_bytes
 
     def image_patches(self, width: int, height: int) -> int:
-        """Return the patches of a screenshot as Qwen's rules resize it."""
+        """Return the patches of a screenshot, resized by Qwen's rules."""
         unit = self.vision.patch * self.vision.merge
         across, down = smart_resize(width, height, factor=unit)
         return (across // self.vision.patch) * (down // self.vision.patch)
@@ -162,26 +147,26 @@ QWEN3_VL_8B = ModelShape(
 )
 
 OF_FAMILY: Mapping[str, ModelShape] = {"qwen2_5_vl": QWEN2_5_VL_7B, "qwen3_vl": QWEN3_VL_8B}
-"""The shape that is taken for a family whose folder is not there yet."""
+"""The default shape of a family, without a checkpoint."""
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """Return the shape of a checkpoint's folder, from its ``config.json`` alone.
+    """Read the shape of a checkpoint from its ``config.json``.
 
     Raises:
-        ConfigError: If there is none, or it is another family's.
+        ConfigError: If there is none, or the family is unknown.
     """
     try:
-        found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{str(folder)!r} holds no config.json that can be read: {error}") from None
-    family = found.get("model_type")
+        raise ConfigError(f"{str(folder)!r} has no readable config.json: {error}") from None
+    family = config.get("model_type")
     if family not in OF_FAMILY:
-        raise ConfigError(f"{str(folder)!r} holds a {family!r}; wanted one of {', '.join(OF_FAMILY)}")
-    text, vision = found.get("text_config", found), found["vision_config"]
+        raise ConfigError(f"{str(folder)!r} contains a {family!r}; wanted one of {', '.join(OF_FAMILY)}")
+    text, vision = config.get("text_config", config), config["vision_config"]
     return ModelShape(
         name=folder.resolve().name,
-        text=_text(text, found, newer=family == "qwen3_vl"),
+        text=_text(text, config, newer=family == "qwen3_vl"),
         vision=_vision(vision, text, newer=family == "qwen3_vl"),
     )
 

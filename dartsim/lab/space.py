@@ -1,6 +1,6 @@
-"""What a study may change: settings of a configuration, each with a range or with choices.
+"""The space of a study: settings of a configuration, each with a range or choices.
 
-As text, ``key=RANGE`` parts with commas between them: ``20..80``, ``20..80/10`` (a step), ``1e-3..10:log``,
+As text, ``key=RANGE`` entries separated by commas: ``20..80``, ``20..80/10`` (a step), ``1e-3..10:log``,
 ``drain|keep``. As a TOML file, the same keys as a configuration, with such a text, a list of choices, or a table with
 ``low``, ``high`` and perhaps ``step`` or ``log``.
 """
@@ -23,7 +23,7 @@ Value = int | float | str | bool
 RANGE = re.compile(r"^(?P<low>[^.:/|]+(?:\.\d+)?)\.\.(?P<high>[^:/|]+?)(?:/(?P<step>[^:|]+))?(?P<log>:log)?$")
 TABLE = {"low", "high", "step", "log"}
 MEASURING = ("run.hours", "run.seed", "run.warmup_share", "run.updates")
-"""Settings of how a run is measured: better figures with others would be no better system."""
+"""Settings of the measurement, which do not change the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Range:
         key: The setting, dotted.
         low: Smallest value.
         high: Largest value.
-        step: Distance of two values; None is 1 for whole numbers, any for others.
-        log: Whether ratios count rather than differences.
+        step: Distance of values; None is 1 for whole numbers, and any for others.
+        log: Whether the scale is logarithmic.
     """
 
     key: str
@@ -50,25 +50,20 @@ class Range:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def text(self) -> str:
-        """Return it as it is written."""
+        """Return it in the form that ``read_space`` parses."""
         step = "" if self.step is None else f"/{self.step!r}"
         return f"{self.low!r}..{self.high!r}{step}{':log' if self.log else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Some values of a setting.
-
-    Attributes:
-        key: The setting, dotted.
-        values: Two or more.
-    """
+    """Two or more values of a setting."""
 
     key: str
     values: tuple[Value, ...]
 
     def text(self) -> str:
-        """Return it as it is written."""
+        """Return it in the form that ``read_space`` parses."""
         return "|".join(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
 
 
@@ -77,10 +72,10 @@ Space = tuple[Dimension, ...]
 
 
 def read_space(given: str) -> Space:
-    """Return the space of a text, or of a TOML file of that name.
+    """Parse a space, or the TOML file of that name.
 
     Raises:
-        ConfigError: If it cannot be read, is empty, names an unknown setting, or a value that it cannot have.
+        ConfigError: If it cannot be read, is empty, or has an unknown setting or an invalid value.
     """
     pairs = list(_of_file(Path(given)) if given.endswith(".toml") else _of_text(given))
     if not pairs:

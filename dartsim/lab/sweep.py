@@ -1,4 +1,4 @@
-"""Many runs: arms by seeds, on all cores, on a Ray cluster or here; one progress bar; a sweep can resume."""
+"""Many runs (arms x seeds) on all cores, on a Ray cluster or in this process, resumable and with one progress bar."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Report = Callable[[float], None]
 """Called by a run with the share of its work that is done, from 0 to 1."""
 
 SPEED_SECONDS = 600.0
-"""How far back a bar measures its speed: a simulation may take a minute, and a speed needs several of them."""
+"""Time over which a bar measures its speed: several simulations, which may take a minute each."""
 
 
 class Executor(Protocol):
-    """Runs a function with many items somewhere."""
+    """Calls a function with many items, somewhere."""
 
     def run(
         self,
@@ -33,18 +33,18 @@ class Executor(Protocol):
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each item, in the order in which they end.
+        """Yield the number and the result of each item, in the order of completion.
 
         Args:
-            function: Of a module; called with an item and with what it reports its progress to.
+            function: Importable; called with an item and a function that takes its progress.
             items: One for each call.
-            on_progress: Called with the number of an item and the share of it that is done.
+            on_progress: Called with the number of an item and its progress.
         """
         ...
 
 
 class InProcess:
-    """Runs one item after the other in this process."""
+    """Runs the items in this process, in order."""
 
     def run(
         self,
@@ -52,7 +52,7 @@ class InProcess:
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each item, in order."""
+        """Yield the number and the result of each item."""
         for number, item in enumerate(items):
 
             def report(share: float, number: int = number) -> None:
@@ -64,11 +64,11 @@ class InProcess:
 
 @contextmanager
 def executor_for(processes: int | None = None, ray: str | None = None) -> Iterator[Executor]:
-    """Give an executor on a Ray cluster, on so many cores (all by default), or in this process if that is one.
+    """Provide an executor.
 
     Args:
-        processes: Runs at a time on this machine.
-        ray: Address of a cluster.
+        processes: Runs at a time on this machine, default: all cores; 1 runs in this process.
+        ray: Address of a Ray cluster to use instead.
     """
     from dartsim.real.machine import usable_cores
     from dartsim.real.processes import LocalProcesses
@@ -86,14 +86,14 @@ def executor_for(processes: int | None = None, ray: str | None = None) -> Iterat
 
 
 class WithProgress:
-    """An executor that moves one bar by the runs of another executor.
+    """An executor that shows the runs of another one in a progress bar.
 
     Args:
-        inner: What runs them.
-        progress: Where the bar is.
-        name: What it is called.
-        expected: Runs that are expected in all; more are counted as they come.
-        size: Runs that an item counts as.
+        inner: The other executor.
+        progress: Shows the bar.
+        name: Of the bar.
+        expected: Expected number of runs.
+        size: Number of runs of an item.
     """
 
     def __init__(
@@ -138,13 +138,13 @@ class WithProgress:
             yield number, result
 
     def done(self) -> None:
-        """Say that no more runs come."""
+        """Fill the bar: there are no more runs."""
         self._progress.update(self._task, total=self._given)
 
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """Show how many runs are done; nothing where output is not a terminal."""
+    """Show how many runs are done, on terminals only."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -175,9 +175,9 @@ class ArmRun:
     """One run of a sweep. Picklable; its result does not depend on where or when it runs.
 
     Attributes:
-        arm: What is compared.
+        arm: The arm of the comparison.
         seed: Of the run.
-        spec: What the run function needs: a configuration, or a dataclass that makes one.
+        spec: The argument of the run function, such as a configuration.
     """
 
     arm: str
@@ -186,12 +186,12 @@ class ArmRun:
 
     @property
     def name(self) -> str:
-        """How it is called in progress."""
+        """Name in progress bars."""
         return f"{self.arm}, seed {self.seed}"
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """Arm, seed and a hash of the rest: the same run has the same key."""
+        """Arm, seed and a hash of the spec."""
         return self.arm, self.seed, hashlib.sha256(repr(self.spec).encode()).hexdigest()[:16]
 
 
@@ -205,43 +205,43 @@ def sweep(
     executor: Executor | None = None,
     ray: str | None = None,
 ) -> list[R]:
-    """Make all runs with one progress bar and return their results in the order of the runs.
+    """Make all runs with one progress bar, and return their results in the order of the runs.
 
     Args:
-        function: Of a module; it makes one run from its ``spec``.
-        runs: What to run.
-        console: Where the bar is shown.
+        function: Importable; makes one run from its ``spec``.
+        runs: The runs.
+        console: Shows the bar.
         name: Of the bar.
-        results: A file with one line for each finished run, which must be JSON-serializable. Runs that it has already
-            are not made again, so that an interrupted sweep resumes. None: nothing is kept.
-        executor: What runs them; all cores by default.
-        ray: Address of a Ray cluster to run them on instead.
+        results: A file with one line of JSON for each finished run, which an interrupted sweep resumes from; None keeps
+            nothing.
+        executor: Runs them; default: all cores.
+        ray: Address of a Ray cluster to use instead.
     """
     known = {} if results is None else finished(results)
-    found: dict[int, R] = {n: known[run.key] for n, run in enumerate(runs) if run.key in known}
-    left = [number for number in range(len(runs)) if number not in found]
+    done: dict[int, R] = {n: known[run.key] for n, run in enumerate(runs) if run.key in known}
+    left = [number for number in range(len(runs)) if number not in done]
     if not left:
-        return [found[number] for number in range(len(runs))]
+        return [done[number] for number in range(len(runs))]
     chosen = executor_for(ray=ray) if executor is None else nullcontext(executor)
     with chosen as inner, progress_bar(console) as progress:
-        shown = WithProgress(inner, progress, name)
-        for place, result in shown.run(_Run(function), [runs[number] for number in left]):
-            found[left[place]] = result
+        counted = WithProgress(inner, progress, name)
+        for index, result in counted.run(_Run(function), [runs[number] for number in left]):
+            done[left[index]] = result
             if results is not None:
-                _append(results, runs[left[place]], result)
-    return [found[number] for number in range(len(runs))]
+                _append(results, runs[left[index]], result)
+    return [done[number] for number in range(len(runs))]
 
 
 def finished(results: Path) -> dict[tuple[str, int, str], Any]:
-    """Return the results in a file by the keys of their runs; a last line that was cut off is left out."""
+    """Return the results in a file by the keys of their runs, without a truncated last line."""
     if not results.exists():
         return {}
-    found: dict[tuple[str, int, str], Any] = {}
+    by_key: dict[tuple[str, int, str], Any] = {}
     for line in results.read_text(encoding="utf-8").splitlines(keepends=True):
         if line.endswith("\n"):
             row = json.loads(line)
-            found[row["arm"], row["seed"], row["spec"]] = row["result"]
-    return found
+            by_key[row["arm"], row["seed"], row["spec"]] = row["result"]
+    return by_key
 
 
 def _append(results: Path, run: ArmRun, result: Any) -> None:
@@ -249,7 +249,7 @@ def _append(results: Path, run: ArmRun, result: Any) -> None:
     line = json.dumps({"arm": arm, "seed": seed, "spec": spec, "result": result}) + "\n"
     results.parent.mkdir(parents=True, exist_ok=True)
     text = results.read_text(encoding="utf-8") if results.exists() else ""
-    if text and not text.endswith("\n"):  # the last run was cut off while it was written
+    if text and not text.endswith("\n"):  # the last line is truncated
         results.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
     with results.open("a", encoding="utf-8") as file:
         file.write(line)
@@ -257,7 +257,7 @@ def _append(results: Path, run: ArmRun, result: Any) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run function without progress of its own, as an executor takes it."""
+    """Adapts a run function without progress reports to an executor."""
 
     function: Callable[[Any], Any]
 

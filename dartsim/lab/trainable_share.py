@@ -1,10 +1,10 @@
-"""Which share of what is generated curation may train on, in closed form: group filter, group sizes, task filter.
+"""The trainable share of generated turns, in closed form: group filter, group sizes, task filter.
 
-A group in which all succeed or all fail is dropped. A task filter passes such tasks over, once it has seen them: not in
-the first pass over the tasks, so that what it is worth depends on how many groups a run makes.
+A group in which all attempts succeed or all fail is dropped. A task filter skips such tasks, but only after the first
+pass over the tasks, so that its effect depends on the number of groups in a run.
 
-Left out: stored successes save groups only once there are some; turn limits that a task's successes shorten;
-``curation.attempts.extra_attempts``, because where desktops or engines limit a run no slot waits to make any.
+Ignored: stored successes, turn limits that successes shorten, and ``curation.attempts.extra_attempts``, which only
+matter where slots wait.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import chance, group_size, kept_chance
 
 MOST_PASSES = 500
-"""Passes over the tasks that are followed one by one; every one after them is like the last."""
+"""Simulated passes over the tasks; later ones are like the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneTask:
-    """What a task is to curation.
+    """A task in curation.
 
     Attributes:
         size: Attempts of a group.
-        turns: Mean of an attempt.
-        kept: Chance that the group filter keeps a group.
-        skipped: Chance that the task filter, once it judges, leaves the task out.
-        unjudged: Groups before it judges.
+        turns: Mean turns of an attempt.
+        kept: Probability that the group filter keeps a group.
+        skipped: Probability that the task filter skips the task, once it judges it.
+        unjudged: Groups before the filter judges it.
     """
 
     size: int
@@ -70,7 +70,7 @@ def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
 
 
 def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTask:
-    """Return what a task of this success rate is to curation."""
+    """Return a task with this success rate."""
     curation, surrogate = prepared.config.curation, prepared.config.surrogate
     size, rule = group_size(prepared, rate), curation.task_filter
     mean = rate * surrogate.success_turns_mean + (1.0 - rate) * surrogate.failure_turns_mean
@@ -84,22 +84,22 @@ def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTas
 
 
 class _TaskLife:
-    """How likely a task is to be offered, pass after pass over all tasks.
+    """The probability that a task is offered, pass after pass over all tasks.
 
-    It is new (so many groups unjudged), or judged well, or passed over and comes back as new. That the rewards of two
-    judgements overlap, where a window is longer than a group, is left out.
+    It is new (some groups unjudged), accepted, or skipped until it returns as new. Overlapping windows of two judgments
+    are ignored.
     """
 
     def __init__(self, task: OneTask, revisit_after: int | None) -> None:
         self._task = task
         self._revisit_after = revisit_after
         self._new = [1.0, *(0.0 for _ in range(task.unjudged))]
-        """Chance of each number of groups since it was new; the last one's are judged, and so is each one after."""
+        """Probability of each number of groups since it was new; the filter judges from the last one on."""
         self._left_out: list[float] = []
-        """Chance of having been left out, by how long ago; the longest ago first."""
+        """Probability that it was skipped in each earlier pass, the oldest first."""
 
     def next_pass(self) -> float:
-        """Return the chance that it is offered in the next pass."""
+        """Return the probability that it is offered in the next pass."""
         back = 0.0
         if self._revisit_after is not None and len(self._left_out) > self._revisit_after:
             back = self._left_out.pop(0)

@@ -15,14 +15,10 @@ from dartsim.run.prepare import prepare
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
-    """Return a configuration with settings replaced.
-
-    Args:
-        config: What is changed.
-        settings: New values by dotted key.
+    """Return a configuration with changed settings, by dotted key.
 
     Raises:
-        ConfigError: If a key is unknown, or a value or the combination cannot be.
+        ConfigError: If a key is unknown, or a value or a combination is invalid.
     """
     tree: Any = config.model_dump()
     for key, value in settings.items():
@@ -34,16 +30,16 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def as_virtual(config: Config) -> Config:
-    """Return the configuration as the laboratory runs it: simulated, without stored segments, nothing learned.
+    """Return the configuration for the laboratory: in memory, without segments, with a surrogate policy.
 
-    A model that sees is replaced by a surrogate policy: outcomes are drawn, and only times and schedules count.
+    A model is replaced by a surrogate: outcomes are drawn, and only times and schedules count.
 
     Raises:
-        ConfigError: If it names parts that exist and no measured cluster to stand for them.
+        ConfigError: If a component is real.
     """
     if not config.backend.virtual:
         raise ConfigError(
-            "the laboratory only simulates, and this configuration names parts that exist "
+            "the laboratory only simulates, and this configuration has real components "
             f'(backend.desktops = "{config.backend.desktops}", backend.workers = "{config.backend.workers}", '
             f'backend.learner = "{config.backend.learner}"). `dartsim measure RUN` turns a finished run into '
             "RUN/twin.toml, which can be simulated."
@@ -75,7 +71,7 @@ COMPARED = (
     "minutes_per_version",
     "sync_share",
 )
-"""Figures that are compared; ``sync_share`` is the share of the workers' time in which they take new weights."""
+"""The compared figures; ``sync_share`` is the share of the workers' time spent loading weights."""
 
 
 _VIRTUAL: Tree = {
@@ -86,18 +82,12 @@ _VIRTUAL: Tree = {
     "run": {"target_success": None},
     "trainer": {"promotion": {"enabled": False}},
 }
-"""Everything modelled, and a surrogate policy in the model's place."""
+"""Everything modelled, with a surrogate policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinCheck:
-    """A figure, measured and predicted.
-
-    Attributes:
-        figure: Its name.
-        measured: In the real run; None if it has none.
-        predicted: In the twin.
-    """
+    """A figure, measured in the real run and predicted by the twin; None if it has none."""
 
     figure: str
     measured: float | None
@@ -105,30 +95,29 @@ class TwinCheck:
 
     @property
     def relative_error(self) -> float | None:
-        """Prediction over measured, less 1; None if that says nothing."""
+        """The relative error of the prediction; None if undefined."""
         if self.predicted is None or not self.measured:
             return None
         return self.predicted / self.measured - 1.0
 
 
 def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings: Path) -> Config:
-    """Return the configuration of a real run, turned virtual.
+    """Return the virtual twin of a real run: its configuration on the measured cluster, for the same time.
 
-    It runs as long as the real one did. Its attempts end as those of the run did, group by group, after as many turns:
-    how the policy learned is given, what the system makes of it is predicted.
+    Its attempts have the recorded outcomes and lengths, group by group: learning is given, the system is predicted.
 
     Args:
         config: Of the real run.
-        measured: What its timings say.
+        measured: Its measured cluster.
         summary: Its figures.
         timings: The file of its timings.
 
     Raises:
-        ConfigError: If what the configuration names is not there.
+        ConfigError: If something that the configuration names is missing.
     """
     changes: Tree = {
         "run": {"hours": float(summary["simulated_hours"]), "updates": None},
-        "tasks": {"count": len(prepare(config).tasks)},  # so they come in the same order
+        "tasks": {"count": len(prepare(config).tasks)},  # for the same order of tasks
         "surrogate": {"outcomes": str(timings.resolve())},
         "curation": {"store": "memory"},
     }
@@ -138,8 +127,8 @@ def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings
 def planned(config: Config) -> Config:
     """Return a real configuration, turned virtual before anything was measured.
 
-    Scheduler, curation and hyper-parameters are its own; desktops, engines and trainer are those of its section
-    ``cluster``, and a surrogate policy draws outcomes of generated tasks (``surrogate``).
+    It keeps scheduler, curation and hyper-parameters; desktops, engines and trainer are modelled as in its section
+    ``cluster``, and a surrogate policy draws the outcomes of generated tasks.
     """
     return from_tree(merge(config.model_dump(), _VIRTUAL))
 

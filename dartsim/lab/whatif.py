@@ -1,4 +1,4 @@
-"""What removing a cause of idle time would bring: the same run without it, simulated."""
+"""The gain from removing a cause of idle time: the same run without it, simulated."""
 
 from __future__ import annotations
 
@@ -76,23 +76,23 @@ REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"cluster.hosts.cores": float(MANY), "cluster.hosts.concurrent_starts": MANY, "cluster.hosts.slow_count": 0},
     ),
 }
-"""What stands for each cause being gone: in words, and as settings. Host contention hides in starts and actions."""
+"""The removal of each cause, in words and as settings; host contention slows starts and actions."""
 
 HIDDEN = ("training", "host contention")
-"""Simulated away in any case: a part that is never idle may be the limit, and contention is nobody's state."""
+"""Always removed too: a component that is never idle may be the bottleneck, and contention is not a state."""
 
 FIGURES = ("trained_turns_per_minute", "generated_turns_per_minute", "env_utilization", "gpu_utilization")
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What removing one cause brings.
+    """Gain from removing one cause.
 
     Attributes:
         cause: The cause.
-        removed: What was simulated in its place, in words.
+        removed: Its replacement, in words.
         figures: Figures without it.
-        gain: Trained turns a minute against the run as it is, less 1; None if that trained nothing.
+        gain: Relative change of the trained turns per minute; None if the run as it is trained nothing.
         why_not: Why it could not be simulated; empty if it could.
     """
 
@@ -105,12 +105,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """A run as it is, and without each cause.
-
-    Attributes:
-        base: Figures as it is, simulated for as long and with the same seeds.
-        gains: Without each cause, the largest gain first.
-    """
+    """Figures of a run as it is, and the gain from removing each cause, the largest first."""
 
     base: Mapping[str, float]
     gains: tuple[Gain, ...]
@@ -121,9 +116,9 @@ def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], executo
 
     Args:
         config: As ``as_virtual`` returns it.
-        causes: Names among ``REMOVED``; others are left out, and those of ``HIDDEN`` are added.
-        seeds: Each is simulated with all of them.
-        executor: What simulates.
+        causes: Keys of ``REMOVED``; others are ignored, and those of ``HIDDEN`` are added.
+        seeds: Of each simulation.
+        executor: Runs the simulations.
 
     Raises:
         DartsimError: If a simulation failed.
@@ -136,17 +131,17 @@ def gains(config: Config, causes: Sequence[str], seeds: tuple[int, ...], executo
             continue
         words, settings = REMOVED[cause]
         if cause == "not admitted" and config.trainer.publish_wait == "batch":
-            settings = {**settings, "trainer.publish_wait": "nothing"}  # without a bound no batch is whole by itself
+            settings = {**settings, "trainer.publish_wait": "nothing"}  # without a limit no batch completes by itself
         try:
             jobs.append(Job(name=f"without {cause}", config=changed(config, settings), seeds=seeds))
             known.append(cause)
         except ConfigError as error:
             refused.append(Gain(cause, words, {}, None, str(error)))
-    found = outcomes(executor, jobs)
-    base = _shown(found[0].figures)
-    made = [_gain(cause, base, _shown(outcome.figures)) for cause, outcome in zip(known, found[1:], strict=True)]
-    made.sort(key=lambda gain: -(gain.gain or 0.0))
-    return Gains(base, (*made, *refused))
+    first, *others = outcomes(executor, jobs)
+    base = _shown(first.figures)
+    simulated = [_gain(cause, base, _shown(outcome.figures)) for cause, outcome in zip(known, others, strict=True)]
+    simulated.sort(key=lambda gain: -(gain.gain or 0.0))
+    return Gains(base, (*simulated, *refused))
 
 
 def _gain(cause: str, base: Mapping[str, float], without: Mapping[str, float]) -> Gain:
@@ -155,7 +150,7 @@ def _gain(cause: str, base: Mapping[str, float], without: Mapping[str, float]) -
 
 
 def _shown(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures that are compared; the trained rate from update to update, where there are two."""
+    """Return the compared figures, with the steady trained rate where there is one."""
     shown = {name: float(figures[name]) for name in FIGURES}
     if figures.get("steady_turns_per_minute"):
         shown["trained_turns_per_minute"] = float(figures["steady_turns_per_minute"])

@@ -222,7 +222,7 @@ def test_engines_that_run_elsewhere_take_gpus_there():
     ("changes", "said"),
     [
         (("trainer.fsdp.gpus=[0,3,4,5,6,7]",), "GPU 0 of this machine would hold engine-0 with .* and rank-0 with"),
-        (("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]"), "take more ranks"),
+        (("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]"), "more ranks"),
         (("trainer.fsdp.checkpointing=false",), "trainer.fsdp.checkpointing"),
         (("vllm.max_model_len=8192",), "vllm.max_model_len = 8192; raise it to"),
         (("vllm.gpu_memory_share=0.25",), "vLLM would not start"),
@@ -247,4 +247,4 @@ def test_the_tiny_model_and_modelled_runs_need_no_estimate():
 def test_bfloat16_without_lora_is_warned_of():
     found = estimate(load(preset_name="osworld-8gpu", overrides=["policy.dtype=bfloat16"]))
     assert found is not None
-    assert any("rounding" in note for note in found.notes)
+    assert any("which rounds" in note for note in found.notes)

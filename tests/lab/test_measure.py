@@ -158,7 +158,7 @@ def test_of_a_run_whose_first_timings_are_gone_it_is_said_since_when_they_are_th
     cut = measure(real(), [line("cut", 0.0, at=120.0, since=100.0), *timings()])
     assert (cut.settings, cut.rows) == (whole.settings, whole.rows)
     assert [note for note in cut.notes if note not in whole.notes] == [
-        "Of a run as long as this the newest timings are kept: those from its second 100 on."
+        "Only the newest timings of this long run are kept, from second 100 on."
     ]
 
 
@@ -175,7 +175,7 @@ def test_a_run_that_was_too_short_is_refused(missing):
 
 
 def test_a_simulated_run_has_nothing_to_measure(tmp_path):
-    with pytest.raises(ConfigError, match="every part of this run was modelled"):
+    with pytest.raises(ConfigError, match="every component of this run was modelled"):
         measure(real("dart"), timings())
     with pytest.raises(ConfigError, match="only a run by the machine's clock writes it"):
         read_timings(tmp_path)
