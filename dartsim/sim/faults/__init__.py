@@ -19,6 +19,7 @@ from dartsim.sim.faults.kinds import (
     Scope,
     active_faults,
     as_data,
+    register_faults,
 )
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "Scope",
     "active_faults",
     "as_data",
+    "register_faults",
 ]

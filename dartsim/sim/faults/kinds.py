@@ -175,10 +175,25 @@ class FaultKind:
         return cls(name=name, **fields)
 
 
-_ROWS = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text(encoding="utf-8"))
+_kinds: dict[str, FaultKind] = {}
 
-KINDS: Mapping[str, FaultKind] = MappingProxyType({name: FaultKind.from_row(name, row) for name, row in _ROWS.items()})
+KINDS: Mapping[str, FaultKind] = MappingProxyType(_kinds)
 """Every kind of fault, by name."""
+
+
+def register_faults(file: Path) -> None:
+    """Add the kinds of a table like ``kinds.toml``; a plug-in calls it when it is loaded.
+
+    Raises:
+        ValueError: If a kind has the name of another.
+    """
+    rows = tomllib.loads(file.read_text(encoding="utf-8"))
+    if known := sorted(rows.keys() & _kinds):
+        raise ValueError(f"{file}: there are kinds of faults of these names already: {', '.join(known)}")
+    _kinds.update({name: FaultKind.from_row(name, row) for name, row in rows.items()})
+
+
+register_faults(Path(__file__).with_name("kinds.toml"))
 
 
 MIN_RATE = 1e-12
