@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from dartsim.core.errors import ConfigError
@@ -16,6 +17,7 @@ from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, SandboxKind, 
 
 INSIDE, SCORING, SCRATCH, EVALUATOR = "/driver", "/scoring", "/scratch", "/evaluator"
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "HOME": SCRATCH, "TMPDIR": SCRATCH}
+NOBODY = "65534"
 STOP_SECONDS = 5.0
 
 
@@ -61,7 +63,19 @@ class BubblewrapLauncher:
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
         """Start one; see ``Launcher``."""
+        mounts = [
+            ("--ro-bind", "/usr", "/usr"),
+            *_machine_paths(),
+            *(("--ro-bind", here, there) for here, there in self._folders.items()),
+            ("--ro-bind", str(CODE), f"{SCORING}/{CODE.name}"),
+            ("--ro-bind", str(link), INSIDE),
+        ]
+        outer: list[str] = []
+        if os.getuid() == 0:
+            outer = _as_nobody(self._program, mounts)
+            mounts = [(kind, there if kind == "--ro-bind" else source, there) for kind, source, there in mounts]
         command = [
+            *outer,
             self._program,
             *(
                 "--unshare-all",
@@ -71,13 +85,10 @@ class BubblewrapLauncher:
                 "--as-pid-1",
                 "--new-session",
             ),
-            *("--uid", "65534", "--gid", "65534", "--cap-drop", "ALL", "--clearenv"),
+            *("--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL", "--clearenv"),
             *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
-            *("--ro-bind", "/usr", "/usr"),
-            *(part for path in _machine_paths() for part in path),
-            *(part for here, there in self._folders.items() for part in ("--ro-bind", here, there)),
-            *("--ro-bind", str(CODE), f"{SCORING}/{CODE.name}", "--ro-bind", str(link), INSIDE),
-            *("--proc", "/proc", "--dev", "/dev"),
+            *(part for mount in mounts for part in mount),
+            *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
             *("--size", str(self.limits.scratch_mib * 2**20), "--tmpfs", SCRATCH),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
             *supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions),
@@ -103,9 +114,31 @@ class ProcessLauncher:
         return await _spawn(command, environment, str(link), link.parent)
 
 
-def _machine_paths() -> list[tuple[str, ...]]:
+def _as_nobody(program: str, mounts: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return what runs a command as the user nobody, who sees these mounts and little else of this machine.
+
+    A user namespace that root has made does not take root's power away: the kernel lets user 0 write ``/proc/sys`` and
+    change the modes of devices even without a capability.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ConfigError(
+            "found no setpriv, which root needs to run bubblewrap as nobody: `apt-get install util-linux`"
+        )
+    parents = {str(parent) for *_, there in mounts for parent in Path(there).parents} | {"/tmp"}
+    return [
+        *(program, "--die-with-parent"),
+        *(part for path in sorted(parents - {"/"}) for part in ("--perms", "0755", "--dir", path)),
+        *(part for mount in mounts for part in mount),
+        *("--bind", "/proc", "/proc", "--dev-bind", "/dev", "/dev"),
+        *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"),
+        *(setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+    ]
+
+
+def _machine_paths() -> list[tuple[str, str, str]]:
     """Return bubblewrap's options for what programs need of this machine beside ``/usr``."""
-    options: list[tuple[str, ...]] = []
+    options: list[tuple[str, str, str]] = []
     for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")):
         if path.is_symlink():
             options.append(("--symlink", str(path.readlink()), str(path)))

@@ -112,6 +112,32 @@ def test_nothing_can_be_written_but_the_scratch_folder(sandbox):
     assert found["written"] == []
 
 
+def test_no_setting_or_device_of_the_machine_can_be_changed(sandbox):
+    """Root's user namespaces would let user 0 write ``core_pattern``, which names a program that the kernel runs."""
+    found = told(
+        sandbox,
+        """
+        changed = []
+        for root, _, files in os.walk("/proc/sys"):
+            changed += [path for path in (os.path.join(root, name) for name in files) if os.access(path, os.W_OK)]
+        for path in ("/proc/sysrq-trigger", "/proc/1/oom_score_adj", "/proc/sys/kernel/core_pattern"):
+            try:
+                open(path, "r+").close()
+                changed.append(path)
+            except OSError:
+                pass
+        for name in ("null", "zero", "full", "random", "urandom", "tty"):
+            try:
+                os.chmod("/dev/" + name, 0o666)
+                changed.append(name)
+            except OSError:
+                pass
+        tell(changed=changed)
+        """,
+    )
+    assert found["changed"] == []
+
+
 def test_a_program_inside_cannot_reach_the_score(sandbox):
     """It looks for the report of its own metric and for the connection of process 1, and signals both."""
     code = """
