@@ -34,12 +34,6 @@ def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "py
     """Return a frame with an action drawn on it and its text below.
 
     A click is a ring with a dot, a drag a line between two rings, a scroll a ring.
-
-    Args:
-        frame: uint8 [height, width, 3], not changed.
-        action: Its text; one that the grammar cannot parse is only written.
-        grammar: Its grammar, or the name of one.
-        caption: Written instead of the action.
     """
     height, width = frame.shape[:2]
     scale = max(1, MIN_SHOWN // max(height, width))

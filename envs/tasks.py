@@ -64,12 +64,12 @@ class Evaluator(_Open):
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> Evaluator:
-        wanted = len(self.func) if isinstance(self.func, list) else None
+        num_metrics = len(self.func) if isinstance(self.func, list) else None
         for name in ("result", "expected", "options"):
             value = getattr(self, name)
-            found = len(value) if isinstance(value, list) else None
-            if value is not None and found != wanted:
-                raise ValueError(f"{name} is {_many(found)}, but func is {_many(wanted)}; they must be alike")
+            length = len(value) if isinstance(value, list) else None
+            if value is not None and length != num_metrics:
+                raise ValueError(f"{name} is {_many(length)}, but func is {_many(num_metrics)}; they must be alike")
         return self
 
 
@@ -110,10 +110,6 @@ class TaskSuite:
 
 def load_task(path: Path | str, *, domain: str | None = None) -> Task:
     """Read one task file.
-
-    Args:
-        path: ``…/<domain>/<task id>.json``.
-        domain: The task's domain; by default the folder's name.
 
     Raises:
         TaskFileError: If the file cannot be read, is not JSON, or breaks the schema; it names the fields.
@@ -208,10 +204,10 @@ def _describe(error: ValidationError) -> str:
     """Return for the first errors the field, what was found and what was wanted."""
     errors = error.errors(include_url=False, include_context=False)
     messages = []
-    for each in errors[:_SHOWN]:
-        field = ".".join(str(part) for part in each["loc"]) or "the file"
-        found = "nothing" if each["type"] == "missing" else _kind(each["input"])
-        wanted = "field required" if each["type"] == "missing" else each["msg"]
+    for error_details in errors[:_SHOWN]:
+        field = ".".join(str(part) for part in error_details["loc"]) or "the file"
+        found = "nothing" if error_details["type"] == "missing" else _kind(error_details["input"])
+        wanted = "field required" if error_details["type"] == "missing" else error_details["msg"]
         messages.append(f"{field}: {wanted}; found {found}")
     more = len(errors) - len(messages)
     return " | ".join(messages) + (f" | and {more} more" if more else "")

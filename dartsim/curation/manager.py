@@ -91,7 +91,7 @@ class DataManager:
 
         self._trainer: asyncio.Future[None] | None = None
         """Resolved to wake the trainer, while it waits for a batch."""
-        self._quiet: asyncio.Future[None] | None = None
+        self._publication: asyncio.Future[None] | None = None
         """Resolved to wake the trainer, while it waits to publish."""
         self._ending = False
         self._closed = False
@@ -109,7 +109,7 @@ class DataManager:
     @property
     def holds_publication(self) -> bool:
         """Whether a publication waits for running attempts or for the next batch."""
-        return self._quiet is not None and not self._quiet.done() and not self._is_quiet()
+        return self._publication is not None and not self._publication.done() and not self._may_publish()
 
     def unit_running(self, slot: int) -> int:
         """Return how many attempts of a slot's slot group run."""
@@ -184,7 +184,7 @@ class DataManager:
         self._withdraw_excess()
         self._start_attempts()
         if group is not None:
-            self._wake_publication()
+            self._wake_publisher()
 
     def _collect(self, trajectory: Trajectory, group: OpenGroup) -> None:
         """Add an attempt to its group, or replace it; grade the group once it has all attempts."""
@@ -303,9 +303,9 @@ class DataManager:
     async def before_publication(self) -> None:
         """Wait until weights may be published, according to ``publish_wait``; ``published`` lets groups begin again."""
         self._admission.holding = self._rules.publish_wait == "running"
-        while not (self._ending or self._is_quiet()):
-            self._quiet = asyncio.get_running_loop().create_future()
-            await self._quiet
+        while not (self._ending or self._may_publish()):
+            self._publication = asyncio.get_running_loop().create_future()
+            await self._publication
 
     def published(self, version: Version) -> None:
         """Use this version for attempts admitted from now on."""
@@ -319,7 +319,7 @@ class DataManager:
         self._drop_stale()
         self._settle()
 
-    def _is_quiet(self) -> bool:
+    def _may_publish(self) -> bool:
         if self._rules.publish_wait == "nothing":
             return True
         enough = (
@@ -328,9 +328,9 @@ class DataManager:
         )
         return not self.open_groups.groups and enough
 
-    def _wake_publication(self) -> None:
-        if self._quiet is not None and not self._quiet.done() and self._is_quiet():
-            self._quiet.set_result(None)
+    def _wake_publisher(self) -> None:
+        if self._publication is not None and not self._publication.done() and self._may_publish():
+            self._publication.set_result(None)
 
     # -- resuming after a crash -------------------------------------------------------------------
 

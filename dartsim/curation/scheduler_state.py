@@ -102,6 +102,6 @@ def drop_undone(ledger: AttemptLedger, grader: GroupGrader, open_groups: OpenGro
         else:
             ledger.drop(kept.own, reason or Drop.UNDONE)
     for opened in open_groups.groups.values():
-        gone = tuple(t for t in opened.usable if t.newest_version > ledger.version)
-        ledger.drop(gone, Drop.UNDONE)
-        opened.usable = [t for t in opened.usable if t not in gone]
+        undone_of_group = tuple(t for t in opened.usable if t.newest_version > ledger.version)
+        ledger.drop(undone_of_group, Drop.UNDONE)
+        opened.usable = [t for t in opened.usable if t not in undone_of_group]

@@ -103,13 +103,6 @@ class RolloutService:
     Invariants: a request is only ever sent to a worker that is up; after a sync every worker serves the newest
     published version; a publication during a sync supersedes it. A worker that is down is set apart: nothing waits
     for it, and it catches up when it is back.
-
-    Args:
-        engines: The workers, all with ``weights`` loaded.
-        weights: The weights that they serve at first.
-        router: Chooses the worker of each request.
-        config: How weights are synced, and on how many workers a request is tried.
-        recorder: Records states and counts.
     """
 
     def __init__(

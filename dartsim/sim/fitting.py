@@ -36,10 +36,10 @@ def fit_quantiles(seconds: Sequence[float]) -> Quantiles:
     measured = np.asarray(seconds, dtype=np.float64)
     if not measured.size or not np.isfinite(measured).all() or measured.min() < 0.0:
         raise ValueError(f"wanted at least one duration, all >= 0 and finite, got {list(seconds)[:5]}")
-    found = np.maximum.accumulate(np.quantile(measured, GRID))
-    mean = Quantiles(tuple(zip(GRID, found.tolist(), strict=True))).mean
+    quantiles = np.maximum.accumulate(np.quantile(measured, GRID))
+    mean = Quantiles(tuple(zip(GRID, quantiles.tolist(), strict=True))).mean
     scale = float(measured.mean()) / mean if mean > 0.0 else 1.0
-    return Quantiles(tuple((quantile, value * scale) for quantile, value in zip(GRID, found.tolist(), strict=True)))
+    return Quantiles(tuple((quantile, value * scale) for quantile, value in zip(GRID, quantiles.tolist(), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
     if not x.size or x.shape != y.shape or x.min() <= 0.0 or y.min() < 0.0:
         raise ValueError(f"wanted as many counts > 0 as seconds >= 0, got {x.size} and {y.size}")
     level, most = float(y.mean()), float(y.mean() / x.mean())
-    each = min(max(_slope(x, y), 0.0), most) if np.ptp(x) > 0.0 else most / 2.0
-    fixed = max(0.0, level - each * float(x.mean()))
-    off = float(np.median(np.abs(y - (fixed + each * x))))
-    return FittedLine(fixed, each, off / level if level > 0.0 else 0.0)
+    slope = min(max(_slope(x, y), 0.0), most) if np.ptp(x) > 0.0 else most / 2.0
+    fixed = max(0.0, level - slope * float(x.mean()))
+    residual = float(np.median(np.abs(y - (fixed + slope * x))))
+    return FittedLine(fixed, slope, residual / level if level > 0.0 else 0.0)
 
 
 def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -127,5 +127,5 @@ def fit_memory(factors: Sequence[float]) -> float:
     inverse = NormalDist().inv_cdf
     ranks = np.argsort(np.argsort(np.asarray(factors), kind="stable"), kind="stable")
     scores = np.array([inverse((rank + 0.5) / len(factors)) for rank in ranks.tolist()])
-    found = float(np.dot(scores[:-1], scores[1:]) / np.dot(scores, scores))
-    return min(0.99, max(0.0, found))
+    correlation = float(np.dot(scores[:-1], scores[1:]) / np.dot(scores, scores))
+    return min(0.99, max(0.0, correlation))

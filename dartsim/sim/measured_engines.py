@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredEngine(ABC):
-    """The interface that ``SimWorker`` needs of an engine.
-
-    Args:
-        env: The environment whose clock and timers it uses.
-        factor: Draws the factor of a measured time.
-    """
+    """The interface that ``SimWorker`` needs of an engine."""
 
     atomic: ClassVar[bool]
     """Whether a reply is computed by one version of the weights."""

@@ -124,12 +124,7 @@ def _run(loop: SimLoop, coroutine: Coroutine[Any, Any, T], on_end: Callable[[Sim
 
 
 def _clean_up(loop: SimLoop, *, quiet: bool) -> None:
-    """Cancel what is left and wait for it.
-
-    Args:
-        loop: The loop, not running.
-        quiet: Whether another error is on its way, which must not be hidden by one of the clean-up.
-    """
+    """Cancel what is left and wait for it."""
     loop.begin_cleanup()
     try:
         tasks = pending_tasks(loop)

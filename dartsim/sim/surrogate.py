@@ -263,9 +263,9 @@ class RecordedOutcomes:
 
     def of(self, attempt: Attempt) -> RecordedAttempt:
         """Return the outcome of the run's attempt of the same group and number, else one of a group nearby."""
-        found = self._exact.get((attempt.group, attempt.index))
-        if found is not None:
-            return found
+        exact = self._exact.get((attempt.group, attempt.index))
+        if exact is not None:
+            return exact
         middle = min(attempt.group, self._groups[-1])
         first = bisect_right(self._groups, middle - NEARBY)
         last = bisect_right(self._groups, middle + NEARBY)

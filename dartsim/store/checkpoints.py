@@ -43,13 +43,7 @@ class Checkpoint:
 
 
 def write_checkpoint(root: Path, update: int, fill: Callable[[Path], None]) -> Checkpoint:
-    """Write the checkpoint of an update; on return it survives a loss of power.
-
-    Args:
-        root: Folder of the run's checkpoints; made if it is missing.
-        update: The last update that it contains.
-        fill: Writes its files into the folder it is given, which exists and is empty.
-    """
+    """Write the checkpoint of an update; on return it survives a loss of power."""
     folder = root / f"{PREFIX}{update:08d}"
     partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
@@ -82,13 +76,13 @@ def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
         update, files = int(manifest["update"]), dict(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TornFile(f"{folder} is no whole checkpoint: its {MANIFEST} cannot be read ({error})") from None
-    for name, wanted in files.items():
+    for name, expected in files.items():
         path = folder / name
-        found = None
+        present = None
         if path.is_file():
-            found = _described(path) if check_files else {**wanted, "bytes": path.stat().st_size}
-        if found != wanted:
-            raise TornFile(f"{path} is not what the checkpoint's {MANIFEST} says: found {found}, wanted {wanted}")
+            present = _described(path) if check_files else {**expected, "bytes": path.stat().st_size}
+        if present != expected:
+            raise TornFile(f"{path} is not what the checkpoint's {MANIFEST} says: found {present}, wanted {expected}")
     num_bytes = sum(int(described["bytes"]) for described in files.values())
     return Checkpoint(update=update, folder=folder, digest=sha256(data).hexdigest(), num_bytes=num_bytes)
 

@@ -81,19 +81,19 @@ def open_url(url: str, *, schema: str | None = None) -> Engine:
     Raises:
         ConfigError: If there is no such kind of database, or its driver is missing.
     """
-    found = _parsed(url)
-    if found.get_backend_name() == "sqlite":
-        return open_sqlite(Path(found.database or ":memory:"), durable=True)
-    if found.drivername in ("postgres", "postgresql"):
-        found = found.set(drivername="postgresql+psycopg")
-    if found.get_backend_name() != "postgresql":
+    address = _parsed(url)
+    if address.get_backend_name() == "sqlite":
+        return open_sqlite(Path(address.database or ":memory:"), durable=True)
+    if address.drivername in ("postgres", "postgresql"):
+        address = address.set(drivername="postgresql+psycopg")
+    if address.get_backend_name() != "postgresql":
         raise ConfigError(
-            f'curation.store = "{found.render_as_string()}" is no database that is tested; use "memory", "sqlite", '
+            f'curation.store = "{address.render_as_string()}" is no database that is tested; use "memory", "sqlite", '
             "or a URL that begins with postgresql://"
         )
     try:
-        waits = {name: value for name, value in SERVER.items() if name not in found.query}
-        engine = create_engine(found, pool_pre_ping=True, connect_args=waits)
+        waits = {name: value for name, value in SERVER.items() if name not in address.query}
+        engine = create_engine(address, pool_pre_ping=True, connect_args=waits)
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"a PostgreSQL store needs {missing.name}, which is not installed: {install_command('postgres')}"
@@ -138,18 +138,18 @@ def prepare(engine: Engine) -> None:
     """
     try:
         with engine.begin() as connection:
-            found = set(inspect(connection).get_table_names())
-            if not found:
+            tables = set(inspect(connection).get_table_names())
+            if not tables:
                 METADATA.create_all(connection)
                 connection.execute(META.insert().values(key=LAYOUT_KEY, value=LAYOUT))
                 return
             layout = None
-            if META.name in found:
+            if META.name in tables:
                 layout = connection.scalar(select(META.c.value).where(META.c.key == LAYOUT_KEY))
     except DBAPIError as error:
         raise fault_of(error) from error
     if layout != LAYOUT:
-        what = f"layout {layout}" if layout else f"tables of another program ({', '.join(sorted(found)[:3])})"
+        what = f"layout {layout}" if layout else f"tables of another program ({', '.join(sorted(tables)[:3])})"
         raise LayoutUnknown(
             f"the database holds {what}, and this dartsim reads layout {LAYOUT} only; give the run another folder or "
             "database"

@@ -75,13 +75,13 @@ class DiskUsage:
         self._known.update(kept.name for kept in new)
         self.used_bytes += num_bytes + sum(kept.num_bytes for kept in new)
 
-    def without(self, seen: Sequence[TurnFiles], new: Sequence[StoredFile]) -> list[TurnFiles]:
+    def without(self, files_of_turns: Sequence[TurnFiles], new: Sequence[StoredFile]) -> list[TurnFiles]:
         """Remove new files that do not fit, and return the remaining names."""
         names = {kept.name for kept in new}
         if self.blobs is not None:
             self.blobs.remove(names)
         self.counts["over_quota"] += len(names)
-        return [TurnFiles(*(NO_ROOM if name in names else name for name in files)) for files in seen]
+        return [TurnFiles(*(NO_ROOM if name in names else name for name in files)) for files in files_of_turns]
 
     def oldest(self, connection: Connection, *, contained: ColumnElement[bool] | None) -> list[int]:
         """Return the oldest trajectories whose turns may be forgotten.
@@ -155,5 +155,5 @@ class DiskUsage:
 
 
 def _files(connection: Connection, *where: ColumnElement[bool]) -> set[str]:
-    found = connection.execute(select(TURNS.c.screenshot, TURNS.c.tree).where(*where).distinct()).all()
-    return {name for row in found for name in row if name}
+    rows = connection.execute(select(TURNS.c.screenshot, TURNS.c.tree).where(*where).distinct()).all()
+    return {name for row in rows for name in row if name}

@@ -54,19 +54,19 @@ def load_trajectories(
         StoreFault: If the database does not answer.
     """
     columns = TRAJECTORIES.c
-    wanted: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if states is not None:
-        wanted.append(columns.state.in_([state.value for state in states]))
+        conditions.append(columns.state.in_([state.value for state in states]))
     if tasks is not None:
-        wanted.append(columns.task.in_(list(tasks)))
+        conditions.append(columns.task.in_(list(tasks)))
     with reading(engine) as connection:
-        found = connection.scalars(select(columns.attempt).where(*wanted).order_by(columns.attempt)).all()
+        numbers = connection.scalars(select(columns.attempt).where(*conditions).order_by(columns.attempt)).all()
     if attempts is not None:
         among = set(attempts)
-        found = [attempt for attempt in found if attempt in among]
-    for at in range(0, len(found), AT_ONCE):
+        numbers = [attempt for attempt in numbers if attempt in among]
+    for at in range(0, len(numbers), AT_ONCE):
         with reading(engine) as connection:
-            read = list(_read(connection, found[at : at + AT_ONCE], blobs))
+            read = list(_read(connection, numbers[at : at + AT_ONCE], blobs))
         for record in read:
             if isinstance(record, Trajectory):
                 yield record
@@ -81,8 +81,8 @@ def _read(connection: Connection, attempts: Sequence[int], blobs: BlobStore | No
     query = select(TRAJECTORIES).where(columns.attempt.in_(attempts))
     rows = {row["attempt"]: row for row in connection.execute(query).mappings()}
     named = {row["task"] for row in rows.values()}
-    found = connection.execute(select(TASKS).where(TASKS.c.task.in_(named))).mappings()
-    tasks = {row["task"]: task_of(row) for row in found}
+    task_rows = connection.execute(select(TASKS).where(TASKS.c.task.in_(named))).mappings()
+    tasks = {row["task"]: task_of(row) for row in task_rows}
     turns: dict[int, list[Any]] = {attempt: [] for attempt in attempts}
     turn_query = select(TURNS).where(TURNS.c.attempt.in_(attempts)).order_by(TURNS.c.attempt, TURNS.c.turn)
     for turn in connection.execute(turn_query):
@@ -99,9 +99,9 @@ def _read(connection: Connection, attempts: Sequence[int], blobs: BlobStore | No
             yield Torn(attempt, str(fault))
 
 
-def _turns(rows: Sequence[Any], wanted: int, task: Task, blobs: BlobStore | None) -> list[Turn]:
-    if [row.turn for row in rows] != list(range(wanted)):
-        raise TornRecord(f"{len(rows)} turns are stored, {wanted} were recorded")
+def _turns(rows: Sequence[Any], num_turns: int, task: Task, blobs: BlobStore | None) -> list[Turn]:
+    if [row.turn for row in rows] != list(range(num_turns)):
+        raise TornRecord(f"{len(rows)} turns are stored, {num_turns} were recorded")
     turns = []
     for row in rows:
         screenshot = None if row.screenshot is None else _files(blobs, row.screenshot).get(row.screenshot)
@@ -124,7 +124,7 @@ def load_successes(
     """Return the stored successes as ``SqlStore.keep_successes`` left them, in the order in which they were stored."""
     with reading(engine) as connection:
         rows = {row.attempt: row for row in connection.execute(select(SUCCESSES))}
-    found = [
+    successes = [
         StoredSuccess(
             trajectory=trajectory,
             origin=SuccessSource(rows[trajectory.attempt.id].origin),
@@ -133,4 +133,4 @@ def load_successes(
         )
         for trajectory in load_trajectories(engine, blobs=blobs, attempts=rows, on_torn=on_torn)
     ]
-    return sorted(found, key=lambda entry: (entry.stored, abs(entry.trajectory.attempt.id)))
+    return sorted(successes, key=lambda entry: (entry.stored, abs(entry.trajectory.attempt.id)))

@@ -163,11 +163,13 @@ class MemoryStore(Store):
         if len(set(attempts)) < len(attempts):
             raise InvariantViolated(f"an attempt is named twice among those to become {new.value}: {attempts}")
         for attempt in attempts:
-            found = self._live.get(attempt)
-            if found not in old:
-                state = "not live" if found is None else found.value
-                wanted = " or ".join(old)
-                raise InvariantViolated(f"attempt {attempt} is {state}, and only a {wanted} one can become {new.value}")
+            present = self._live.get(attempt)
+            if present not in old:
+                state = "not live" if present is None else present.value
+                allowed = " or ".join(old)
+                raise InvariantViolated(
+                    f"attempt {attempt} is {state}, and only a {allowed} one can become {new.value}"
+                )
 
     def _move(self, attempts: Sequence[int], old: tuple[TrajectoryState, ...], new: TrajectoryState) -> None:
         self._check(attempts, old, new)

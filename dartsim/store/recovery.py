@@ -95,8 +95,8 @@ def _usable(connection: Connection, root: Path | None) -> tuple[dict[int, Path],
             kept[row.update] = folder
             continue
         try:
-            found = read_checkpoint(folder)
-            if (found.update, found.digest) != (row.update, row.digest):
+            checkpoint = read_checkpoint(folder)
+            if (checkpoint.update, checkpoint.digest) != (row.update, row.digest):
                 raise TornFile(f"{folder} is another checkpoint than that of update {row.update}")
         except TornFile as fault:
             torn.append(str(fault))

@@ -146,7 +146,7 @@ class SqlStore(Store):
         columns = TRAJECTORIES.c
         with reading(self.engine) as connection:
             live = select(columns.attempt, columns.state, columns.ready).where(columns.state.in_(LIVE))
-            found = connection.execute(live).all()
+            rows = connection.execute(live).all()
             leased = connection.execute(select(BATCHES.c.update, BATCHES.c.batch).where(BATCHES.c.state == "leased"))
             self._leases = {row.update: row.batch for row in leased}
             self._batches = connection.scalar(select(func.max(BATCHES.c.batch))) or 0
@@ -155,8 +155,8 @@ class SqlStore(Store):
             self._safe: int = connection.scalar(select(func.max(CHECKPOINTS.c.update))) or 0
             self._pending = Pending(connection.scalars(select(TASKS.c.task)))
         self.states = MemoryStore(
-            {attempt: TrajectoryState(state) for attempt, state, _ in found},
-            judged=frozenset(attempt for attempt, _, ready in found if ready is not None),
+            {attempt: TrajectoryState(state) for attempt, state, _ in rows},
+            judged=frozenset(attempt for attempt, _, ready in rows if ready is not None),
             update=last,
         )
 
@@ -284,8 +284,8 @@ class SqlStore(Store):
     def documents(self) -> dict[str, Any]:
         self.flush()
         with reading(self.engine) as connection:
-            found = connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
-            return {name: json.loads(text) for name, text in found}
+            rows = connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
+            return {name: json.loads(text) for name, text in rows}
 
     def keep_successes(self, entries: Iterable[StoredSuccess]) -> None:
         """Make the stored successes exactly these; ``dartsim.store.load`` reads them."""
@@ -345,16 +345,16 @@ class SqlStore(Store):
         torn: list[Torn] = []
         engine, blobs = self.engine, self.disk_usage.blobs
         pool = load_successes(engine, blobs=blobs, on_torn=torn.append)
-        found = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
+        trajectories = {entry.trajectory.attempt.id: entry.trajectory for entry in pool}
         live = load_trajectories(engine, blobs=blobs, states=LIVE, on_torn=torn.append)
-        found.update((trajectory.attempt.id, trajectory) for trajectory in live)
+        trajectories.update((trajectory.attempt.id, trajectory) for trajectory in live)
         for record in torn[:3]:
             logger.warning("attempt %d cannot be read back: %s", record.attempt, record.why)
         again = self.live.keys() - set(known)
         untrained = {a: update for a, update in returned_members(engine, recovered.undone) if a in again}
         return Restored(
             version=recovered.version,
-            trajectories=found,
+            trajectories=trajectories,
             live=frozenset(self.live),
             untrained=untrained,
             successes=pool,
@@ -409,22 +409,22 @@ class SqlStore(Store):
         if self._keep == "none":
             self._pending.add(trajectory, None, state=state)
             return
-        seen, new = self._put(trajectory)
+        files, new = self._put(trajectory)
         if new and not self.disk_usage.fits(new):
             if not self._settled:
                 self.flush()
             self._make_room(sum(kept.num_bytes for kept in new))
-            seen, new = self._put(trajectory)  # again: it may show what was just forgotten
+            files, new = self._put(trajectory)  # again: it may show what was just forgotten
             if not self.disk_usage.fits(new):
-                seen, new = self.disk_usage.without(seen, new), []
+                files, new = self.disk_usage.without(files, new), []
         self._pending.add_blobs(new)
-        self.disk_usage.add(new, self._pending.add(trajectory, seen, state=state))
+        self.disk_usage.add(new, self._pending.add(trajectory, files, state=state))
 
     def _put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:
         """Write a trajectory's files, and protect them until its rows name them."""
-        seen, new = self.disk_usage.put(trajectory)
-        self._named.update(name for files in seen for name in files if name)
-        return seen, new
+        files, new = self.disk_usage.put(trajectory)
+        self._named.update(name for files in files for name in files if name)
+        return files, new
 
     def _end(self, attempts: Sequence[int]) -> None:
         """Forget the turns of ended trajectories, if only live ones are kept."""
@@ -472,13 +472,13 @@ class SqlStore(Store):
         columns = TRAJECTORIES.c
         with reading(self.engine) as connection:
             query = select(columns.kept_bytes).where(columns.attempt == trajectory.attempt.id)
-            found = connection.execute(query).first()
-        if found is None:
+            row = connection.execute(query).first()
+        if row is None:
             self._add(trajectory, COLLECTED)
-        elif found.kept_bytes is None and self._keep != "none":
-            seen, new = self._put(trajectory)
+        elif row.kept_bytes is None and self._keep != "none":
+            files, new = self._put(trajectory)
             self._pending.add_blobs(new)
-            self.disk_usage.add(new, self._pending.add_turns(trajectory, seen))
+            self.disk_usage.add(new, self._pending.add_turns(trajectory, files))
 
     def _make_room(self, num_bytes: int) -> None:
         """Forget the turns of the oldest ended trajectories until there is room."""

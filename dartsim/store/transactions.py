@@ -83,11 +83,11 @@ class Writer:
         was, will_be = self._mark(self._written), self._mark(self._written + 1)
         if connection.execute(_MOVE, {"was": was, "will_be": will_be}).rowcount:
             return True
-        found = connection.scalar(select(META.c.value).where(META.c.key == WRITER_KEY))
-        if found == will_be:
+        mark = connection.scalar(select(META.c.value).where(META.c.key == WRITER_KEY))
+        if mark == will_be:
             return False
         raise TakenOver(
-            f"another process writes to this run now (its mark is {found}, wanted {was}); this one must end. "
+            f"another process writes to this run now (its mark is {mark}, wanted {was}); this one must end. "
             "A run is continued by one process at a time"
         )
 
@@ -118,11 +118,11 @@ def _take_over(engine: Engine) -> int:
     with engine.begin() as connection:
         # A write first: the second of two processes waits here, and then reads what the first one wrote.
         connection.execute(update(META).where(META.c.key == WRITER_KEY).values(value=META.c.value))
-        found = connection.scalar(select(META.c.value).where(META.c.key == WRITER_KEY))
-        if found is None:
+        mark = connection.scalar(select(META.c.value).where(META.c.key == WRITER_KEY))
+        if mark is None:
             connection.execute(insert(META).values(key=WRITER_KEY, value="1:0"))
             return 1
-        process = int(found.partition(":")[0]) + 1
+        process = int(mark.partition(":")[0]) + 1
         connection.execute(update(META).where(META.c.key == WRITER_KEY).values(value=f"{process}:0"))
         return process
 
@@ -194,34 +194,28 @@ class Pending:
         """Whether a trajectory is new and not written yet."""
         return attempt in self._rows
 
-    def add(self, trajectory: Trajectory, seen: Sequence[TurnFiles] | None, *, state: str) -> int:
-        """Add a trajectory; return the size of its turns in bytes, as far as it counts now.
-
-        Args:
-            trajectory: It.
-            seen: The files of its turns; None: its turns are not kept.
-            state: Its state.
-        """
+    def add(self, trajectory: Trajectory, files: Sequence[TurnFiles] | None, *, state: str) -> int:
+        """Add a trajectory; return the size of its turns in bytes, as far as it counts now."""
         attempt, task = trajectory.attempt.id, trajectory.attempt.task
         row = trajectory_row(trajectory, state)
         if task.id not in self._known_tasks:
             self._known_tasks.add(task.id)
             self._tasks.append(task_row(task))
         self._rows[attempt] = row
-        if seen is None:
+        if files is None:
             return 0
-        self.num_turns += len(seen)
-        if all(files is NO_FILES for files in seen):
+        self.num_turns += len(files)
+        if all(files is NO_FILES for files in files):
             self._later[attempt] = trajectory
             return 0
-        self._turns[attempt], row["kept_bytes"] = turn_rows(trajectory, seen)
+        self._turns[attempt], row["kept_bytes"] = turn_rows(trajectory, files)
         return int(row["kept_bytes"])
 
-    def add_turns(self, trajectory: Trajectory, seen: Sequence[TurnFiles]) -> int:
+    def add_turns(self, trajectory: Trajectory, files: Sequence[TurnFiles]) -> int:
         """Add the turns of a trajectory that is written without them; return their size in bytes."""
         attempt = trajectory.attempt.id
-        self._turns[attempt], size = turn_rows(trajectory, seen)
-        self.num_turns += len(seen)
+        self._turns[attempt], size = turn_rows(trajectory, files)
+        self.num_turns += len(files)
         self.then(update(TRAJECTORIES).where(TRAJECTORIES.c.attempt == attempt).values(kept_bytes=size))
         return size
 

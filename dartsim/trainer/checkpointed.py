@@ -32,12 +32,7 @@ STATE, INCUMBENT, PROMOTION = "checkpoint", "incumbent", "promotion.json"
 
 
 class LearnerCheckpoints:
-    """Writes and restores the checkpoints of a run's learner.
-
-    Args:
-        trainer: The learner (``TorchLearner``, ``FsdpLearner``).
-        promoted: The promotion around it, if there is one.
-    """
+    """Writes and restores the checkpoints of a run's learner."""
 
     def __init__(self, trainer: Any, promoted: PromotedLearner | None) -> None:
         self._trainer = trainer

@@ -153,9 +153,9 @@ def _key(text: str) -> act.Action:
 
 
 def _unescaped(text: str) -> str:
-    def meant(found: re.Match[str]) -> str:
-        if found[1] not in ("n", "\\"):
-            raise MalformedAction(f"found {found[0]!r} in what is typed; a backslash is written twice")
-        return "\n" if found[1] == "n" else "\\"
+    def meant(escape: re.Match[str]) -> str:
+        if escape[1] not in ("n", "\\"):
+            raise MalformedAction(f"found {escape[0]!r} in what is typed; a backslash is written twice")
+        return "\n" if escape[1] == "n" else "\\"
 
     return _ESCAPE.sub(meant, text)

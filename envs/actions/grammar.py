@@ -139,10 +139,10 @@ def key_name(name: Any) -> str:
 
 def hotkey_names(names: Any) -> tuple[str, ...]:
     """Return the normal names of keys that are pressed together."""
-    found = tuple(key_name(name) for name in names)
-    if not 1 <= len(found) <= 5:
-        raise MalformedAction(f"found {len(found)} keys pressed together, wanted 1 to 5")
-    return found
+    keys = tuple(key_name(name) for name in names)
+    if not 1 <= len(keys) <= 5:
+        raise MalformedAction(f"found {len(keys)} keys pressed together, wanted 1 to 5")
+    return keys
 
 
 # ---- Python calls, and the numbers in them

@@ -76,12 +76,12 @@ class UiTars(ActionGrammar):
         reply = as_text(text, self.name)
         if reply.strip() in _BARE:
             return (_BARE[reply.strip()],)
-        _, found, calls = reply.rpartition("Action:")
-        if not found:
+        _, marker, calls = reply.rpartition("Action:")
+        if not marker:
             raise MalformedAction(f"found no 'Action:' in {reply[:60]!r}")
         actions: list[act.Action] = []
-        for each in _split(calls.strip()):
-            actions += self._call(each)
+        for call in _split(calls.strip()):
+            actions += self._call(call)
         return limited(actions)
 
     def format(self, actions: Sequence[act.Action], thought: str = "") -> str:

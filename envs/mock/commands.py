@@ -87,10 +87,10 @@ def opened(desktop: VirtualDesktop) -> tuple[MockWindow, Menu] | None:
 
 def menu_key(desktop: VirtualDesktop, key: str) -> None:
     """Pass a key to the open menu."""
-    found = opened(desktop)
-    assert found is not None
+    menu_and_window = opened(desktop)
+    assert menu_and_window is not None
     assert desktop.open_menu is not None
-    window, menu = found
+    window, menu = menu_and_window
     _, index, item = desktop.open_menu
     match key:
         case "esc":

@@ -173,9 +173,9 @@ class VirtualDesktop:
     def target(self, x: int, y: int) -> Target:
         """Return what a pixel belongs to."""
         if self.open_menu is not None:
-            found = self._in_open_menu(x, y)
-            if found is not None:
-                return found
+            item = self._in_open_menu(x, y)
+            if item is not None:
+                return item
         for window in reversed(self.windows):
             if window.box.holds(x, y):
                 return self._in_window(window, x, y)
@@ -208,9 +208,9 @@ class VirtualDesktop:
 
     def bin_at(self, x: int, y: int) -> Bin | None:
         """Return the bin under a pixel."""
-        found = self.target(x, y)
-        if found.part == "widget" and found.window is not None:
-            widget = found.window.placed[found.number].widget
+        target = self.target(x, y)
+        if target.part == "widget" and target.window is not None:
+            widget = target.window.placed[target.number].widget
             return widget if isinstance(widget, Bin) else None
         return None
 

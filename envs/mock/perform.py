@@ -111,20 +111,20 @@ def move(desktop: VirtualDesktop, x: int, y: int) -> None:
 
 def press(desktop: VirtualDesktop) -> None:
     """Press the left button."""
-    found = desktop.target(desktop.x, desktop.y)
-    if _menu_press(desktop, found):
+    target = desktop.target(desktop.x, desktop.y)
+    if _menu_press(desktop, target):
         return
-    window = found.window
+    window = target.window
     if window is None or (desktop.modal and window is not desktop.top):
         desktop.missed += 1
         return
     desktop.raise_window(window)
-    desktop.grip = Grip(found, desktop.x, desktop.y)
-    if found.part == "menu_title":
-        toggle_menu(desktop, window, found.number)
-    elif found.part == "widget":
-        _widget_press(desktop, window, found.number)
-    elif found.part == "content":
+    desktop.grip = Grip(target, desktop.x, desktop.y)
+    if target.part == "menu_title":
+        toggle_menu(desktop, window, target.number)
+    elif target.part == "widget":
+        _widget_press(desktop, window, target.number)
+    elif target.part == "content":
         desktop.missed += 1
         window.focus = -1
 
@@ -151,21 +151,21 @@ def release(desktop: VirtualDesktop) -> None:
 
 def double(desktop: VirtualDesktop) -> None:
     """Select a text field's text, as the second click of a double click does."""
-    found = desktop.target(desktop.x, desktop.y)
-    if found.part == "widget" and found.window is desktop.top and found.window is not None:
-        widget = found.window.placed[found.number].widget
+    target = desktop.target(desktop.x, desktop.y)
+    if target.part == "widget" and target.window is desktop.top and target.window is not None:
+        widget = target.window.placed[target.number].widget
         if isinstance(widget, TextField) and widget.enabled and widget.text:
             widget.selected, widget.caret = True, len(widget.text)
 
 
 def wheel(desktop: VirtualDesktop, notches: int) -> None:
     """Turn the wheel; positive is up. A list under the pointer scrolls, or else the window's content."""
-    found = desktop.target(desktop.x, desktop.y)
-    window = found.window
+    target = desktop.target(desktop.x, desktop.y)
+    window = target.window
     if not notches or window is None or desktop.open_menu or (desktop.modal and window is not desktop.top):
         return
-    if found.part == "widget":
-        widget = window.placed[found.number].widget
+    if target.part == "widget":
+        widget = window.placed[target.number].widget
         if isinstance(widget, ListBox) and widget.scroll_by(_steps(notches, widget.visible - 1)):
             return
     layout = desktop.layout
@@ -180,15 +180,15 @@ def _steps(notches: int, rows: int) -> int:
     return -size if notches > 0 else size
 
 
-def _menu_press(desktop: VirtualDesktop, found: Target) -> bool:
+def _menu_press(desktop: VirtualDesktop, target: Target) -> bool:
     """Pass a press to an open menu; return whether it used it. A press elsewhere closes it, and acts there."""
     if desktop.open_menu is None:
         return False
-    if found.part == "menu_item":
-        assert found.window is not None
-        choose_item(desktop, found.window, found.number)
+    if target.part == "menu_item":
+        assert target.window is not None
+        choose_item(desktop, target.window, target.number)
         return True
-    if found.part != "menu_title" or found.window is not desktop.top:
+    if target.part != "menu_title" or target.window is not desktop.top:
         desktop.open_menu = None
     return False
 
@@ -231,9 +231,9 @@ def _slide(desktop: VirtualDesktop, window: MockWindow, index: int, slider: Slid
 
 
 def _drop(desktop: VirtualDesktop, chip: Chip) -> None:
-    found = desktop.bin_at(desktop.x, desktop.y)
-    if found is not None and found.enabled:
-        chip.bin = found.id
+    into = desktop.bin_at(desktop.x, desktop.y)
+    if into is not None and into.enabled:
+        chip.bin = into.id
 
 
 def list_item_at(desktop: VirtualDesktop, widget: ListBox, box: Box, y: int) -> int | None:

@@ -81,12 +81,12 @@ def _leaf(role: str, node_id: str, name: str, box: Box, showing: bool, *, enable
 def _menus(desktop: VirtualDesktop, window: MockWindow, reachable: bool) -> list[str]:
     layout, parts = desktop.layout, []
     for index, (menu, box) in enumerate(zip(window.menus, layout.menu_titles(window), strict=True)):
-        seen = box.meet(layout.screen)
+        visible = box.meet(layout.screen)
         opened = desktop.open_menu is not None and desktop.open_menu[:2] == (window.id, index)
-        if not seen.empty:
-            showing = _shows(desktop, seen, Target("menu_title", window, index))
+        if not visible.empty:
+            showing = _shows(desktop, visible, Target("menu_title", window, index))
             node_id = f"{window.id}.menu.{index}"
-            parts.append(_leaf("menu", node_id, menu.title, seen, showing, enabled=reachable))
+            parts.append(_leaf("menu", node_id, menu.title, visible, showing, enabled=reachable))
         if opened:
             for i, (item, place) in enumerate(zip(menu.items, layout.menu_items(window, index), strict=True)):
                 showing = _shows(desktop, place.meet(layout.screen), Target("menu_item", window, i))

@@ -129,8 +129,8 @@ def compiled(entries: Sequence[Entry]) -> list[Entry]:
         subprocess.run(
             [*command, "-s", scratch, "-p", "/", scratch], capture_output=True, timeout=_COMPILE_SECONDS, check=False
         )
-        made = sorted(Path(scratch).rglob("*.pyc"))
-        bytecode = [Entry(str(path).removeprefix(scratch), path.read_bytes(), mode=0o644) for path in made]
+        paths = sorted(Path(scratch).rglob("*.pyc"))
+        bytecode = [Entry(str(path).removeprefix(scratch), path.read_bytes(), mode=0o644) for path in paths]
     return [*entries, *bytecode]
 
 
@@ -154,10 +154,10 @@ def to_tar(entries: Iterable[Entry]) -> bytes:
 
 def with_parents(entries: Iterable[Entry]) -> Sequence[Entry]:
     """Return entries by path, each folder above them added where it is missing; of two with one path the last wins."""
-    found = {entry.path: entry for entry in entries}
-    for path in list(found):
+    by_path = {entry.path: entry for entry in entries}
+    for path in list(by_path):
         parts = path.split("/")
         for depth in range(2, len(parts)):
             parent = "/".join(parts[:depth])
-            found.setdefault(parent, Entry(parent))
-    return sorted(found.values(), key=lambda entry: entry.path)
+            by_path.setdefault(parent, Entry(parent))
+    return sorted(by_path.values(), key=lambda entry: entry.path)

@@ -50,8 +50,8 @@ _SEARCHED = "/usr/bin:/usr/sbin:/usr/libexec"
 
 def missing_packages(*, office: bool = False) -> list[str]:
     """Return the Debian packages that a skeleton needs and this machine lacks, judging by their programs."""
-    wanted = _NEEDED | ({"soffice": OFFICE_PACKAGES[0]} if office else {})
-    missing = {package for program, package in wanted.items() if shutil.which(program, path=_SEARCHED) is None}
+    needed = _NEEDED | ({"soffice": OFFICE_PACKAGES[0]} if office else {})
+    missing = {package for program, package in needed.items() if shutil.which(program, path=_SEARCHED) is None}
     site = Path("/usr/lib/python3/dist-packages")
     modules = ("gi", "PIL", "flask", "waitress", "Xlib")
     missing |= {f"python3-{module.lower()}" for module in modules if not (site / module).exists()}

@@ -17,13 +17,7 @@ from dartsim.core.types import Ending, Trajectory
 
 
 class TurnLimitRule(ABC):
-    """Decides how long a task's next attempts may be and learns from finished ones.
-
-    Args:
-        parameters: The rule's own, if it has any.
-        max_turns: L_max, turns of an attempt at a task that nothing is known of.
-        success_reward: Reward from which an attempt is a success.
-    """
+    """Decides how long a task's next attempts may be and learns from finished ones."""
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
 

@@ -116,7 +116,7 @@ class FaultyLearner:
 
 
 def _fault(error: type[LearnerFault], batch: Batch, kind: FaultKind) -> LearnerFault:
-    found = error(f"update {batch.update}: {kind.description} (injected fault {kind.name})")
+    failure = error(f"update {batch.update}: {kind.description} (injected fault {kind.name})")
     if kind.cause:
-        found.cause = kind.cause  # type: ignore[attr-defined]
-    return found
+        failure.cause = kind.cause  # type: ignore[attr-defined]
+    return failure

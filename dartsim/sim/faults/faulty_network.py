@@ -191,12 +191,12 @@ class FaultyNetwork:
             self._injector.count(self._doubles.kind)
         return leg if leg.seconds or leg.again is not None else None
 
-    def cut_until(self, one: str, other: str, now: float) -> tuple[FaultKind | None, float]:
+    def cut_until(self, component: str, other: str, now: float) -> tuple[FaultKind | None, float]:
         """Return why and until when two components are partitioned; None and 0 if they are not."""
         cuts = self._cuts
         if cuts is None or not cuts.is_open(now):
             return None, 0.0
-        if self._index.get(frozenset((one, other))) != int(cuts.value) % len(self._index):
+        if self._index.get(frozenset((component, other))) != int(cuts.value) % len(self._index):
             return None, 0.0
         self._injector.count_window(CUT, cuts)
         return CUT, cuts.end

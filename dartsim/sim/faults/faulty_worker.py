@@ -156,9 +156,9 @@ class FaultyWorker:
 
     def _fault(self, kind: FaultKind, cause: str | None = None, *, down: bool = False) -> WorkerFault:
         error = WorkerRestarted if kind in (CRASH, KV) else WorkerFault
-        found = error(f"worker {self.index}: {kind.description} (injected fault {kind.name})")
+        failure = error(f"worker {self.index}: {kind.description} (injected fault {kind.name})")
         if cause or kind.cause:
-            found.cause = cause or kind.cause  # type: ignore[attr-defined]
+            failure.cause = cause or kind.cause  # type: ignore[attr-defined]
         if down:
-            found.back = self._back
-        return found
+            failure.back = self._back
+        return failure

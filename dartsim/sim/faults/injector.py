@@ -96,13 +96,13 @@ class InjectionPoint:
 
     def injection(self, now: float) -> Injection | None:
         """Return what is injected into the call that begins now, or None; to be called once per call."""
-        found: Injection | None = None
+        injection: Injection | None = None
         for fault in self._calls:
             seconds = fault.hit(now, self._target, self._num_members)
-            if seconds is not None and (found is None or found.kind is None or fault.kind.effect in ADDS_TIME):
+            if seconds is not None and (injection is None or injection.kind is None or fault.kind.effect in ADDS_TIME):
                 self._injector.count(fault.kind)
-                found = found or Injection()
-                found.add(fault.kind, seconds)
+                injection = injection or Injection()
+                injection.add(fault.kind, seconds)
         for kind, window in self._windows:
             if not window.is_open(now):
                 continue
@@ -114,9 +114,9 @@ class InjectionPoint:
             elif kind.effect is not Effect.SLOWER:
                 amount = min(amount, self._injector.heal_at - now)
             self._injector.count_window(kind, window)
-            found = found or Injection()
-            found.add(kind, amount)
-        return found
+            injection = injection or Injection()
+            injection.add(kind, amount)
+        return injection
 
     def lost(self, since: float, now: float) -> FaultKind | None:
         """Return the fault that has removed everything that was there at ``since``; None if none has."""
@@ -128,16 +128,7 @@ class InjectionPoint:
 
 
 class FaultInjector:
-    """The faults of one run.
-
-    Args:
-        active: What is injected, by name.
-        env: The world's clock.
-        streams: Random streams of the run's seed.
-        counts: Where injections and what they cost are counted.
-        size: Of the cluster.
-        heal_at: When all faults end, seconds.
-    """
+    """The faults of one run."""
 
     def __init__(
         self,
@@ -168,8 +159,8 @@ class FaultInjector:
 
     def any_at(self, places: Iterable[Place]) -> bool:
         """Whether anything is injected at one of these places."""
-        wanted = frozenset(places)
-        return any(active.kind.place in wanted for active in self._active.values())
+        chosen = frozenset(places)
+        return any(active.kind.place in chosen for active in self._active.values())
 
     def point(
         self,
@@ -187,10 +178,10 @@ class FaultInjector:
             effects: Only these; None for all.
             of: Scope by which windows of single calls name their target.
         """
-        wanted = frozenset(places)
-        kinds = [a.kind for a in self._active.values() if a.kind.place in wanted and a.kind.scope is Scope.CALL]
+        chosen = frozenset(places)
+        kinds = [a.kind for a in self._active.values() if a.kind.place in chosen and a.kind.scope is Scope.CALL]
         calls = [self.call_fault(kind.name) for kind in kinds if effects is None or kind.effect in effects]
-        windows = self._windows_at(wanted, members, effects)
+        windows = self._windows_at(chosen, members, effects)
         num_members = self.size.num_members(of)
         return InjectionPoint(self, calls, windows, target=members.get(of, 0), num_members=num_members)
 
@@ -225,8 +216,8 @@ class FaultInjector:
     def _windows_at(
         self, places: Iterable[Place], members: Mapping[Scope, int], effects: Sequence[Effect] | None
     ) -> list[tuple[FaultKind, WindowFault]]:
-        wanted = frozenset(places)
-        kinds = [a.kind for a in self._active.values() if a.kind.place in wanted]
+        chosen = frozenset(places)
+        kinds = [a.kind for a in self._active.values() if a.kind.place in chosen]
         return [
             (kind, self.window_fault(kind.name, members.get(kind.scope, 0)))
             for kind in kinds

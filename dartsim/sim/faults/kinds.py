@@ -227,13 +227,13 @@ def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()
         if kind_named(name).place in FUZZ_PLACES:
             raise ConfigError(f"cluster.faults: only `dartsim fuzz` injects {name!r}")
     windows = sorted((*config.schedule, *more_windows), key=lambda window: window.at_seconds)
-    found: dict[str, ActiveFault] = {}
+    active: dict[str, ActiveFault] = {}
     for name, kind in KINDS.items():
         own = tuple(window for window in windows if window.kind == name)
         rate = _rate(config, kind)
         if (rate > MIN_RATE or own) and kind.place not in FUZZ_PLACES:
-            found[name] = ActiveFault(kind, rate, _lasts(config, kind), own)
-    return found
+            active[name] = ActiveFault(kind, rate, _lasts(config, kind), own)
+    return active
 
 
 def kind_named(name: str) -> FaultKind:

@@ -103,9 +103,6 @@ class PostgresBackend(SqlBackend):
 def store_backend(where: str) -> StoreBackend:
     """Return the backend of a store.
 
-    Args:
-        where: Its name, or a URL with its name as the scheme.
-
     Raises:
         ConfigError: If there is none.
     """

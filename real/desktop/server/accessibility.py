@@ -63,9 +63,9 @@ def terminal_text() -> str | None:
     for application in _children(Atspi.get_desktop(0)):
         for frame in _children(application):
             if _has(frame, Atspi.StateType.ACTIVE):
-                found = next((node for node in _within(frame) if _is_focused_terminal(node)), None)
-                if found is not None:
-                    return _text(found).rstrip()
+                terminal = next((node for node in _within(frame) if _is_focused_terminal(node)), None)
+                if terminal is not None:
+                    return _text(terminal).rstrip()
     return None
 
 
@@ -116,20 +116,20 @@ def _element(node: Any, depth: int, in_sheet: bool = False) -> Element:
 
 
 def _attributes(node: Any) -> dict[str, str]:
-    found = {"name": node.get_name() or ""}
+    attributes = {"name": node.get_name() or ""}
     states = {state.value_nick.replace("-", "_") for state in node.get_state_set().get_states()}
-    found |= {_key("st", state): "true" for state in sorted(states)}
-    found |= {_key("attr", name): value for name, value in (node.get_attributes() or {}).items() if name}
+    attributes |= {_key("st", state): "true" for state in sorted(states)}
+    attributes |= {_key("attr", name): value for name, value in (node.get_attributes() or {}).items() if name}
     if {"visible", "showing"} <= states and (component := node.get_component_iface()) is not None:
         box = component.get_extents(Atspi.CoordType.SCREEN)
-        found[_key("cp", "screencoord")] = str((box.x, box.y))
-        found[_key("cp", "size")] = str((box.width, box.height))
+        attributes[_key("cp", "screencoord")] = str((box.x, box.y))
+        attributes[_key("cp", "size")] = str((box.width, box.height))
     if node.get_image_iface() is not None:
-        found["image"] = "true"
+        attributes["image"] = "true"
     if node.get_selection_iface() is not None:
-        found["selection"] = "true"
-    found |= _value(node) | _actions(node)
-    return {name: _NOT_XML.sub("", value) for name, value in found.items()}
+        attributes["selection"] = "true"
+    attributes |= _value(node) | _actions(node)
+    return {name: _NOT_XML.sub("", value) for name, value in attributes.items()}
 
 
 def _value(node: Any) -> dict[str, str]:
@@ -147,12 +147,12 @@ def _value(node: Any) -> dict[str, str]:
 
 def _actions(node: Any) -> dict[str, str]:
     action = node.get_action_iface()
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for place in range(action.get_n_actions() if action is not None else 0):
         name = action.get_action_name(place)
-        found[_key("act", f"{name}_desc")] = action.get_action_description(place) or ""
-        found[_key("act", f"{name}_kb")] = action.get_key_binding(place) or ""
-    return found
+        attributes[_key("act", f"{name}_desc")] = action.get_action_description(place) or ""
+        attributes[_key("act", f"{name}_kb")] = action.get_key_binding(place) or ""
+    return attributes
 
 
 def _text(node: Any) -> str:
@@ -173,10 +173,10 @@ def _shown_cells(table: Any) -> Iterator[Any]:
     place = middle.get_index_in_parent() if middle is not None else 0
     row, column = grid.get_row_at_index(place), grid.get_column_at_index(place)
 
-    def showing(one: int, other: int) -> bool:
-        if one < 0 or other < 0:
+    def showing(row_index: int, column_index: int) -> bool:
+        if row_index < 0 or column_index < 0:
             return False
-        cell = grid.get_accessible_at(one, other)
+        cell = grid.get_accessible_at(row_index, column_index)
         return cell is not None and _has(cell, Atspi.StateType.SHOWING)
 
     top, left = row, column
@@ -196,8 +196,8 @@ def main() -> None:
     """Print the tree as XML, or with ``--terminal`` the terminal's text as JSON."""
     Atspi.init()
     Atspi.set_timeout(_ANSWER_MILLISECONDS, _START_MILLISECONDS)
-    wanted = terminal_text() if "--terminal" in sys.argv else tostring(tree(), encoding="unicode")
-    sys.stdout.write(json.dumps(wanted))
+    answer = terminal_text() if "--terminal" in sys.argv else tostring(tree(), encoding="unicode")
+    sys.stdout.write(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -132,12 +132,7 @@ def failed(message: object, status: int = 500) -> ResponseReturnValue:
 
 @dataclass(slots=True)
 class CommandRoutes:
-    """The routes that run programs.
-
-    Args:
-        warm: Interpreters that wait with pyautogui loaded; None starts one for every action.
-        titles: Tells the titles of the open windows.
-    """
+    """The routes that run programs."""
 
     titles: Callable[[], list[str]]
     warm: WarmPython | None = None
@@ -155,11 +150,11 @@ class CommandRoutes:
         data = json_body()
         try:
             done = self._run(data)
-            wanted = data.get("verification") or {}
-            if not wanted:
+            conditions = data.get("verification") or {}
+            if not conditions:
                 return _success(done)
             limit, interval = float(data.get("max_wait_time", 10)), float(data.get("check_interval", 1))
-            waited = self._confirm(wanted, limit, interval)
+            waited = self._confirm(conditions, limit, interval)
         except (OSError, TypeError, ValueError, IndexError, subprocess.SubprocessError) as exc:
             return failed(exc)
         if waited is not None:
@@ -242,17 +237,17 @@ class CommandRoutes:
                 return done
         return run(command, shell=shell)
 
-    def _confirm(self, wanted: Mapping[str, Any], limit: float, interval: float) -> float | None:
+    def _confirm(self, conditions: Mapping[str, Any], limit: float, interval: float) -> float | None:
         """Return after how many seconds all conditions held, or None if they never did."""
         begun = time.monotonic()
         while (waited := time.monotonic() - begun) < limit:
-            if self._holds(wanted):
+            if self._holds(conditions):
                 return waited
             time.sleep(interval)
         return None
 
-    def _holds(self, wanted: Mapping[str, Any]) -> bool:
-        window, command = wanted.get("window_exists"), wanted.get("command_success")
+    def _holds(self, conditions: Mapping[str, Any]) -> bool:
+        window, command = conditions.get("window_exists"), conditions.get("command_success")
         if window is not None and not any(str(window).lower() in title.lower() for title in self.titles()):
             return False
         if command is None:

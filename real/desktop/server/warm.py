@@ -47,12 +47,7 @@ class Child:
 
 
 class Parent:
-    """Forks children and hands jobs to them.
-
-    Args:
-        listener: Where the server connects, once per action.
-        prepare: Called in every new child before it waits.
-    """
+    """Forks children and hands jobs to them."""
 
     def __init__(self, listener: socket.socket, prepare: Callable[[], None]) -> None:
         self._listener = listener

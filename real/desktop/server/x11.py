@@ -74,8 +74,8 @@ class Windows:
     def all(self) -> list[XWindow]:
         """Return the managed windows, oldest first."""
         with self._connection.use() as display:
-            found = _property(display, display.screen().root, "_NET_CLIENT_LIST")
-            return [window for window in (_describe(display, number) for number in found or ()) if window is not None]
+            numbers = _property(display, display.screen().root, "_NET_CLIENT_LIST")
+            return [window for window in (_describe(display, number) for number in numbers or ()) if window is not None]
 
     def find(self, name: str, *, strict: bool = False, by_class: bool = False) -> XWindow | None:
         """Return the oldest window that ``name`` means, or None."""
@@ -114,8 +114,8 @@ class Windows:
 
 
 def _property(display: Any, window: Any, name: str) -> Any:
-    found = window.get_full_property(display.intern_atom(name), X.AnyPropertyType)
-    return None if found is None else found.value
+    answer = window.get_full_property(display.intern_atom(name), X.AnyPropertyType)
+    return None if answer is None else answer.value
 
 
 def _describe(display: Any, number: int) -> XWindow | None:

@@ -103,9 +103,9 @@ async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slo
         frames = [(await desktop.reset(task, seed=0)).screenshot]
         done: list[str] = []
         for action in actions:
-            for each in (action, *[WAIT] * PATIENCE):
-                after = await desktop.step(each)
-                done.append(each)
+            for step in (action, *[WAIT] * PATIENCE):
+                after = await desktop.step(step)
+                done.append(step)
                 frames.append(after.observation.screenshot)
                 if after.over or action == WAIT or _changed(frames[-2], frames[-1]):
                     break
