@@ -1,4 +1,4 @@
-"""The same workload as plain SimPy processes: what the modelled cluster costs without a control plane.
+"""The same workload as plain SimPy processes: what the modeled cluster costs without a control plane.
 
 Desktops are generators. They use the same hosts, the same fluid engine, the same latencies and lengths of
 attempts as a simulated run, and workers reload as often. There is no curation, no weights, no trajectory, no

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-COLOURS = ("#4269d0", "#e07b00", "#3ca951", "#b83a2f", "#8a5cc4", "#6c7a89")
+COLORS = ("#4269d0", "#e07b00", "#3ca951", "#b83a2f", "#8a5cc4", "#6c7a89")
 MARKERS = "os^Dv*"
 """Of the series, in order: told apart in print as well."""
 
@@ -31,13 +31,13 @@ STYLE: Any = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line, or the bars of one colour: a point at each x, with half-widths (None: no error bar)."""
+    """A line, or the bars of one color: a point at each x, with half-widths (None: no error bar)."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
     widths: Sequence[float | None]
-    colour: int = 0
+    color: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
     places = [x for series in panel.series for x in series.xs]
     beside = len(panel.series) if len(places) > len(set(places)) else 1  # bars that share a place stand side by side
     for number, series in enumerate(panel.series):
-        colour, errors = COLOURS[series.colour], [width or 0.0 for width in series.widths]
+        color, errors = COLORS[series.color], [width or 0.0 for width in series.widths]
         if panel.bars:
             room = 0.76 / beside
             xs = [x + room * (number % beside - (beside - 1) / 2.0) for x in series.xs]
-            axes.bar(xs, series.ys, room, yerr=errors, color=colour, label=series.name, ecolor="#333")
+            axes.bar(xs, series.ys, room, yerr=errors, color=color, label=series.name, ecolor="#333")
         else:
-            marker = MARKERS[series.colour]
-            axes.errorbar(series.xs, series.ys, errors, color=colour, marker=marker, ms=4, label=series.name)
+            marker = MARKERS[series.color]
+            axes.errorbar(series.xs, series.ys, errors, color=color, marker=marker, ms=4, label=series.name)
     if panel.log_x:
         axes.set_xscale("log")
         axes.minorticks_off()

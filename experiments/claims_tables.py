@@ -172,12 +172,12 @@ ALTS: Mapping[str, str] = {
 """What each picture shows, in words."""
 
 
-def line(arms: Sequence[Figures], figure: str, colour: int, *, scale: float = 1.0, name: str | None = None) -> Series:
+def line(arms: Sequence[Figures], figure: str, color: int, *, scale: float = 1.0, name: str | None = None) -> Series:
     """Return one figure of some arms over what is varied."""
     found = [arm["figures"][figure] for arm in arms]
     widths = [None if one["half_width"] is None else scale * one["half_width"] for one in found]
     xs = [float(arm["value"]) for arm in arms]
-    return Series(name or arms[0]["series"], xs, [scale * one["mean"] for one in found], widths, colour)
+    return Series(name or arms[0]["series"], xs, [scale * one["mean"] for one in found], widths, color)
 
 
 def grouped(arms: Sequence[Figures], key: str = "series") -> dict[str, list[Figures]]:
@@ -202,9 +202,9 @@ def table_picture(recorded: Figures) -> str:
     for figure, (title, scale) in figures.items():
         numbered = [{**arm, "value": number} for number, arm in enumerate(arms)]
         bars = [
-            Series(bar.name, bar.xs, bar.ys, bar.widths, colour)
-            for colour, own in enumerate(grouped(numbered).values())
-            for bar in [line(own, figure, colour, scale=scale)]
+            Series(bar.name, bar.xs, bar.ys, bar.widths, color)
+            for color, own in enumerate(grouped(numbered).values())
+            for bar in [line(own, figure, color, scale=scale)]
         ]
         panels.append(Panel(title, "", bars, [(i, arm["name"]) for i, arm in enumerate(arms)], bars=True))
     return draw(ALTS["claims-table"], panels, tilt=True)
@@ -215,8 +215,8 @@ def interrupt_picture(recorded: Figures) -> str:
     panels = []
     for series, arms in grouped(recorded["claims"]["interrupt"]).items():
         lines = [
-            line(own, "gpu_peak_share", colour, scale=100.0, name=f"running requests are {mode}")
-            for colour, (mode, own) in enumerate(grouped(arms, "name").items())
+            line(own, "gpu_peak_share", color, scale=100.0, name=f"running requests are {mode}")
+            for color, (mode, own) in enumerate(grouped(arms, "name").items())
         ]
         panels.append(Panel(f"{series}: % of peak", "seconds between syncs", lines, ticks(arms), log_x=True))
     return draw(ALTS["claims-interrupt"], panels)

@@ -1,6 +1,6 @@
 """What faults cost: throughput kept, attempts masked and time to recover, by preset, under each profile of faults.
 
-python -m experiments.faults            every preset of a modelled cluster, one seed, 8 hours: six minutes on two cores
+python -m experiments.faults            every preset of a modeled cluster, one seed, 8 hours: six minutes on two cores
 python -m experiments.faults --quick    the same keys for two presets, in half a minute
 """
 
@@ -35,7 +35,7 @@ def faulty(preset: str, faults: str, hours: float, seed: int = 0) -> Cluster:
 
 
 def simulated_presets() -> list[str]:
-    """Return the presets of a modelled cluster and a surrogate policy: those that need nothing else."""
+    """Return the presets of a modeled cluster and a surrogate policy: those that need nothing else."""
     found = []
     for name in presets():
         try:

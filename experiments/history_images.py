@@ -4,7 +4,7 @@ python -m experiments.history_images            five seeds, 15 runs: a quarter o
 python -m experiments.history_images --quick    one seed, cut short: the same keys
 
 The model and the tasks are those of the ablation, without any of its parts; the arms differ in what a prompt shows.
-Times are modelled alike for all three: what the cache saves is ``experiments.schedulers``'s to say.
+Times are modeled alike for all three: what the cache saves is ``experiments.schedulers``'s to say.
 """
 
 from __future__ import annotations
