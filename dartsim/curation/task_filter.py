@@ -1,4 +1,4 @@
-"""Which tasks are left out of training for a while, because they teach nothing."""
+"""``TaskFilter``: skips tasks for a while that are too easy or too hard to learn from."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dartsim.curation.rules.task_order import TaskOrder
 
 
 class TaskFilter:
-    """Leaves out tasks whose mean reward over their last attempts is too high or too low to teach anything.
+    """Skips tasks whose mean reward over their last attempts is too high or too low.
 
-    A task is judged once ``window`` rewards are known, and offered again after it was skipped
-    ``revisit_after`` times, with a clean slate: policies change.
+    A task is judged once ``window`` rewards are known. After ``revisit_after`` skips it is offered again and its
+    rewards are forgotten, because policies change.
     """
 
     def __init__(self, parameters: TaskFilterConfig) -> None:
@@ -42,7 +42,7 @@ class TaskFilter:
         return "too_hard" if mean < self._parameters.min_mean else None
 
     def offer(self, task_id: str) -> bool:
-        """Return whether a task whose turn it is may be offered now, and count why not."""
+        """Return whether the next task may be offered now, and count why not."""
         reason = self.reason_to_skip(task_id)
         if reason is None:
             return True
@@ -70,14 +70,14 @@ class TaskFilter:
 
 
 class FilteredOrder(TaskOrder):
-    """A task order without the tasks that a filter leaves out at the time.
+    """A task order without the tasks that a filter skips.
 
-    If the filter leaves out every task, the next one is offered all the same: a run never waits for a task.
+    If the filter skips every task, the next one is offered anyway: a run never waits for a task.
 
     Args:
         order: Which task is next.
-        task_filter: Which are left out.
-        num_tasks: Tasks of the order, after that many skips in a row none is left.
+        task_filter: Which tasks are skipped.
+        num_tasks: Tasks of the order; after that many skips in a row none is left.
     """
 
     def __init__(self, order: TaskOrder, task_filter: TaskFilter, *, num_tasks: int) -> None:

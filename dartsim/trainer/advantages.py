@@ -1,8 +1,7 @@
 """Advantages: how much better an attempt did than its group (step-wise GRPO).
 
-Every turn of a trajectory is one sample and carries its trajectory's reward, so that a group has as many
-samples as turns: a long attempt counts more in the group's mean and standard deviation than a short one.
-``level="trajectory"`` counts every attempt once, as GRPO on whole answers does.
+Every turn of a trajectory is one sample with its trajectory's reward, so a long attempt counts more in the group's mean
+and standard deviation than a short one. ``level="trajectory"`` counts every attempt once, as GRPO on whole answers.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ class GroupAdvantages:
     """The advantages of one group.
 
     Attributes:
-        values_N: [N] float64, one a trajectory; all turns of a trajectory share it.
-        mean: The group's mean reward, by samples.
+        values_N: [N] float64, one per trajectory, shared by all its turns.
+        mean: The group's mean reward over samples.
         std: Standard deviation as configured, without ``epsilon``; 1 if nothing is divided by it.
         num_samples: Turns, or trajectories, behind the statistics.
     """

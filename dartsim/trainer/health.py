@@ -1,6 +1,6 @@
-"""Health of an update: the figures that show a bad objective before the success rate falls.
+"""Health of an update: figures that reveal a bad objective before the success rate falls.
 
-``Health`` holds sums, so that the healths of micro-batches add up to that of their batch. Needs no torch.
+``Health`` holds sums, so that those of micro-batches add up to that of their batch. Needs no torch.
 """
 
 from __future__ import annotations

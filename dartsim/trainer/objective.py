@@ -3,9 +3,8 @@
 Three policies give each sampled token a probability: the one that is trained (new), the learner's before the
 update (old), and the one that the rollout worker sampled with (worker; mu in the paper).
 
-Shapes, as suffixes: B turns (one row each), T response tokens of the longest turn, padded. torch is
-imported when a function needs it, so that the package stands without it. Settings are in
-``dartsim.config.sections.trainer``.
+Shapes, as suffixes: B turns (one row each), T response tokens of the longest turn, padded. torch is imported only when
+a function needs it. Settings are in ``dartsim.config.sections.trainer``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
-    """What the objective reads of a batch, or of a micro-batch. What stands at padding is never looked at.
+    """The inputs of the objective for a batch or a micro-batch. Values at padding are never read.
 
     Attributes:
         new_BT: [B, T] log-probabilities of the sampled tokens under the trained policy, nats, with gradient.
@@ -90,8 +89,8 @@ class Objective:
     """The objective's value.
 
     Attributes:
-        loss: Scalar to minimise, with gradient.
-        health: Figures of the same turns, without.
+        loss: Scalar to minimize, with gradient.
+        health: Figures of the same turns, without gradient.
     """
 
     loss: Tensor
@@ -99,9 +98,9 @@ class Objective:
 
 
 def token_shares(batch: TurnBatch, config: ObjectiveConfig) -> TokenShares:
-    """Return what each token counts for in a batch; log-probabilities are only looked at for missing ones.
+    """Return the share of each token in a batch; of log-probabilities, only missing ones matter.
 
-    Computed once over a whole batch, it makes the losses of its micro-batches add up to the batch's loss.
+    Computed once over a whole batch, the shares make the losses of its micro-batches add up to the batch's loss.
 
     Raises:
         ValueError: If an aggregation's ids are absent.

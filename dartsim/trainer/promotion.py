@@ -1,10 +1,10 @@
-"""Promotion: whether new weights are better than the promoted ones, on held-out tasks, and when to go back.
+"""Promotion: whether new weights are better than the promoted ones, on held-out tasks, and when to roll back.
 
-    evaluation of a version --judge--> promote      it becomes the one to beat, and the one to ship
+    evaluation of a version --judge--> promote      it becomes the incumbent
                                        keep         not shown to be better or worse; training goes on
                                        roll back    shown to be worse; training resumes from the promoted version
 
-Both versions play the same tasks, so that tasks are compared in pairs: how hard a task is cancels out.
+Both versions play the same tasks, which are compared in pairs, so that their difficulty cancels out.
 ``dartsim.trainer.promoted`` puts this around a learner.
 """
 
@@ -32,7 +32,7 @@ class HeldOutRewards:
     Attributes:
         version: The version.
         rewards: Rewards of its unmasked attempts, by task.
-        num_masked: Attempts that ended by a fault; they say nothing about the version.
+        num_masked: Attempts that ended by a fault, which do not count.
     """
 
     version: Version
@@ -105,8 +105,8 @@ class Decision:
         verdict: What to do.
         reason: ``first``, ``better``, ``worse``, ``unclear`` or ``too_few_tasks``.
         version: Version that was judged.
-        promoted: Promoted version from now on: what a roll-back returns to. None if none ever was.
-        comparison: The figures behind it; None where nothing was compared.
+        promoted: The promoted version from now on; None if there is none.
+        comparison: The figures behind the verdict; None where nothing was compared.
     """
 
     verdict: Verdict
@@ -178,9 +178,9 @@ class Promotions:
     Invariant: ``promoted`` changes only by the verdict promote; a roll-back returns to it.
 
     Attributes:
-        promoted: HeldOutRewards of the promoted version; None until there is one.
-        decisions: All, oldest first.
-        counts: How many by verdict.
+        promoted: Rewards of the promoted version; None until there is one.
+        decisions: All decisions, oldest first.
+        counts: Decisions by verdict.
     """
 
     rule: PromotionConfig
@@ -193,9 +193,9 @@ class Promotions:
         """Judge a version by its evaluation. The first one with enough tasks is promoted.
 
         Args:
-            evaluation: Of the version.
+            evaluation: Rewards of the version.
             against: A new evaluation of the promoted version, with the seeds of ``evaluation``; by default the one it
-                was promoted by, which was a lucky one more often than not.
+                was promoted by, which was probably lucky.
 
         Raises:
             ValueError: If ``against`` is of another version than the promoted one.

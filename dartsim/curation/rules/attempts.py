@@ -17,7 +17,7 @@ from dartsim.core.section import Positive, Share
 
 
 class AttemptsRule(ABC):
-    """Decides the size of a task's next group and learns from finished ones."""
+    """Decides the size of a task's next group, and learns from finished groups."""
 
     Parameters: ClassVar[type[AttemptsConfig]] = AttemptsConfig
 
@@ -26,7 +26,7 @@ class AttemptsRule(ABC):
 
     @abstractmethod
     def size_at(self, success_rate: float) -> int:
-        """Return the size of a group of a task that succeeds so often."""
+        """Return the group size for a task with this success rate."""
 
     def attempts(self, task_id: str) -> int:
         """Return the number of attempts of the task's next group."""
@@ -47,15 +47,15 @@ class AttemptsRule(ABC):
     def num_extra(self, rewards: Sequence[float], *, given: int, slots: int) -> int:
         """Return how many extra attempts to start now for a group in which all failed.
 
-        A hard task's group most often fails as a whole and is dropped: no signal, and all of its desktop time lost.
-        Where the trainer is what limits a run, slots wait; one more attempt costs nothing then, and a single success
-        makes the group worth training on. Whether a group goes on depends on its outcomes, so its mean reward is no
-        longer an unbiased estimate of the task's success rate, as with a stored success from a pool.
+        Most groups of a hard task fail as a whole and are dropped: no signal, and all of their desktop time lost. Where
+        the trainer limits a run, slots wait; one more attempt is then free, and a single success makes the group worth
+        training on. Whether a group is extended depends on its outcomes, so its mean reward is no longer an unbiased
+        estimate of the task's success rate, as with a stored success from a pool.
 
         Args:
             rewards: Of the group's unmasked attempts, all of which have ended.
-            given: Extra attempts that it has had.
-            slots: Slots that wait, and that nothing else may use.
+            given: Extra attempts that the group has had.
+            slots: Waiting slots that nothing else may use.
         """
         if not rewards or any(reward > 0.0 for reward in rewards):
             return 0
@@ -75,8 +75,8 @@ class FixedAttempts(AttemptsRule):
 class AttemptsBySuccess(AttemptsRule):
     """Fewer attempts for tasks that mostly succeed (DART).
 
-    Departure: the released code refreshes success rates once an epoch of the whole task queue; here they
-    are fresh at every group.
+    Departure: the released code updates success rates once per epoch of the task queue; here they are updated with
+    every group.
     """
 
     class Parameters(AttemptsConfig):

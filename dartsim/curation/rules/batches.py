@@ -1,4 +1,4 @@
-"""Batches: when there is enough to train on, and what is taken."""
+"""Batch rules: when there is enough to train on, and which groups are taken."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dartsim.core.types import Group, Version
 
 
 class RunningGroup(NamedTuple):
-    """A group whose attempts still run, as a batch rule sees it."""
+    """A group whose attempts still run."""
 
     id: int
     version: Version
-    """Newest published version when it was begun."""
+    """Newest published version when it began."""
 
 
 class BatchRule(ABC):
     """Waits for ``min_groups`` eligible groups and takes at most ``max_groups``, the first ones in its order.
 
     Attributes:
-        looks_at_running: Whether groups that run decide anything.
+        looks_at_running: Whether running groups affect the decision.
     """
 
     Parameters: ClassVar[type[BatchConfig]] = BatchConfig
@@ -36,17 +36,17 @@ class BatchRule(ABC):
 
     @abstractmethod
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:
-        """Return the groups that may be taken, what is taken first at the head."""
+        """Return the groups that may be taken, in the order in which they are taken."""
 
     def select(
         self, eligible: Sequence[Group], running: Iterable[RunningGroup] = (), version: Version = 0
     ) -> Sequence[Group]:
-        """Return the groups of the next batch; none if there are too few, or some must be waited for.
+        """Return the groups of the next batch; none if there are too few, or it must wait for running ones.
 
         Args:
             eligible: Groups in the order in which they became ready.
-            running: Groups whose attempts still run; looked at only by rules that wait for them.
-            version: Weights that would be trained.
+            running: Groups whose attempts still run; used only by rules that wait for them.
+            version: The version that would be trained.
         """
         sizes = self.parameters
         if len(eligible) < sizes.min_groups:
@@ -61,7 +61,7 @@ class BatchRule(ABC):
 
 @register("batch", "ready")
 class FirstReady(BatchRule):
-    """What became ready first (DART, verl; oldest tasks first in DART's released trainer)."""
+    """The groups that became ready first (DART, verl; oldest tasks first in DART's released trainer)."""
 
     @override
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:
@@ -70,7 +70,7 @@ class FirstReady(BatchRule):
 
 @register("batch", "started")
 class FirstStarted(BatchRule):
-    """What began first (AReaL, tinker, verl's buffer, NeMo-RL's windowed)."""
+    """The groups that began first (AReaL, tinker, verl's buffer, NeMo-RL's windowed)."""
 
     @override
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:
@@ -79,7 +79,7 @@ class FirstStarted(BatchRule):
 
 @register("batch", "weights")
 class OldestWeights(BatchRule):
-    """What has the oldest weights, of these what began first (NeMo-RL's weight_fifo)."""
+    """The groups with the oldest weights, and of these the ones that began first (NeMo-RL's weight_fifo)."""
 
     @override
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:
@@ -88,7 +88,7 @@ class OldestWeights(BatchRule):
 
 @register("batch", "in_order")
 class InOrder(BatchRule):
-    """What began first, and the batch waits for each of them (NeMo-RL's in_order, slime's one-step-off)."""
+    """The groups that began first, waiting for each of them (NeMo-RL's in_order, slime's one-step-off)."""
 
     def __init__(self, parameters: BatchConfig) -> None:
         super().__init__(parameters)

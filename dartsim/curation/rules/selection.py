@@ -17,13 +17,13 @@ from dartsim.core.types import Group, Reply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedTurns:
-    """What selection left of a group.
+    """The turns of a group that are trained on.
 
     Attributes:
-        kept: For each trajectory of the group, for each of its turns, whether it is trained on.
-        num_kept: Turns that are, those without entropies included.
-        num_cut: Turns that are not: their entropy was too low.
-        num_unknown: Turns without usable entropies. They are kept.
+        kept: For each turn of each trajectory, whether it is trained on.
+        num_kept: Turns that are trained on, including those without entropies.
+        num_cut: Turns that are not, because their entropy was too low.
+        num_unknown: Turns without usable entropies, which are kept.
         threshold: Lowest entropy that was kept, nats; None if no turn had one.
     """
 
@@ -35,10 +35,10 @@ class SelectedTurns:
 
 
 class TurnSelection(ABC):
-    """Decides which turns of a group are trained on. Advantages are those of the whole group all the same.
+    """Decides which turns of a group are trained on. Advantages are still those of the whole group.
 
     Attributes:
-        needs_entropies: Whether workers have to say the entropy of each token.
+        needs_entropies: Whether workers have to report the entropy of each token.
     """
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
@@ -64,10 +64,10 @@ class AllTurns(TurnSelection):
 
 @register("selection", "high_entropy")
 class HighEntropyTurns(TurnSelection):
-    """The share of a group's turns that have the highest entropy (DART's paper): ceil(share * turns), exactly.
+    """The turns of a group with the highest entropy (DART's paper): exactly ceil(share * turns).
 
-    Of equal entropies the turn of the lower (attempt, turn) is kept. Turns without entropies cannot be
-    ranked: they are kept, reported, and the share is taken of the others.
+    Ties are broken in favor of the lower (attempt, turn). Turns without entropies cannot be ranked: they are kept and
+    reported, and the share is taken of the others.
     """
 
     class Parameters(ComponentSection):
@@ -115,15 +115,14 @@ class HighEntropyTurns(TurnSelection):
 
 
 def num_turns_kept(num_turns: int, share: float) -> int:
-    """Return ceil(share * num_turns), as if ``share`` were the decimal number that was written."""
+    """Return ceil(share * num_turns), with ``share`` taken as a decimal number."""
     return ceil(share * num_turns - 1e-9)  # .07 * 100 is 7.000000000000001 in floats
 
 
 def turn_entropy(reply: Reply) -> float | None:
-    """Return the mean entropy over the response tokens of a reply, nats; None if it has none that can be used.
+    """Return the mean entropy over the response tokens of a reply, nats; None if they are unusable.
 
-    Entries beyond ``response_tokens`` are padding and are ignored; too few entries, or one that is not
-    finite, make the whole unusable.
+    Entries beyond ``response_tokens`` are padding. Entropies are unusable if there are too few, or one is not finite.
     """
     entropies: Any = reply.entropies
     if entropies is None or reply.response_tokens < 1:

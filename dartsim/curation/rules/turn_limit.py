@@ -1,4 +1,4 @@
-"""How many turns an attempt may take: DART's trajectory length, by the task's longest success so far."""
+"""Turn limits of attempts: fixed, or DART's trajectory length by the task's longest success so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dartsim.core.types import Ending, Trajectory
 
 
 class TurnLimitRule(ABC):
-    """Decides how long a task's next attempts may be and learns from finished ones."""
+    """Decides how many turns a task's next attempts may take, and learns from finished ones."""
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
 
@@ -61,15 +61,15 @@ class _Successes:
 class TurnLimitBySuccess(TurnLimitRule):
     """The task's longest success so far, within [min_turns, max_turns]; max_turns while there is none (DART's paper).
 
-    Invariant: a limit is never below the task's shortest known success and never shrinks once the task was
-    solved. A success that was longer than ``max_turns`` when it was collected elsewhere can lift it.
+    Invariant: a limit is never below the task's shortest known success, and never decreases once the task was solved. A
+    collected success that is longer than ``max_turns`` can raise it.
 
     Source: DART (arXiv 2509.23866), dynamic trajectory length, min(L_max, longest success of the task). It is in
-    no commit of the released code. Departures: ``min_turns`` and ``slack``, which 1 and 0 switch off.
+    no commit of the released code. Departures: ``min_turns`` and ``slack``; 1 and 0 switch them off.
     """
 
     class Parameters(ComponentSection):
-        """What the limit is beside the longest success."""
+        """Limits besides the longest success."""
 
         min_turns: Positive = Field(1, description="Fewest turns.")
         slack: int = Field(0, ge=0, description="Turns beyond the longest success.")
@@ -81,7 +81,7 @@ class TurnLimitBySuccess(TurnLimitRule):
         self._parameters = parameters
         self._successes: dict[str, _Successes] = {}
         self.counts: Counter[str] = Counter()
-        """``first_success`` and ``grown``: why limits changed; ``cut_short``: attempts that met a lowered one."""
+        """``first_success`` and ``grown``: why limits changed; ``cut_short``: attempts that reached a lowered limit."""
 
     @override
     def limit(self, task_id: str) -> int:
@@ -93,7 +93,7 @@ class TurnLimitBySuccess(TurnLimitRule):
 
     @override
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
-        """Remember how long successes were; those without turns say nothing."""
+        """Remember the lengths of successes; those without turns are ignored."""
         for trajectory in trajectories:
             if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self.max_turns:
                 self.counts["cut_short"] += 1
