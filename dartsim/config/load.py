@@ -21,10 +21,10 @@ from dartsim.core.registry import TAG, Choice
 Tree = dict[str, Any]
 
 NONE = "none"
-"""How a setting that may be absent says so, because TOML has no null."""
+"""Value of a setting that is absent; TOML has no null."""
 
 LIKE = 0.55
-"""Last parts of names that are at least so alike (``difflib``) may be meant for each other."""
+"""Similarity (``difflib``) of the last parts of two names from which one is suggested for the other."""
 
 
 def presets() -> dict[str, Tree]:
@@ -72,10 +72,10 @@ def _settings(kind: str, name: str) -> Tree:
 
 
 def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
-    """Return a scheduler's settings with a workload laid upon them, on the workload's desktops and no more.
+    """Return a scheduler's settings with a workload laid over them, on the workload's desktops.
 
-    Spare desktops that the scheduler wants are taken from those of the workload, a tenth of them at most. A bound in
-    attempts (``curation.max_ahead``) stays the same number of batches; a group of fewer attempts may be as small.
+    Spare desktops of the scheduler are taken from those of the workload, at most a tenth of them. A bound in attempts
+    (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` at most the size of a group.
     """
     laid: Any = merge(tree, workload(name))
     rollout = laid["rollout"]
@@ -92,7 +92,7 @@ def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
 
 
 def _batch_attempts(curation: Mapping[str, Any]) -> int:
-    """Return the attempts of a batch in a tree's curation, with the schema's defaults where it says nothing."""
+    """Return the attempts of a batch in a tree's curation, with the schema's defaults."""
     groups = curation.get("batch", {}).get("max_groups", BatchConfig.model_fields["max_groups"].default)
     attempts = curation.get("attempts", {}).get("group_size", AttemptsConfig.model_fields["group_size"].default)
     return int(groups * attempts)
@@ -109,18 +109,18 @@ def load(
     """Return the resolved configuration.
 
     Args:
-        file: A TOML file; its top-level ``preset`` names what it builds on.
-        preset_name: What to build on where the file does not say; ``dart`` if neither does.
-        workload_name: What is laid over the preset, below the file: cluster, tasks and latencies.
-        profile: Another TOML file, laid over the first: settings that were measured.
+        file: A TOML file; its top-level ``preset`` names its preset.
+        preset_name: The preset, if the file names none; by default ``dart``.
+        workload_name: The workload between preset and file: cluster, tasks and latencies.
+        profile: Another TOML file, laid over the first: measured settings.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
     Raises:
-        ConfigError: On an unknown key (with the nearest valid one), a wrong type or unit, or a combination
-            that cannot work; if the file builds on another preset than the one that was asked for.
+        ConfigError: On an unknown key (with the nearest valid one), a wrong value, or a combination that cannot work;
+            or if the file names another preset than ``preset_name``.
     """
     own = _read(file) if file is not None else {}
-    said = own.get("preset")
+    named = own.get("preset")
     if profile is not None:
         own = lay_profile(own, _read(profile))
     for override in overrides:
@@ -128,9 +128,9 @@ def load(
     name = own.get("preset", "dart") if preset_name is None else preset_name
     if not isinstance(name, str):
         raise ConfigError(f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}")
-    if said is not None and name != said:
+    if named is not None and name != named:
         raise ConfigError(
-            f"{file} builds on preset {said!r}, and {name!r} was asked for; what the file sets would hold all the "
+            f"{file} builds on preset {named!r}, and {name!r} was asked for; what the file sets would hold all the "
             f"same. Leave --preset out, or take the line `preset` and what should be {name!r}'s out of the file"
         )
     base: Tree = preset(name)
@@ -170,8 +170,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
 
     Args:
         base: A tree of settings.
-        over: Another one, whose settings win.
-        section: What both are trees of; None: of something else than a configuration.
+        over: Another one, which takes precedence.
+        section: The section that both describe; None: not a section.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -187,7 +187,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
 
 
 def _without_gone(old: Tree, new: Tree, choice: Choice) -> Tree:
-    """Return an old table of a component without what only the old component knows, if the new one chooses another."""
+    """Return a component's table without parameters that only it has, if the new table chooses another component."""
     before, after = old.get(TAG, choice.default), new.get(TAG, old.get(TAG, choice.default))
     sections = choice.sections()
     if before == after or before not in sections or after not in sections:
@@ -223,7 +223,7 @@ def parse_override(text: str) -> Tree:
 
 
 def check_setting(key: str, value: Any) -> None:
-    """Refuse a setting that no configuration could have, whatever the others are.
+    """Refuse a setting that no configuration could have.
 
     Args:
         key: Dotted.
@@ -248,7 +248,7 @@ def check_setting(key: str, value: Any) -> None:
 
 
 def _component_with(key: str) -> Tree:
-    """Return the choice of a component that has this setting, where the setting is a component's own."""
+    """Return the choice of a component that has this setting, if it is a component's parameter."""
     section: type[BaseModel] | None = Config
     for part in key.split(".")[:-1]:
         field = section.model_fields.get(part) if section is not None else None
@@ -264,7 +264,7 @@ def _sections() -> set[str]:
 
 
 def to_toml(config: Config) -> str:
-    """Return the resolved configuration as TOML, which ``load`` reads back to an equal one."""
+    """Return the resolved configuration as TOML, which ``load`` reads back."""
     return tomli_w.dumps(_replace(config.model_dump(), None, NONE))
 
 
@@ -277,7 +277,7 @@ def _value(text: str) -> Any:
 
 
 def _read(file: Path) -> Tree:
-    """Return a file's settings, without what it says about itself.
+    """Return a file's settings, without its ``about`` table.
 
     Raises:
         ConfigError: If it cannot be read, is not TOML, or has a key that the schema does not have.
@@ -308,7 +308,7 @@ def _unknown_keys(
         tree: Settings.
         model: Their section.
         path: Where that is.
-        partial: Whether what the tree does not say may be said elsewhere, so that defaults decide nothing.
+        partial: Whether other settings come from elsewhere, so that defaults do not count.
     """
     for key, value in tree.items():
         field = model.model_fields.get(key)
@@ -346,7 +346,7 @@ def _unknown_parameters(
 
 
 def _choice(field: FieldInfo | None) -> Choice | None:
-    """Return what a field chooses, if its table chooses a component."""
+    """Return the choice of a field, if its table chooses a component."""
     return next((item for item in field.metadata if isinstance(item, Choice)), None) if field is not None else None
 
 
@@ -355,7 +355,7 @@ def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
 
     Args:
         field: A field of a section.
-        value: Its table, which may choose a component; what it has to look like is known only if that exists.
+        value: Its table, which may choose a component.
     """
     if field is None:
         return None
@@ -385,7 +385,7 @@ def _listed(field: FieldInfo) -> Sequence[type[BaseModel]]:
 
 
 class Setting(NamedTuple):
-    """One setting of the schema: its dotted key, its default as TOML, what it means."""
+    """One setting of the schema: its dotted key, its default as TOML, and its meaning."""
 
     key: str
     default: str
@@ -406,18 +406,18 @@ def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> lis
 
 
 def _describe_choice(choice: Choice, field: FieldInfo, path: tuple[str, ...]) -> list[Setting]:
-    """Return the settings of all components of a kind; those that only some have name these."""
+    """Return the settings of all components of a kind; those that only some have say which."""
     sections = choice.sections()
     rules = " ".join(f"{name}: {summary(section)}" for name, section in sections.items())
-    found = {TAG: Setting(".".join((*path, TAG)), f'"{choice.default}"', f"{field.description} {rules}")}
+    settings = {TAG: Setting(".".join((*path, TAG)), f'"{choice.default}"', f"{field.description} {rules}")}
     for section in sections.values():
         for key, item in section.model_fields.items():
-            if key not in found:
+            if key not in settings:
                 having = [name for name, other in sections.items() if key in other.model_fields]
                 setting = _setting(item, (*path, key))
                 some = "" if len(having) == len(sections) else f"{', '.join(having)}: "
-                found[key] = setting._replace(meaning=some + setting.meaning)
-    return list(found.values())
+                settings[key] = setting._replace(meaning=some + setting.meaning)
+    return list(settings.values())
 
 
 def summary(section: type[BaseModel]) -> str:
@@ -437,7 +437,7 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest name: one of the same last part, or else of a like one."""
+    """Return a hint at the nearest name: with the same last part, or else a similar one."""
     known = list(known)
     last = name.rsplit(".", 1)[-1]
     by_last: dict[str, list[str]] = {}
@@ -449,23 +449,23 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _wrong_values(error: ValidationError) -> list[str]:
-    """Return one sentence for each wrong value: what was found, what was wanted, what the setting means."""
-    found: dict[str, Any] = {}
+    """Return one sentence for each wrong value: the value, what was expected, and what the setting means."""
+    values: dict[str, Any] = {}
     wanted: dict[str, list[str]] = {}
     for item in error.errors():
         key = _key(item["loc"])
-        found[key] = NONE if item["input"] is None else item["input"]
+        values[key] = NONE if item["input"] is None else item["input"]
         what = item["msg"].removeprefix("Input should be ")
         wanted.setdefault(key, []).append("a table" if item["type"] in ("model_type", "is_instance_of") else what)
     meanings = {setting.key: setting.meaning for setting in describe()}
     return [
-        f"  - {key} = {found[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()
+        f"  - {key} = {values[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()
         for key, whats in wanted.items()
     ]
 
 
 def _key(location: tuple[int | str, ...]) -> str:
-    """Return the dotted key of a place in the tree; pydantic adds the members of a union after it."""
+    """Return the dotted key of a place in the tree; pydantic appends members of unions."""
     known = valid_keys()
     parts = [str(part) for part in location]
     while parts and ".".join(parts) not in known:
@@ -474,7 +474,7 @@ def _key(location: tuple[int | str, ...]) -> str:
 
 
 def _nulled(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
-    """Return a tree with None in place of ``NONE``, but where that word is a value of its own."""
+    """Return a tree with None in place of ``NONE``, except where that is a value of its own."""
     nulled: Tree = {}
     for key, value in tree.items():
         field = model.model_fields.get(key)

@@ -1,4 +1,4 @@
-"""Rules between fields: combinations that could never work are refused before anything starts."""
+"""Rules about combinations of settings: those that cannot work are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dartsim.store.backends import store_backend
 
 
 def component_rules(section: Section, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield one sentence for everything that the chosen components say cannot work."""
+    """Yield one sentence for each problem that a chosen component has with its parameters."""
     for name, value in section:
         if isinstance(value, ComponentSection):
             yield from value.problems(".".join((*path, name)))
@@ -82,7 +82,7 @@ def broken_rules(config: Config) -> Iterator[str]:
 
 
 def publication_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every way in which a publication would wait for attempts that wait for it."""
+    """Yield one sentence for each way in which a publication would wait for attempts that wait for it."""
     curation, trainer = config.curation, config.trainer
     updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.max_staleness
     groups = groups_of_publication(config)
@@ -112,15 +112,12 @@ def publication_rules(config: Config) -> Iterator[str]:
 
 
 def groups_of_publication(config: Config) -> int:
-    """Return how many groups may be used up until there is a publication.
-
-    All updates but the last may take large batches; then the last one still needs a small one.
-    """
+    """Return how many groups updates may take before a publication: large batches, and a small one at last."""
     return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
 
 
 def largest_group(config: Config) -> int:
-    """Return how many attempts a group may have, those that slots without work add included."""
+    """Return how many attempts a group may have, with extra ones."""
     attempts = config.curation.attempts
     return attempts.group_size + attempts.extra_attempts
 
@@ -132,7 +129,7 @@ def largest_batch(config: Config) -> int:
 
 
 def scheduler_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every scheduling rule that would wait forever, or never be asked."""
+    """Yield one sentence for each scheduling rule that would wait forever, or never apply."""
     curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
     size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
     ahead = groups_of_publication(config)
@@ -173,7 +170,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
     if admission.rule == "cache_use" and not config.backend.virtual:
         yield (
             'curation.admission.rule = "cache_use" reads how full the caches of engines are, and only those of '
-            'modelled engines in virtual time can be read. Set curation.admission.rule = "bounds".'
+            'modeled engines in virtual time can be read. Set curation.admission.rule = "bounds".'
         )
     tasks = curation.task_filter
     if tasks.min_mean > tasks.max_mean:
@@ -189,7 +186,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
 
 
 def policy_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule between the policy and what it is used on."""
+    """Yield one sentence for every broken rule about the policy."""
     policy, source = config.policy.kind, config.tasks.source
     surrogate = config.surrogate
     for mean, sd in (surrogate.turns(success=True), surrogate.turns(success=False)):
@@ -233,7 +230,7 @@ def policy_rules(config: Config) -> Iterator[str]:
 
 
 def backend_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule about the backends."""
+    """Yield one sentence for every broken rule about the backends."""
     backend, source = config.backend, config.tasks.source
     faults = config.cluster.faults
     if not backend.virtual and (faults.profile != "none" or faults.kinds or faults.schedule):
@@ -259,13 +256,13 @@ def backend_rules(config: Config) -> Iterator[str]:
 
 
 def ray_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule between Ray and what it would place."""
+    """Yield one sentence for every broken rule about Ray."""
     backend, ray = config.backend, config.ray
     if ray.address is None:
         return
     if backend.modeled:
         yield (
-            f'ray.address = "{ray.address}", but every part is modelled and nothing of it would be placed. Set '
+            f'ray.address = "{ray.address}", but every part is modeled and nothing of it would be placed. Set '
             "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
             "spreads simulated runs)."
         )
@@ -277,7 +274,7 @@ def ray_rules(config: Config) -> Iterator[str]:
 
 
 def security_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every rule about what listens, and about secrets."""
+    """Yield one sentence for every setting that holds a secret."""
     for key in secret_settings(config.model_dump(mode="json")):
         yield (
             f"{key} holds a password or a token, which would be written to config.toml and reports. Leave it out; "

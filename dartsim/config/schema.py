@@ -55,7 +55,7 @@ class Config(Section):
     curation: CurationConfig = Field(default_factory=CurationConfig, description="Curation.")
     storage: StorageConfig = Field(default_factory=StorageConfig, description="What outlives the run.")
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="Trainer.")
-    cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modelled cluster.")
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modeled cluster.")
     backend: BackendConfig = Field(default_factory=BackendConfig, description="What is real.")
     vllm: VllmConfig = Field(default_factory=VllmConfig, description="vLLM engines.")
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")

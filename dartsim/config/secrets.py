@@ -1,7 +1,7 @@
-"""What must never be written anywhere: passwords in URLs, tokens, and what the environment holds under such names.
+"""Secrets that are never written: passwords in URLs, tokens, and variables of such names.
 
-Secrets come from the environment and stay there; a configuration that holds one is refused (``rules``), and what is
-said of errors passes through ``hidden``.
+Secrets stay in the environment; a configuration that holds one is refused (``rules``), and error messages pass through
+``hidden``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ASSIGNED = re.compile(
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _SHORTEST = 6
-"""Shorter values are words that occur anywhere."""
+"""Shorter values may be ordinary words."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -32,7 +32,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def hidden(text: str) -> str:
-    """Return a text without what looks like a secret, and without every secret of the environment."""
+    """Return a text without secrets of the environment, or anything that looks like a secret."""
     for name, value in os.environ.items():
         if is_secret_name(name) and len(value) >= _SHORTEST:
             text = text.replace(value, HIDDEN)
@@ -48,7 +48,7 @@ def has_secret(text: str) -> bool:
 
 
 def hidden_tree(tree: Any) -> Any:
-    """Return a tree of plain values without secrets: by the names of keys, and in texts."""
+    """Return a tree of plain values without secrets, by names of keys and in texts."""
     if isinstance(tree, Mapping):
         return {
             name: HIDDEN if is_secret_name(str(name)) and isinstance(value, str) and value else hidden_tree(value)

@@ -1,8 +1,7 @@
-"""Conformance checks of the ports: plain functions, the same for what is simulated and what is real.
+"""Conformance checks of the ports, the same for simulated and real implementations.
 
-Each takes an implementation of a port, uses it as the control plane does, and raises
-``InvariantViolated`` at the first answer that the port does not allow. They need a running loop, real or
-virtual, and no test framework.
+Each uses an implementation of a port as the control plane does, and raises ``InvariantViolated`` at the first result
+that the port does not allow. They need a running loop, real or virtual, and no test framework.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from dartsim.core.types import (
 )
 
 TASK = Task("check", "Save the document.")
-"""What the checks ask for where the caller names no task."""
+"""The task of the checks, unless the caller names one."""
 
 NONSENSE = "this is no action"
-"""A malformed action, which is no fault of a desktop."""
+"""A malformed action; no fault of a desktop."""
 
 
 def sample_attempt(number: int = 0, task: Task = TASK) -> Attempt:
@@ -77,11 +76,10 @@ class SampleState(Resumable):
 
 
 def check_store(make_store: Callable[[], Store]) -> None:
-    """Check that a store follows the life of a trajectory, refuses every other step, and resumes where it was.
+    """Check that a store follows the states of a trajectory, refuses every other transition, and resumes.
 
     Args:
-        make_store: Opens the store: an empty one at the first call, and later what the calls before left in it, if the
-            store is resumable.
+        make_store: Opens the store: empty at the first call; later, if it is resumable, with its contents.
     """
     store = make_store()
     first, second, third, masked = (sample_trajectory(n, reward=None if n == 3 else 1.0) for n in range(4))
@@ -119,7 +117,7 @@ def check_store(make_store: Callable[[], Store]) -> None:
 
 
 def _check_resuming(make_store: Callable[[], Store], store: Store) -> None:
-    """Check that a store that has finished update 1 keeps documents, and gives back what is leased."""
+    """Check that a store that has finished update 1 keeps documents, and releases what is leased."""
     store.save({"kept": [1, 2.5, None], "replaced": "old"})
     store.save({"replaced": "new"})
     _require(
@@ -136,8 +134,8 @@ def _check_resuming(make_store: Callable[[], Store], store: Store) -> None:
         store = make_store()
         _require(store.documents()["replaced"] == "settled", "a store does not have the documents of the last settling")
     recovered = store.recover()
-    found = (recovered.update, recovered.version, recovered.returned)
-    _require(found == (1, 1, (4,)), f"a store recovered update, version, returned attempts {found}, wanted 1, 1, (4,)")
+    state = (recovered.update, recovered.version, recovered.returned)
+    _require(state == (1, 1, (4,)), f"a store recovered update, version, returned attempts {state}, wanted 1, 1, (4,)")
     _require_states(store, {4: TrajectoryState.RECORDED})
     restored = store.restore(recovered, known=())
     _require(restored.live == {4}, f"a store restored the live attempts {set(restored.live)}, wanted {{4}}")
@@ -153,8 +151,8 @@ def _require_states(
 ) -> None:
     _require(dict(store.live) == live, f"the live trajectories are {dict(store.live)}, wanted {live}")
     for state, wanted in ((TrajectoryState.TRAINED, trained), (TrajectoryState.DROPPED, dropped)):
-        found = store.counts.get(state, 0)
-        _require(wanted is None or found == wanted, f"{found} trajectories are {state}, wanted {wanted}")
+        count = store.counts.get(state, 0)
+        _require(wanted is None or count == wanted, f"{count} trajectories are {state}, wanted {wanted}")
 
 
 async def check_env(env: AsyncEnv, task: Task = TASK) -> None:
@@ -179,8 +177,8 @@ async def check_env_provider(
     """Check that desktops start side by side, again after each other, and after cancelled starts.
 
     Args:
-        provider: What starts them.
-        slots: Slots to start them for, all at once.
+        provider: Starts them.
+        slots: Slots that they are started for, all at once.
         cancel_after: Seconds after which a start of the first slot is cancelled, each in turn.
     """
     for _ in range(2):
@@ -205,19 +203,19 @@ async def check_policy_worker(
     modes: Sequence[SyncMode] | None = None,
     source: object = None,
 ) -> None:
-    """Check that a worker answers, forgets cancelled requests, and changes weights in each of its modes.
+    """Check that a worker answers, forgets cancelled requests, and loads weights in each of its sync modes.
 
     Args:
         worker: Up, without a request.
-        observation: What its requests show.
-        version: What it serves.
+        observation: The observation of its requests.
+        version: The version that it serves.
         modes: Sync modes that it has; all of them by default.
-        source: Where it finds weights; the same for every version.
+        source: Source of the weights of every version.
     """
-    shown = observation or Observation(None, TASK.instruction)
+    seen = observation or Observation(None, TASK.instruction)
 
     def ask(number: int) -> asyncio.Future[Reply]:
-        return asyncio.ensure_future(worker.generate(Request(sample_attempt(number), 0, shown, [])))
+        return asyncio.ensure_future(worker.generate(Request(sample_attempt(number), 0, seen, [])))
 
     _check_reply(await ask(0), version, version)
     cancelled = ask(1)
@@ -238,12 +236,12 @@ async def check_policy_worker(
 
 
 async def check_learner(learner: Learner, batch: Batch | None = None) -> None:
-    """Check that an update makes the version of its number, with metrics that are numbers."""
+    """Check that an update returns the version of its number, with metrics that are numbers."""
     batch = batch or sample_batch((sample_trajectory(0), sample_trajectory(1, reward=0.0)))
     result = await learner.update(batch)
     _require(isinstance(result, UpdateResult), f"the learner returned {result!r}, wanted an UpdateResult")
-    found = result.weights.version
-    _require(found == batch.update, f"update {batch.update} made version {found}, wanted the same number")
+    version = result.weights.version
+    _require(version == batch.update, f"update {batch.update} made version {version}, wanted the same number")
     for name, value in result.metrics.items():
         _require(isinstance(value, (int, float)), f"the metric {name} is {value!r}, wanted a number")
 
@@ -253,8 +251,8 @@ def _check_observation(observation: Observation, task: Task) -> None:
     shape, dtype = getattr(screen, "shape", None), str(getattr(screen, "dtype", None))
     fits = shape is not None and len(shape) == 3 and shape[2] == 3 and dtype == "uint8"
     _require(fits, f"a screenshot is {dtype} {shape}, wanted uint8 [height, width, 3]")
-    found, wanted = observation.instruction, task.instruction
-    _require(found == wanted, f"the desktop shows the instruction {found!r}, wanted {wanted!r}")
+    shown, wanted = observation.instruction, task.instruction
+    _require(shown == wanted, f"the desktop shows the instruction {shown!r}, wanted {wanted!r}")
 
 
 def _check_reply(reply: Reply, oldest: Version, newest: Version) -> None:

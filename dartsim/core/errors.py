@@ -1,4 +1,4 @@
-"""The error tree: few errors, each naming what was found and what was wanted.
+"""The error tree: few errors; each message names what was found and what was expected.
 
 DartsimError
 ├── ConfigError            bad configuration, refused before anything starts
@@ -10,9 +10,9 @@ DartsimError
 │   └── EnvBroken          the desktop failed while an attempt used it
 ├── ScoreUnavailable       the evaluator failed: the attempt is masked, never scored 0
 ├── WorkerFault            an inference worker failed a request
-│   └── WorkerRestarted    the request was killed by a restart; ask another worker
+│   └── WorkerRestarted    a restart killed the request; retry it on another worker
 ├── LearnerFault           an update failed; its batch goes back
-│   └── UpdateUncertain    nobody knows whether it was done; it is asked for again with the same batch
+│   └── UpdateUncertain    it is unknown whether it happened; it is requested again with the same batch
 ├── StoreFault             the store could not keep or return something
 │   ├── StoreFull          no space is left: free some, then resume the run
 │   ├── TakenOver          another process opened the same run for writing
@@ -34,7 +34,7 @@ class DartsimError(Exception):
 
 
 def cause_of(fault: BaseException) -> str:
-    """Return a word that is the same for all faults of a kind, so that causes can be counted."""
+    """Return the name of a fault's kind, by which causes are counted."""
     return str(getattr(fault, "cause", None) or type(fault).__name__)
 
 
@@ -72,8 +72,8 @@ class WorkerFault(DartsimError):
     """An inference worker failed a request.
 
     Attributes:
-        back: Set if the worker is down: returns once it serves again, or only needs weights, and until then it need not
-            be asked. None says nothing of the worker's other requests.
+        back: Set if the worker is down: returns once it serves again, or only needs weights. None: the worker's other
+            requests may succeed.
     """
 
     back: Callable[[], Awaitable[None]] | None = None
@@ -88,10 +88,10 @@ class LearnerFault(DartsimError):
 
 
 class UpdateUncertain(LearnerFault):
-    """An update was asked for, and its answer was lost: it may have been done.
+    """An update was requested, and its result was lost: it may have happened.
 
-    Its batch is kept, and asked for again: a learner knows an update by its number, and answers one that it has done
-    without doing it again.
+    It is requested again with the same batch: a learner knows an update by its number, and returns a finished one
+    without repeating it.
     """
 
 
@@ -104,7 +104,7 @@ class SimulationError(DartsimError):
 
 
 class Stalled(SimulationError):
-    """Tasks wait, and nothing is left to happen that could wake them."""
+    """Tasks wait, and no event is left that could wake them."""
 
 
 class LimitReached(SimulationError):
@@ -112,7 +112,7 @@ class LimitReached(SimulationError):
 
 
 class Forbidden(SimulationError):
-    """Something that only exists in real time was asked for in virtual time."""
+    """Code asked for real time in virtual time."""
 
 
 class InvariantViolated(DartsimError):
@@ -120,7 +120,7 @@ class InvariantViolated(DartsimError):
 
 
 class StoreFault(DartsimError):
-    """The store could not keep or give back something; what was kept before is as it was."""
+    """The store could not keep or return something; what it kept before is unchanged."""
 
     cause = "store_fault"
 
@@ -132,7 +132,7 @@ class StoreFull(StoreFault):
 
 
 class TakenOver(StoreFault):
-    """Another process writes to this run now; this one may not any more."""
+    """Another process writes to this run now, and this one no longer may."""
 
     cause = "store_taken_over"
 

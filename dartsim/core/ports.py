@@ -101,33 +101,33 @@ class Learner(Protocol):
     """One trainer: turns a batch into new weights."""
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch and return the new weights, ready to be loaded by workers.
+        """Train on a batch and return the new weights, ready for workers to load.
 
         Raises:
-            LearnerFault: If the update did not happen; weights are then as before.
-            UpdateUncertain: If nobody knows whether it did. It will be asked for again with the same batch; one that
-                was done is known by its number, and answered without being done again.
+            LearnerFault: If the update did not happen; weights are unchanged.
+            UpdateUncertain: If it is unknown whether it did. It is then requested again with the same batch: a learner
+                knows an update by its number, and returns a finished one without repeating it.
         """
         ...
 
 
 class Resumable(Protocol):
-    """What a run needs to go on from where it is, as its store asks for it."""
+    """Gives a store the state that a run needs to resume."""
 
     def documents(self) -> Mapping[str, Any]:
-        """Return the state of the scheduler and of the measurements by name, as JSON can say it."""
+        """Return the state of the scheduler and of the measurements by name, JSON-serializable."""
         ...
 
     def successes(self) -> Iterable[StoredSuccess]:
-        """Return the stored successes, if there are any."""
+        """Return the stored successes."""
         ...
 
 
 class Store(Protocol):
-    """Keeps what happened to every trajectory, and what a run needs to be resumed.
+    """Keeps the state of every trajectory, and the state that a run needs to resume.
 
-    What is told between two calls of ``settle`` belongs together: after a crash all of it is there, or nothing. Whoever
-    opened a store closes it.
+    Calls between two calls of ``settle`` form one transaction: after a crash all of it is there, or nothing. The code
+    that opens a store closes it.
 
     Raises:
         InvariantViolated: On a transition that ``TrajectoryState`` does not have, such as training twice; then nothing
@@ -135,7 +135,7 @@ class Store(Protocol):
         StoreFault: If the store's disk or database failed; every call may raise it.
     """
 
-    # -- what is in it
+    # -- contents
 
     @property
     def resumable(self) -> bool:
@@ -154,12 +154,12 @@ class Store(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """What its turns and files take on disk."""
+        """Size of its turns and files on disk."""
         ...
 
     @property
     def max_bytes(self) -> int | None:
-        """Most that they may take; None: no limit."""
+        """Their maximum size; None: no limit."""
         ...
 
     @property
@@ -170,7 +170,7 @@ class Store(Protocol):
         """
         ...
 
-    # -- a trajectory's life
+    # -- states of trajectories
 
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt, in state ``recorded``."""
@@ -185,14 +185,11 @@ class Store(Protocol):
         ...
 
     def release(self, batch: Batch) -> None:
-        """Return a batch whose update failed: its trajectories have the states from before the lease."""
+        """Return a batch whose update failed: its trajectories regain their states from before the lease."""
         ...
 
     def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
-        """Mark the batch's trajectories as trained, and keep the update and the version it made.
-
-        ``checkpoint`` is what ``UpdateResult`` has of that name.
-        """
+        """Mark the batch's trajectories as trained, with its update; ``checkpoint``: that of its ``UpdateResult``."""
         ...
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
@@ -200,22 +197,22 @@ class Store(Protocol):
         ...
 
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        """Mark as dropped what is known by number only, because it cannot be read back."""
+        """Mark attempts as dropped whose trajectories cannot be read."""
         ...
 
     # -- transactions
 
     def settle(self, source: Resumable, *, now: bool = False) -> None:
-        """Say that what was told is whole; ``source`` has the state that goes with it.
+        """End a transaction; ``source`` has the state that belongs to it.
 
-        A store may write several such wholes together, later; with ``now`` it does not wait.
+        A store may write several transactions together, later; with ``now`` it writes at once.
         """
         ...
 
     def suspend(self) -> None:
-        """Keep what was told so far, and nothing of what comes: the run will be resumed from here.
+        """Keep everything so far, and nothing of what follows: the run will be resumed from here.
 
-        A store that is not resumable goes on as before.
+        A store that is not resumable ignores it.
         """
         ...
 
@@ -247,31 +244,31 @@ class Store(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget everything, of a run in which nothing happened."""
+        """Remove everything."""
         ...
 
 
 class AttemptSource(Protocol):
-    """What a rollout asks for work and hands its results to: the data manager, seen from below."""
+    """Gives a rollout its work and takes the results: the data manager, as slots see it."""
 
     async def admit(self, slot: int) -> Attempt | None:
-        """Say that a slot is free, and return its next attempt once one may start; None when the run ends."""
+        """Return the next attempt of a free slot once one may start; None when the run ends."""
         ...
 
     def finish(self, trajectory: Trajectory) -> None:
-        """Hand over what an admitted attempt left behind; exactly once an attempt."""
+        """Hand over the trajectory of an admitted attempt; exactly once per attempt."""
         ...
 
 
 class BatchSource(Protocol):
-    """What the trainer takes batches from: the data manager, seen from the side."""
+    """Gives the trainer its batches: the data manager, as the trainer sees it."""
 
     async def next_batch(self) -> Batch | None:
         """Return a batch, leased to the next update, once there is one; None when the run ends."""
         ...
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
-        """Say that the batch was trained."""
+        """Record that the batch was trained."""
         ...
 
     def release(self, batch: Batch) -> None:
@@ -279,15 +276,15 @@ class BatchSource(Protocol):
         ...
 
     def published(self, version: Version) -> None:
-        """Say that attempts admitted from now on may count on this version."""
+        """Record that attempts admitted from now on are generated by this version or a newer one."""
         ...
 
 
 class Publisher(Protocol):
-    """What the trainer gives new weights to: the rollout service, seen from the side."""
+    """Takes new weights from the trainer: the rollout service, as the trainer sees it."""
 
     def publish(self, weights: Weights) -> None:
-        """Make these the weights that every worker has to end on; a newer publication supersedes them."""
+        """Let every worker load these weights; a newer publication supersedes them."""
         ...
 
     async def settled(self, version: Version) -> None:

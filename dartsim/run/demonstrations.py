@@ -1,4 +1,4 @@
-"""Successes that a run begins with: the oracle's, and those of a file; scored by the model where they have to be."""
+"""Successes from before a run: the oracle's, and those of a file; the model scores them if they lack probabilities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORACLE_TURNS = 200
 
 
 def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] | None:
-    """Return what the oracle saw and did, turn by turn; None if it did not solve the task."""
+    """Return the oracle's observations and actions; None if it did not solve the task."""
     desktop = desktop_maker(config)()
     assert isinstance(desktop, MockDesktop)
     desktop.begin(task, seed)
@@ -42,9 +42,9 @@ def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] |
 
 
 def demonstrate(config: Config, task: Task, number: int, vlm: Vlm) -> Trajectory | None:
-    """Return the oracle's success at a task in the model's tokens, without log-probabilities: it has none.
+    """Return the oracle's success at a task in the model's tokens, without log-probabilities.
 
-    None if the oracle did not solve it, or said what the model's grammar cannot write.
+    None if the oracle did not solve it, or its actions are not in the model's grammar.
     """
     turns: list[Turn] = []
     for shown in oracle_turns(config, task, number) or ():
@@ -96,7 +96,7 @@ def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:
 
 
 def pool_figures(successes: SuccessPool, file: PoolFile | None) -> dict[str, Any]:
-    """Return what a run's summary holds of its pool: what was counted, and what its file held."""
+    """Return what a run's summary says about its pool and the file it started with."""
     figures: dict[str, Any] = {"stored": len(successes), **dict(sorted(successes.counts.items()))}
     if file is not None:
         figures["file"] = {"successes": len(file.successes), "unknown_tasks": list(file.unknown)}

@@ -26,16 +26,15 @@ MODEL, CHECKPOINT = "model", "checkpoint"
 
 
 class Trials:
-    """Lets weights try the held-out tasks, without a cluster, on desktops and with a model of its own.
+    """Evaluates weights on the held-out tasks, without a cluster, with desktops and a model of its own.
 
-    A model of its own, because it may be asked in a thread while another one serves the run, and because what serves a
-    run knows weights by their version: a candidate that is rolled back has the version that other weights are
-    published by.
+    It runs in a thread while another model serves the run. That one knows weights by version, and a candidate that is
+    rolled back has the version of weights that are published later.
 
     Args:
-        found: The configuration and what it names.
+        prepared: The configuration, with everything it names.
         vlm: The model.
-        attempts: At each task.
+        attempts: Attempts at each task.
     """
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm, attempts: int) -> None:
@@ -47,10 +46,10 @@ class Trials:
         self._desktops = [maker() for _ in range(min(64, len(self._tasks) * attempts))]
 
     def __call__(self, weights: Weights, seed: int = 0) -> PolicyEvaluation:
-        """Return how weights do in the attempts of a seed."""
+        """Return the success of weights in the attempts of a seed."""
         policy = VlmPolicy(self._vlm, keep_versions=2)
         policy.add(Weights(1, weights.source))
-        found = evaluate(
+        evaluation = evaluate(
             policy,
             self._desktops,
             self._tasks,
@@ -59,7 +58,7 @@ class Trials:
             attempts=self._attempts,
             seed=seed,
         )
-        return replace(found, version=weights.version)
+        return replace(evaluation, version=weights.version)
 
 
 class HeldOut:
@@ -75,16 +74,16 @@ class HeldOut:
         self.evaluations: list[PolicyEvaluation] = []
 
     def evaluate(self, weights: Weights) -> PolicyEvaluation | None:
-        """Return how well weights do; None without held-out tasks."""
+        """Return the success of weights; None without held-out tasks."""
         if self._trials is None:
             return None
-        found = self._trials(weights)
-        self.evaluations.append(found)
-        return found
+        evaluation = self._trials(weights)
+        self.evaluations.append(evaluation)
+        return evaluation
 
 
 class EvaluatedLearner:
-    """A learner whose weights are evaluated on held-out tasks now and then.
+    """A learner whose weights are evaluated on held-out tasks every few updates.
 
     Attributes:
         newest: The weights of the last update.
@@ -108,7 +107,7 @@ class EvaluatedLearner:
         with self._idempotent.then(batch, "its evaluation"):
             if self._every is None or batch.update % self._every:
                 return result
-            # In a thread: in real time, desktops and engines go on meanwhile.
+            # In a thread: in real time, desktops and engines continue meanwhile.
             evaluation = await asyncio.to_thread(self._held_out.evaluate, result.weights)
             if evaluation is None:
                 return result
@@ -116,13 +115,13 @@ class EvaluatedLearner:
 
 
 class PromotionJudge:
-    """Lets weights try the held-out tasks as often as promotion wants."""
+    """Evaluates weights on the held-out tasks with the attempts that promotion needs."""
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
         self._trials = Trials(prepared, vlm, prepared.config.trainer.promotion.attempts_per_task)
 
     def __call__(self, weights: Weights, seed: int) -> HeldOutRewards:
-        """Return how weights do in the attempts of a seed."""
+        """Return the success of weights in the attempts of a seed."""
         return HeldOutRewards(version=weights.version, rewards=self._trials(weights, seed).scores)
 
 
@@ -130,10 +129,10 @@ def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Pat
     """Return the learner with the configured promotion; None if nothing is promoted.
 
     Args:
-        prepared: The configuration and what it names.
+        prepared: The configuration, with everything it names.
         vlm: The model in training.
-        trainer: What trains it.
-        folder: Where the best weights are written as they are promoted; None for nowhere.
+        trainer: The learner.
+        folder: Where promoted weights are written; None: nowhere.
     """
     settings = prepared.config.trainer.promotion
     if not settings.enabled:
@@ -153,13 +152,13 @@ def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Pat
 
 
 def write_state(folder: Path, trainer: RealLearner) -> None:
-    """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
+    """Write the model as transformers reads it, and the learner's state, to continue from."""
     trainer.save_model(folder / MODEL)
     trainer.save(folder / CHECKPOINT)
 
 
 def promotion_figures(decisions: Sequence[Decision], best: Weights) -> dict[str, Any]:
-    """Return what a run's summary holds: the counts, the best version, and each judgement."""
+    """Return what a run's summary says about promotion."""
     verdicts = [decision.verdict for decision in decisions]
     return {
         "promoted": verdicts.count(Verdict.PROMOTE),

@@ -1,10 +1,10 @@
-"""A configuration from beginning to end: simulated, with everything it leaves behind in one folder."""
+"""Executes a configuration from start to end, and writes everything it leaves into one run directory."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 TENSORBOARD = "tensorboard"
 BEST, SUCCESSES = "best", "successes"
-"""Folders of a run whose model learned: the promoted weights, and the successes that it keeps."""
+"""Folders of a run whose model learned: promoted weights, and the successes that it keeps."""
 
 MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
-"""Returns figures of a run from what it was, its own figures, and its snapshots."""
+"""Returns further figures of a run, given its configuration, its figures and its snapshots."""
 
 
 @in_session
@@ -49,22 +49,22 @@ def execute(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Simulate a configuration, with the model that it trains if it has one, and write its folder.
+    """Run a configuration, and write its run directory.
 
     Args:
-        config: What to run.
-        path: The run's folder; it must not hold a run yet.
+        config: The configuration.
+        path: The run directory; it must not hold a run yet.
         instruments: Listen to the run.
         more_figures: Returns further figures for the summary, such as ``dartsim.lab.bounds.bounds``.
 
     Raises:
-        ConfigError: If the configuration names what does not exist, or the folder holds a run already.
+        ConfigError: If the configuration names something that does not exist, or the directory holds a run already.
     """
     prepared = prepare(config)
     refuse_used(path)
-    trained = learned(prepared, path, instruments)  # refuses what it cannot use before there is a folder
+    trained = learned(prepared, path, instruments)  # before the directory exists: it may be refused
     with held(path):
-        refuse_used(path, ours=True)  # again: whoever held it meanwhile may have run
+        refuse_used(path, ours=True)  # again: another process may have used it meanwhile
         return begin(prepared, path, trained, instruments, more_figures)
 
 
@@ -75,19 +75,11 @@ def begin(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Begin a run in a folder that this process holds, and in which nothing has happened; otherwise as ``execute``.
-
-    Args:
-        prepared: The configuration, and what it names.
-        path: The run's folder.
-        trained: The run's model; None for the surrogate policy.
-        instruments: Listen to the run.
-        more_figures: Likewise.
-    """
+    """Start a run in an empty run directory that this process has locked; otherwise as ``execute``."""
     claim(path)
     write_text(path / CONFIG, to_toml(prepared.config))
     store = stored(prepared.config, path)
-    with closing_store(store):
+    with closing(store):
         refuse_stored(store, path)
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
         store.save({FIRST: first})
@@ -97,15 +89,15 @@ def begin(
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a run is made of before anything happens.
+    """What a run starts with.
 
     Attributes:
-        prepared: Its configuration, and what that names.
-        path: Its folder.
-        store: Where it is kept.
-        trained: Its model; None for the surrogate policy.
+        prepared: The configuration, with everything it names.
+        path: The run directory.
+        store: The store.
+        trained: The model; None for the surrogate policy.
         first: Success rate of the model's first weights.
-        resume_point: Where it goes on; None: it begins.
+        resume_point: Where the run continues; None: it starts.
     """
 
     prepared: PreparedRun
@@ -121,7 +113,7 @@ def run_parts(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Run what was put together, and write its folder; arguments as ``execute``."""
+    """Run, and write the run directory; arguments as ``execute``."""
     prepared, path, trained, resume_point = parts.prepared, parts.path, parts.trained, parts.resume_point
     config = prepared.config
     samples = Samples() if trained else None
@@ -146,7 +138,7 @@ def run_parts(
 def write_results(
     parts: Parts, result: RunResult, samples: Samples | None, more_figures: MoreFigures | None = None
 ) -> RunDir:
-    """Write the folder of a run that has ended, and its page."""
+    """Write the directory of a run that has ended, and its page."""
     prepared, path, trained, resume_point = parts.prepared, parts.path, parts.trained, parts.resume_point
     config = prepared.config
     more: dict[str, Any] = {}
@@ -175,7 +167,7 @@ def write_results(
         },
         meta=meta(config, result),
     )
-    # Imported here: the page needs jinja2 and plotly, which nothing else of a run does.
+    # Imported here: only the page needs jinja2 and plotly.
     from dartsim.observe.report import render_report
 
     render_report(run)
@@ -183,7 +175,7 @@ def write_results(
 
 
 def _writers(stack: ExitStack, path: Path, resume_point: ResumePoint | None) -> list[UpdateWriter]:
-    """Return where updates are written, behind those of the lives before."""
+    """Return what writes updates, after those of earlier lives."""
     life = 1 if resume_point is None else resume_point.life
     after = None if resume_point is None else resume_point.recovered.update
     return [
@@ -196,11 +188,10 @@ def stored(config: Config, path: Path) -> Store:
     """Return the configured store of a run.
 
     Raises:
-        ConfigError: If there is no such store.
         StoreFault: If the database does not answer.
     """
     storage, learns = config.storage, config.policy.kind == "vlm"
-    # Written through after each attempt, the mock desktop's 50 attempts a second took half of the event loop's time.
+    # Writing through after each of the mock desktop's 50 attempts a second takes half of the event loop's time.
     durability: Durability = "each" if config.backend.boots else "batched"
     if storage.durability != "auto":
         durability = storage.durability
@@ -209,7 +200,7 @@ def stored(config: Config, path: Path) -> Store:
         path,
         durability=durability,
         keep=storage.keep,
-        screenshots=storage.screenshots and learns,  # nobody looks at those of a surrogate
+        screenshots=storage.screenshots and learns,  # a surrogate sees none
         checkpoints=learns,
         max_disk_gib=storage.max_disk_gib,
         keep_checkpoints=storage.keep_checkpoints,
@@ -217,21 +208,8 @@ def stored(config: Config, path: Path) -> Store:
     )
 
 
-@contextmanager
-def closing_store(store: Store) -> Iterator[None]:
-    """Let go of a store's database at the end."""
-    try:
-        yield
-    finally:
-        store.close()
-
-
 def refuse_stored(store: Store, path: Path) -> None:
-    """Refuse a database that has a run of this name, whose folder is gone.
-
-    Raises:
-        ConfigError: If it has.
-    """
+    """Refuse a database that has a run of this name in another directory."""
     if store.documents():
         raise ConfigError(
             f"the database already keeps a run of the name {path.resolve().name}, whose folder is not this one; give "
@@ -240,7 +218,7 @@ def refuse_stored(store: Store, path: Path) -> None:
 
 
 def success_rates(first: float | None, last: float | None) -> dict[str, float]:
-    """Return the success rates on held-out tasks that are known, in place of those of the run's attempts."""
+    """Return the known success rates on held-out tasks, which replace those of the run's attempts."""
     rates = {"success_rate_initial": first, "success_rate_final": last}
     return {name: rate for name, rate in rates.items() if rate is not None}
 
@@ -251,14 +229,14 @@ def learned(
     """Return the configured model; None for the surrogate policy.
 
     Args:
-        prepared: The configuration, and what it names.
-        path: The run's folder.
+        prepared: The configuration, with everything it names.
+        path: The run directory.
         instruments: Listen to what comes before the run.
-        restore: The checkpoint that it goes on from.
+        restore: The checkpoint that it continues from.
     """
     if prepared.config.policy.kind != "vlm":
         return None
-    # Imported here: it brings torch, which a simulation of the system alone does not need.
+    # Imported here: it needs torch.
     from dartsim.run.learning import learning
 
     resumable = store_backend(prepared.config.curation.store).resumable
@@ -267,15 +245,7 @@ def learned(
 
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:
-    """Refuse a folder that holds a run.
-
-    Args:
-        path: The folder.
-        ours: Whether this process holds it.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Refuse a directory that holds a run; ``ours``: this process has locked it."""
     if not ours and is_held(path):
         refuse_held(path)
     if (path / SUMMARY).exists():
@@ -288,7 +258,7 @@ def refuse_used(path: Path, *, ours: bool = False) -> None:
 
 
 def claim(path: Path) -> None:
-    """Remove what is left in a folder of a run that never began."""
+    """Remove what a run that never started left in its directory."""
     for leftover in (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", METRICS, SNAPSHOTS, SEGMENTS):
         (path / leftover).unlink(missing_ok=True)
     for folder in (BEST, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER):
@@ -296,7 +266,7 @@ def claim(path: Path) -> None:
 
 
 def meta(config: Config, result: RunResult) -> dict[str, Any]:
-    """Return what identifies a run, apart from its figures."""
+    """Return what identifies a run."""
     return {
         "preset": config.preset,
         "seed": config.run.seed,

@@ -1,7 +1,6 @@
-"""``Learning``: a vision-language model that sees screenshots, writes actions and is trained on what came of them.
+"""``Learning``: a vision-language model that sees screenshots, writes actions, and is trained in a run.
 
-The only place that puts a real model (``real``) and the mock desktop (``envs.mock``) together; it is imported only
-when a configuration asks for a model, because it needs torch and transformers.
+It is imported only if a configuration has a model: it needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class Learning:
     """A model in a run.
 
     Attributes:
-        model: What the workers ask.
-        learner: What trains it.
-        held_out: What evaluates it.
+        model: The policy that modeled engines ask.
+        learner: Trains and evaluates it.
+        held_out: Evaluates it.
         vlm: The model; in training, unless other processes train it: then with the weights that it began with.
         trainer: The learner without evaluation, whose state can be saved.
         promoted: The learner with promotion, inside ``learner``; None if nothing is promoted.
@@ -71,13 +70,13 @@ class Learning:
 
     @property
     def grammar(self) -> ActionGrammar:
-        """The words of its actions."""
+        """The grammar of its actions."""
         name, options = self._prepared.config.policy.action_grammar
         screen = self._prepared.config.policy.screen
         return make_grammar(name, screen, screen, **options)
 
     def close(self) -> None:
-        """End the processes that train, if there are any; weights and state can be written all the same."""
+        """End the processes that train, if there are any; weights and state can still be written."""
         if isinstance(self.trainer, FsdpLearner | RayLearner):
             self.trainer.close()
 
@@ -87,7 +86,7 @@ class Learning:
         return None if evaluation is None else evaluation.success_rate
 
     def save(self, folder: Path) -> None:
-        """Write the model, ready to be loaded by transformers, and the learner's state, ready to go on."""
+        """Write the model as transformers reads it, and the learner's state, to continue from."""
         write_state(folder, self.trainer)
 
     def save_successes(self, folder: Path) -> None:
@@ -99,13 +98,13 @@ class Learning:
             write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
 
     def figures(self) -> dict[str, Any]:
-        """Return what a run's summary holds of it, beside its success rates."""
-        found: dict[str, Any] = {}
+        """Return what a run's summary says about it, beside its success rates."""
+        figures: dict[str, Any] = {}
         if self.promoted is not None:
-            found["promotion"] = promotion_figures(self.promoted.promotions.decisions, self.promoted.incumbent)
+            figures["promotion"] = promotion_figures(self.promoted.promotions.decisions, self.promoted.incumbent)
         if self.successes is not None:
-            found["pool"] = pool_figures(self.successes, self.collected)
-        return found
+            figures["pool"] = pool_figures(self.successes, self.collected)
+        return figures
 
     @property
     def newest(self) -> Weights:
@@ -123,7 +122,7 @@ class Learning:
         return workers
 
     def film(self, task: Task, target: Path) -> Trajectory:
-        """Let the last weights try a task, and write the episode as a GIF."""
+        """Play a task with the last weights, and write the episode as a GIF."""
         self.model.add(self.newest)
         limit = self._prepared.config.rollout.max_turns
         attempt = Attempt(0, task, 0, 0, 0, limit, self.newest.version)
@@ -141,7 +140,7 @@ class Learning:
 
         Args:
             successes: The run's pool.
-            begun: Whether the run goes on: then its store has them.
+            begun: Whether the run is resumed: then its store has them.
         """
         self.successes = successes
         if begun:
@@ -168,12 +167,12 @@ def learning(
     """Build the configured model, with its warm start, and what trains and evaluates it.
 
     Args:
-        prepared: The configuration and what it names.
-        resume: Folder of a finished run whose weights and optimizer state are taken up.
-        on_step: Given the name of what is done, the steps done and the steps to do; for a progress bar.
+        prepared: The configuration, with everything it names.
+        resume: Directory of a finished run whose weights and optimizer state are loaded.
+        on_step: Given the name of a preparation, the steps done and the steps to do.
         best: Folder for the promoted weights (``trainer.promotion``).
         checkpoints: Folder for the run's checkpoints (``storage.checkpoint_every_updates``).
-        restore: The checkpoint from which an unfinished run goes on.
+        restore: The checkpoint that an interrupted run continues from.
     """
     config = prepared.config
     seed = config.run.seed
@@ -195,7 +194,7 @@ def learning(
     if restore is not None:
         checkpointer.read(restore)
         model.add(trainer.weights())
-        if isinstance(trainer, FsdpLearner | RayLearner):  # what engines are started with
+        if isinstance(trainer, FsdpLearner | RayLearner):  # engines are started with them
             vlm = _with(vlm, trainer.weights())
     inner: Learner = promoted or trainer
     every_checkpoint = config.storage.checkpoint_every_updates
@@ -209,7 +208,7 @@ def learning(
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:
-    """Return the model with other weights, which came as a snapshot or as a folder."""
+    """Return the model with other weights, from a snapshot or a folder."""
     if not isinstance(weights.source, dict):
         return build(replace(vlm.config, folder=str(weights.source)))
     vlm.use(weights.source)

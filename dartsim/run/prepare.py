@@ -1,4 +1,4 @@
-"""What a configuration names, looked up and checked before anything starts: tasks, profiles, prompt sizes."""
+"""``PreparedRun``: a configuration with everything it names, looked up and checked before anything starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUMBERS = ("memory_gib", "boot_cores", "step_cores", "settle_seconds", "evaluate
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a configuration names: looked up and checked before anything starts."""
+    """A configuration with everything it names: tasks, latencies, prompt sizes."""
 
     config: Config
     tasks: Sequence[Task]
@@ -47,16 +47,16 @@ class PreparedRun:
 
     @property
     def peak_tokens_per_second(self) -> float:
-        """Most response tokens a second that all workers together could decode with full prompts."""
+        """Most response tokens per second that all engines can decode with full prompts."""
         context = self.prompts.cold[self.prompts.max_images].tokens
         return self.config.rollout.num_workers * self.gpu.peak_tokens_per_second(context)
 
 
 def prepare(config: Config) -> PreparedRun:
-    """Look up everything that the configuration names.
+    """Look up everything that a configuration names.
 
     Raises:
-        ConfigError: If a name is unknown or the desktops do not fit on the hosts.
+        ConfigError: If a name is unknown, or the desktops do not fit on the hosts.
         TaskFileError: If a task file cannot be used.
     """
     tasks = _tasks(config)
@@ -79,7 +79,7 @@ def prepare(config: Config) -> PreparedRun:
 
 
 def _outcomes(config: Config) -> RecordedOutcomes | None:
-    """Return what the attempts of a run came to, if they are to be played again."""
+    """Return the outcomes of a recorded run, if they are replayed."""
     path = config.surrogate.outcomes
     if path is None or config.policy.kind != "surrogate":
         return None
@@ -175,7 +175,7 @@ def _desktop(config: Config) -> Sequence[Task]:
 
 
 def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDifficulty]:
-    """Return what the surrogate policy knows of the tasks; a model that acts needs no such knowledge."""
+    """Return the difficulties of tasks for the surrogate policy; a model needs none."""
     if config.policy.kind != "surrogate":
         return {}
     surrogate = config.surrogate
@@ -190,7 +190,7 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
 
 
 def recorded_outcomes(entries: Iterable[Entry]) -> RecordedOutcomes:
-    """Return what the attempts of a run came to; those that were not scored are left out.
+    """Return the outcomes of a run's attempts; those that were not scored are left out.
 
     Raises:
         ConfigError: If none was scored.

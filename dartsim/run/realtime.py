@@ -1,6 +1,6 @@
-"""A configuration as a run in real time: the same control plane over parts that exist, or some of them modelled.
+"""Runs in real time: the same control plane over real components, or some that are modeled.
 
-What is modelled here lives in a SimPy world that keeps pace with the loop's clock, beside real sockets and threads.
+Modeled components run in a SimPy environment at the pace of the loop's clock, beside real sockets and threads.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def run_realtime(
     """Run a configuration by the machine's clock.
 
     Args:
-        prepared: The configuration, with what it names.
-        store: Where states of trajectories are kept; in memory by default.
+        prepared: The configuration, with everything it names.
+        store: Keeps states of trajectories; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
-        resume_point: Where the run goes on; None: it begins.
-        folder: Where the run's timings are written; None writes none.
+        resume_point: Where the run continues; None: it starts.
+        folder: Where timings are written; None: nowhere.
         instruments: Listen to the run.
     """
     systems: list[System] = []
@@ -95,7 +95,7 @@ def run_realtime(
     try:
         with asyncio.Runner(loop_factory=partial(RunLoop, start)) as runner:
             runner.run(main())
-    except KeyboardInterrupt:  # a second one, or one that came where none is taken
+    except KeyboardInterrupt:  # a second one, or outside the run's task
         interrupted = True
     if not systems:
         raise KeyboardInterrupt  # before anything ran

@@ -1,4 +1,4 @@
-"""``RunResult``: what a run leaves in memory when it has ended, whichever clock it ran by."""
+"""``RunResult``: measurements of a run that has ended; its learning curve, and samples of its attempts."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class RunResult:
     Attributes:
         recorder: Its measurements, closed.
         figures: ``dartsim.observe.figures.summary`` of it.
-        bias: Attempts offered and what became of them, by classes of their tasks.
+        bias: Attempts offered, judged, kept and trained, by class of task.
         interrupted: Whether it was stopped before its time.
-        event_hash: Of everything that happened, in order; None in real time, which is never the same twice.
-        num_events: How much that was; None in real time.
+        event_hash: Hash of all events, in order; None in real time.
+        num_events: Number of events; None in real time.
         alarm: Name of the alarm that ended it (``run.fail_on_alarm``); None if none did.
     """
 
@@ -76,7 +76,7 @@ def run_result(
 
 
 def bias(prepared: PreparedRun, recorder: Recorder) -> dict[str, dict[str, dict[str, float]]]:
-    """Count, by class of task, what was offered and what became of it (``dartsim.observe.bias``)."""
+    """Count attempts by class of task (``dartsim.observe.bias``)."""
     counts: dict[str, Mapping[str, float]] = {
         "offered": recorder.offered,
         "judged": recorder.judged,
@@ -90,7 +90,7 @@ def bias(prepared: PreparedRun, recorder: Recorder) -> dict[str, dict[str, dict[
 
 
 def classes(prepared: PreparedRun) -> dict[str, dict[str, str]]:
-    """Return the class of each task, by classification; only those that the tasks have."""
+    """Return the class of each task, by classification."""
     by_name: dict[str, dict[str, str]] = {}
     domains = {task.id: task.domain for task in prepared.tasks}
     if len(set(domains.values())) > 1:
@@ -109,7 +109,7 @@ def difficulty(rate: float) -> str:
 
 
 def _rates_known(prepared: PreparedRun) -> bool:
-    """Whether attempts are drawn by success rates and length factors: not a model's, nor a recorded run's."""
+    """Whether attempts are drawn by success rates and length factors: not those of a model or a recorded run."""
     return bool(prepared.difficulties) and prepared.outcomes is None
 
 
@@ -126,10 +126,7 @@ def _thirds(prepared: PreparedRun) -> dict[str, str]:
 
 
 def _expected(prepared: PreparedRun, offered: Mapping[str, int]) -> dict[str, float]:
-    """Return the trajectories of each task that the group filter keeps on average, by closed form.
-
-    There is none of a pool of stored successes: it saves groups only of tasks of which it has one.
-    """
+    """Return how many trajectories of each task the group filter keeps on average, without a pool of successes."""
     return {
         task: number * kept_chance(prepared, prepared.difficulties[task].success_rate)
         for task, number in offered.items()

@@ -1,13 +1,13 @@
-"""A run that ended anyhow, gone on with: after a crash, after Ctrl-C, or longer than it was meant to be.
+"""Resumes an interrupted run: after a crash, after Ctrl-C, or for longer than it was configured.
 
-run.lock -> config.toml -> store.recover -> checkpoint -> scheduler and measurements -> the run goes on
+run.lock -> config.toml -> store.recover -> checkpoint -> scheduler and measurements -> the run continues
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from dartsim.observe.metrics import read_updates
 from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, read_run, write_text
 from dartsim.real.ray_cluster.backend import in_session
-from dartsim.run.execute import BEST, MoreFigures, Parts, begin, closing_store, learned, run_parts, stored
+from dartsim.run.execute import BEST, MoreFigures, Parts, begin, learned, run_parts, stored
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, ResumePoint, read_resume_point
@@ -38,18 +38,18 @@ def resume(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Go on with a run by its own configuration, from its last transaction.
+    """Resume a run with its own configuration, from its last transaction.
 
     Args:
-        path: Its folder.
-        hours: Hours of its time in all, in place of the configured ones.
-        updates: Updates in all, likewise.
-        on_resume: Given the configuration and from where the run goes on, before it does; None: nothing had happened.
+        path: The run directory.
+        hours: Total hours of the run's time, in place of the configured ones.
+        updates: Total updates, likewise.
+        on_resume: Given the configuration and where the run continues, before it does; None: it had not started.
         instruments: Listen to the run.
-        more_figures: Likewise.
+        more_figures: As for ``execute``.
 
     Raises:
-        ConfigError: If there is no run, it has finished, it was kept in memory, or a process runs it now.
+        ConfigError: If there is no run, it has finished, its store was in memory, or another process runs it.
         StoreFault: If its database does not answer.
     """
     config = resumable(path, hours=hours, updates=updates)
@@ -79,7 +79,7 @@ def _resume(
     planned = load(path / CONFIG).run.hours
     with held(path):
         store = stored(config, path)
-        with closing_store(store):
+        with closing(store):
             resume_point = read_resume_point(store, path)
             if resume_point is not None and hours is not None:
                 _refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
@@ -88,37 +88,31 @@ def _resume(
             if resume_point is not None:
                 resume_point = replace(resume_point, longer=longer)
                 write_text(path / CONFIG, to_toml(config))
-                # Before the model is read, which takes minutes: a life that is killed meanwhile was one as well.
+                # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
                 store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
                 trained = learned(prepared, path, instruments, restore=resume_point.recovered.checkpoint)
                 parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
                 return run_parts(parts, instruments, more_figures)
             store.clear()
-        # The configuration stays where it is: a model's warm start takes minutes, and may be killed.
+        # The configuration stays: a model's warm start takes minutes, and the process may be killed.
         (path / SUMMARY).unlink(missing_ok=True)
         trained = learned(prepared, path, instruments)
-        return begin(
-            prepared,
-            path,
-            trained,
-            instruments=instruments,
-            more_figures=more_figures,
-        )
+        return begin(prepared, path, trained, instruments, more_figures)
 
 
 def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[PreparedRun, Learning]:
     """Return a finished run's configuration and its model.
 
     Args:
-        folder: The run's folder.
-        changes: To its configuration, as ``--set`` takes them.
-        best: Take the promoted weights, not the last ones.
+        folder: The run directory.
+        changes: Overrides of its configuration, as for ``--set``.
+        best: Whether to return the promoted weights instead of the last ones.
 
     Raises:
-        ConfigError: If the folder is no finished run's, or the run had no model, or promoted none.
+        ConfigError: If the run has not finished, had no model, or promoted no weights.
     """
     read_run(folder)
-    # Nothing is judged any more, on however many held-out tasks.
+    # Nothing is promoted any more.
     changes = [*changes, "trainer.promotion.enabled=false"]
     config = load(folder / CONFIG, overrides=changes)
     if config.backend.learner_backend.starts_processes:  # nothing is trained
@@ -130,7 +124,7 @@ def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) ->
         raise ConfigError(
             f"{folder} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
         )
-    # Imported here: it brings torch, and names the extra that is missing.
+    # Imported here: it needs torch, and names the extra that is missing.
     from dartsim.run.learning import learning
 
     prepared = prepare(config)
@@ -138,11 +132,7 @@ def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) ->
 
 
 def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
-    """Return the configuration of a run that can be gone on with.
-
-    Raises:
-        ConfigError: If it cannot.
-    """
+    """Return the configuration of a run, or refuse one that cannot be resumed."""
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
     changes = [] if hours is None else [f"run.hours={float(hours)}"]
@@ -185,7 +175,7 @@ def _last_rate(path: Path, finished: int) -> float:
 
 
 def _refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
-    """Refuse to go on with a run for no longer than it went already; all in hours, ``planned`` those it was to have."""
+    """Refuse a total of hours that the run has already had; ``planned``: those that it was configured with."""
     if hours > done * (1.0 + 1e-9):
         return
     if done < planned * (1.0 - 1e-9):
@@ -200,7 +190,7 @@ def _refuse_hours(path: Path, hours: float, done: float, planned: float) -> None
 
 
 def _round(hours: float) -> float:
-    """Return two leading digits of a number of hours."""
+    """Round to two leading digits."""
     return float(f"{hours:.2g}")
 
 

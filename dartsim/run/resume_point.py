@@ -1,6 +1,6 @@
-"""Where a run begins: at the beginning, or where a crash left it.
+"""``ResumePoint``: where an interrupted run continues.
 
-folder, store --recover--> ResumePoint --System--> scheduler and measurements as they were at the last transaction
+run directory, store --recover--> ResumePoint --System--> scheduler and measurements as at the last transaction
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LIVES, FIRST = "lives", "first_success_rate"
-"""Names of documents: what became of each life of the run, and how well its first weights did."""
+"""Names of documents: how each life of the run resumed, and the success rate of its first weights."""
 METRICS, SNAPSHOTS, SEGMENTS = "metrics.jsonl", "snapshots.jsonl", "segments.bin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where a run goes on.
+    """Where a run continues.
 
     Attributes:
-        life: How often it was begun, this time included.
+        life: How often it was started, this time included.
         seconds: The run's time at the last transaction.
-        recovered: What became of the store; ``undone`` also has what an earlier attempt to go on had undone.
-        scheduler: What ``DataManager.documents`` said there.
-        recorder: Likewise of the measurements.
-        restored: What the store gave back.
-        snapshots: Of the lives before.
-        updates: Likewise.
-        segments: What the parts of each population did, likewise; none if that was not kept.
-        lives: What each life before left behind.
+        recovered: State of the store; ``undone`` includes what an earlier attempt to resume had undone.
+        scheduler: ``DataManager.documents`` of the last transaction.
+        recorder: State of the measurements at the last transaction.
+        restored: What the store returned.
+        snapshots: Those of earlier lives.
+        updates: Those of earlier lives.
+        segments: Segments of each population in earlier lives; empty if they were not kept.
+        lives: How each earlier life resumed.
         first: Success rate of the first weights on held-out tasks; None if it was not measured.
-        longer: Whether it goes on although it had reached what it was to reach.
+        longer: Whether it continues although it had reached its configured end.
     """
 
     life: int
@@ -63,26 +63,26 @@ class ResumePoint:
     longer: bool = False
 
     def restore(self, data: DataManager, recorder: Recorder, tasks: Sequence[Task]) -> None:
-        """Bring a scheduler and its measurements, which have done nothing yet, to where they were."""
+        """Restore a new scheduler and its measurements."""
         restore_state(recorder, self.recorder, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
-        found, untrained = self.restored.trajectories, self.restored.untrained
+        trajectories, untrained = self.restored.trajectories, self.restored.untrained
         for update in self.recovered.undone:
-            members = [number for number, of in untrained.items() if of == update]
-            again = [found[number] for number in members if number in found]
+            members = [number for number, last in untrained.items() if last == update]
+            again = [trajectories[number] for number in members if number in trajectories]
             undo_update(recorder, again, update - 1)
-            recorder.counts["trained_trajectories"] -= len(members) - len(again)  # they are counted as lost
+            recorder.counts["trained_trajectories"] -= len(members) - len(again)  # counted as lost
         if self.scheduler["leased"]:
             recorder.counts["failed_updates"] += 1
         recorder.counts["admitted_turns"] -= sum(
-            len(found[number].turns)
+            len(trajectories[number].turns)
             for group in self.scheduler["leased"]
             for number in group["attempts"]
-            if number in found and found[number].attempt.group == group["id"]
+            if number in trajectories and trajectories[number].attempt.group == group["id"]
         )
         data.restore(self.scheduler, self.restored, {task.id: task for task in tasks})
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a run's summary holds of this resumption."""
+        """Return what a run's summary says about this life."""
         return {
             "from_hours": self.seconds / 3600.0,
             "from_update": self.recovered.update,
@@ -93,27 +93,27 @@ class ResumePoint:
         }
 
     def _returned(self) -> set[int]:
-        """Return the attempts that are given back.
+        """Return the attempts whose lease ended.
 
-        By what the documents had leased: the store gave them back at once, perhaps to a life that was killed before
-        it went on.
+        The documents say which were leased: the store released them at once, perhaps for a life that was killed before
+        it continued.
         """
-        found, live = self.restored.trajectories, self.restored.live
+        trajectories, live = self.restored.trajectories, self.restored.live
         leased = {
             number
             for group in self.scheduler["leased"]
             for number in group["attempts"]
-            if number in live and (number not in found or found[number].attempt.group == group["id"])
+            if number in live and (number not in trajectories or trajectories[number].attempt.group == group["id"])
         }
         return leased | self.restored.untrained.keys()
 
 
 def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
-    """Recover a store, and return where its run goes on; None if nothing had happened in it yet.
+    """Recover a store, and return where its run continues; None if it had not started.
 
     Args:
-        store: Where it was kept.
-        folder: Of the run, for its series over time; None: it has none.
+        store: The store.
+        folder: The run directory, for series over time; None: there is none.
 
     Raises:
         StoreFault: If the database does not answer.
@@ -125,8 +125,8 @@ def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
     if SCHEDULER not in documents:
         return None
     recorder = documents[RECORDER]
-    # Updates are undone at once, and counted in the documents when the run goes on, minutes later: it may be killed in
-    # between. So what is to be taken back is what the documents have and the weights have not.
+    # The store undoes updates at once, but the documents are only written when the run continues, minutes later, and it
+    # may be killed in between. So the updates to undo are those that the documents have and the weights lack.
     done = documents[SCHEDULER]["update"]
     recovered = replace(recovered, undone=tuple(range(recovered.update + 1, done + 1)))
     return ResumePoint(
@@ -150,7 +150,7 @@ def _segments(folder: Path, recorder: Mapping[str, Any]) -> list[list[Segment]]:
 
 
 def _members(scheduler: Mapping[str, Any]) -> set[int]:
-    """Return the attempts of the groups that a document knows."""
+    """Return the attempts of all groups of the scheduler."""
     complete = [group["attempts"] for group in (*scheduler["leased"], *scheduler["eligible"])]
     begun = [group["usable"] for group in scheduler["open"]]
     return {number for attempts in (*complete, *begun) for number in attempts}

@@ -1,4 +1,4 @@
-"""The modelled cluster that a configuration describes: desktops, engines, trainer, and their faults."""
+"""The modeled cluster of a configuration: desktops, engines, learner, and their faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dartsim.sim.worker import ContentModel, DelayedService, ModelWorker, SimWor
 
 
 def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
-    """Return what makes one desktop: the mock desktop for a model that sees, else one without content."""
+    """Return what creates a desktop: the mock desktop for a model that sees, else one without content."""
     if config.tasks.source != "mock":
         return lambda: SimDesktop(draw=False)
     from dartsim.envs.mock.env import mock_desktop_maker
@@ -44,7 +44,7 @@ def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
 
 
 def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> TimedProvider:
-    """Return what starts the modelled desktops."""
+    """Return what starts the modeled desktops."""
     config = prepared.config
     return TimedProvider(
         desktop_maker(config),
@@ -62,12 +62,12 @@ def faulty_cluster(
     counts: Counter[str],
     more_windows: Sequence[FaultWindow] = (),
 ) -> FaultFreeCluster:
-    """Return what puts the configured faults around the modelled components.
+    """Return what injects the configured faults into modeled components.
 
     Args:
         prepared: The configuration.
-        env: The world's clock.
-        streams: Of the run's seed.
+        env: The simulated environment.
+        streams: Random streams of the run's seed.
         counts: Where injections are counted.
         more_windows: Windows of faults in addition to those of the configuration.
 
@@ -94,7 +94,7 @@ def faulty_cluster(
 
 
 def control_loop(config: Config, env: SimEnvironment) -> ControlLoop | None:
-    """Return the event loop for which everything queues; None where that takes no time."""
+    """Return the event loop that everything waits for; None where it takes no time."""
     seconds = config.cluster.engine.control_seconds
     return ControlLoop(env, seconds) if seconds else None
 
@@ -108,16 +108,16 @@ def workers(
     version: Version = 0,
     control: ControlLoop | None = None,
 ) -> list[SimWorker]:
-    """Return the modelled engines, which serve ``version`` at first.
+    """Return the modeled engines, which serve ``version`` at first.
 
-    They ask ``model`` what to say, or the surrogate policy if there is none. Without ``control`` they have an event
+    ``model`` decides what they reply, or the surrogate policy if there is none. Without ``control`` they have an event
     loop of their own, if it takes time.
     """
     config = prepared.config
     engine = config.cluster.engine
     surrogate = _surrogate(prepared)
     control = control or control_loop(config, env)
-    made: list[SimWorker] = []
+    simulated: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
         inference = _engine(prepared, env, streams, index, control)
         options: dict[str, Any] = {
@@ -133,15 +133,15 @@ def workers(
         if engine.transfer_seconds is not None:
             options["transfer_seconds"] = _always(engine.transfer_seconds)
         if model is not None:
-            made.append(ModelWorker(index, inference, model=model, **options))
+            simulated.append(ModelWorker(index, inference, model=model, **options))
         else:
-            made.append(SimWorker(index, inference, policy=surrogate, **options))
-        made[-1].version = version
-    return made
+            simulated.append(SimWorker(index, inference, policy=surrogate, **options))
+        simulated[-1].version = version
+    return simulated
 
 
 def caches(prepared: PreparedRun, engines: Sequence[SimWorker]) -> EngineCaches:
-    """Return the caches of modelled engines; those of measured engines, which are not modelled, are always empty."""
+    """Return the caches of modeled engines; those of measured engines are always empty."""
     gpu, longest = prepared.gpu, prepared.prompts.cold[prepared.config.rollout.max_turns - 1].tokens
     engine = prepared.config.cluster.engine
     longest += ReplyLengths().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
@@ -162,7 +162,7 @@ def _always(seconds: float) -> Callable[[], float]:
 
 
 def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]:
-    """Return what draws the length of a reply, tokens."""
+    """Return what draws the number of tokens of a reply."""
     engine = config.cluster.engine
     if engine.reply_tokens is None:
         return ReplyLengths().sampler(rng)
@@ -205,7 +205,7 @@ def _surrogate(prepared: PreparedRun) -> SurrogatePolicy:
 
 
 def learner(config: Config, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
-    """Return the modelled trainer, around one that learns if there is one."""
+    """Return the modeled trainer, around one that learns if there is one."""
     speed = config.cluster.learner
     return SimLearner(
         inner or VersionCounter(),

@@ -1,4 +1,4 @@
-"""A configuration as a simulated run: the cluster model behind the control plane, in virtual time."""
+"""Simulates a run: the control plane over the modeled cluster, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from dartsim.store.memory import MemoryStore
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
-RARELY = 500_000
-"""Objects made and not freed between two looks for garbage during a run; Python's default is 700."""
+GARBAGE_THRESHOLD = 500_000
+"""Objects allocated and not freed before garbage is collected during a run; Python's default is 700."""
 
 
 def run_simulation(
@@ -41,10 +41,10 @@ def run_simulation(
     """Run a configuration in virtual time.
 
     Args:
-        prepared: The configuration, with what it names.
-        store: Where states of trajectories are kept; in memory by default.
+        prepared: The configuration, with everything it names.
+        store: Keeps states of trajectories; in memory by default.
         learning: The model that acts and learns; None for the surrogate policy.
-        resume_point: Where the run goes on; None: it begins.
+        resume_point: Where the run continues; None: it starts.
         instruments: Listen to the run.
     """
     config = prepared.config
@@ -77,9 +77,7 @@ def run_simulation(
                 every_seconds=shortest_period(instruments),
                 on_end=reports.append,
             )
-    except (
-        KeyboardInterrupt
-    ):  # a second one, or one that came where none is taken: what ran so far is told all the same
+    except KeyboardInterrupt:  # a second one, or outside the run's task: report what ran so far
         interrupted = True
     if not systems or not reports:
         raise KeyboardInterrupt  # before anything ran
@@ -91,26 +89,26 @@ def run_simulation(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage rarely, and not among what existed before.
+    """Collect cyclic garbage rarely, and not among objects that existed before.
 
-    A run makes none of it, and keeps many objects for long (trajectories that wait for their update), which the
-    default thresholds look through again and again: 10 % of the time with 80 desktops, 30 % with 5,000.
+    A run creates none, and keeps many objects for long (trajectories that wait for their update), which the default
+    thresholds visit again and again: 10 % of the time with 80 desktops, 30 % with 5,000.
     """
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.freeze()
-    gc.set_threshold(RARELY, 20, 100)
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 100)
     try:
         yield
     finally:
         gc.set_threshold(*threshold)
-        if not frozen:  # else somebody wants it so
+        if not frozen:  # else a caller had frozen them
             gc.unfreeze()
 
 
 def build(
     prepared: PreparedRun, store: Store, learning: Learning | None = None, resume_point: ResumePoint | None = None
 ) -> System:
-    """Build the control plane over the cluster model, on the running simulated loop."""
+    """Build the control plane over the modeled cluster, on the running simulated loop."""
     config = prepared.config
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop), "the cluster model needs the environment of a simulated loop"

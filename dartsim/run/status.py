@@ -1,4 +1,4 @@
-"""The particulars of what each component waits for: which group lacks what, which engine loads which version."""
+"""The details of what each component waits for: which group is incomplete, which engine loads which version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dartsim.observe import ComponentStatus, DesktopState, EngineState, Recorder
 from dartsim.rollout import EnvCluster, RolloutService
 from dartsim.trainer import Trainer
 
-LENT = frozenset(
+LEASED = frozenset(
     {
         DesktopState.STARTING,
         DesktopState.SETUP,
@@ -29,16 +29,7 @@ LENT = frozenset(
 
 
 class SystemStatus(StatusSource):
-    """Knows what the components of a system wait for. It is asked when somebody looks, and changes nothing.
-
-    Args:
-        recorder: Knows their states.
-        cluster: The desktops.
-        pool: The engines.
-        data: The data manager.
-        trainer: The trainer.
-        store: The data manager's store.
-    """
+    """Says what the components of a system wait for; it is computed on request, and changes nothing."""
 
     def __init__(
         self,
@@ -71,7 +62,7 @@ class SystemStatus(StatusSource):
         return [self._sync_status(), self._data_status(), self._store_status()]
 
     def _slot(self, index: int) -> str:
-        """Return what a slot works on, or why it has no work."""
+        """Return what a slot works on, or why it is idle."""
         if index >= self._cluster.num_envs:
             return "a spare"
         state = self._recorder.desktops.tracks[index].state
@@ -80,7 +71,7 @@ class SystemStatus(StatusSource):
         if state == DesktopState.WAIT_UNIT:
             return f"{self._data.unit_running(index)} attempts of its unit run"
         attempt = self._cluster.leases.get(index)
-        if attempt is None or state not in LENT:
+        if attempt is None or state not in LEASED:
             return ""
         text = f"attempt {attempt.id} of task {attempt.task.id}, group {attempt.group}"
         asks = state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT)

@@ -1,4 +1,4 @@
-"""``System``: the control plane, assembled over whatever backend it is given, and run for a while."""
+"""``System``: the control plane over the components of a backend."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class System:
 
     Args:
         config: The configuration.
-        tasks: What is offered.
+        tasks: Tasks that are offered.
         provider: Starts desktops.
-        engines: The inference workers, at version 0.
+        engines: One worker for each engine.
         learner: Trains.
         store: Keeps states of trajectories.
-        recorder: Measures.
+        recorder: Records measurements.
         streams: Random streams of the run's seed.
-        transport: Puts the transport between desktops and inference pool in front of the latter.
-        successes: Stored successes for groups in which all failed; None for none.
-        weights: What the engines serve.
-        resume_point: Where the run goes on; None: it begins.
-        caches: Those of the engines, where somebody asks how full they are.
+        transport: Puts the transport between desktops and engines in front of the pool.
+        successes: Stored successes for groups in which all failed; None: there is no pool of them.
+        weights: The weights that the engines serve.
+        resume_point: Where the run continues; None: it starts.
+        caches: Caches of the engines, for admission rules that read how full they are.
     """
 
     def __init__(
@@ -128,32 +128,32 @@ class System:
             InvariantViolated: If an attempt is unaccounted for in the end.
             LearnerFault: If updates failed too often in a row.
         """
-        self.recorder.start([*instruments, self.end])  # last, for it looks at alarms that an instrument raised
+        self.recorder.start([*instruments, self.end])  # last: it reads alarms that instruments raise
         try:
-            await self._run_parts(seconds)
+            await self._run_with_spares(seconds)
         except BaseExceptionGroup as group:
             raise _only_error(group) from None
         finally:
             self.data.close()
             self.recorder.close()
-        if self.data.failure is not None:  # of a slot that was sent home while it gave its desktop back
+        if self.data.failure is not None:  # of a slot that ended while it closed its desktop
             raise self.data.failure
         self.data.check()
 
-    async def _run_parts(self, seconds: float) -> None:
+    async def _run_with_spares(self, seconds: float) -> None:
         if self.warm is None:
             return await self._run_control(seconds)
-        async with asyncio.TaskGroup() as around:  # spares outlive the slots, which give their desktops back
-            spares = around.create_task(self.warm.run(), name="spares")
+        async with asyncio.TaskGroup() as group:  # spares outlive the slots, which return their desktops
+            spares = group.create_task(self.warm.run(), name="spares")
             await self._run_control(seconds)
             spares.cancel()
 
     async def _run_control(self, seconds: float) -> None:
-        async with asyncio.TaskGroup() as parts:
+        async with asyncio.TaskGroup() as group:
             tasks = [
-                parts.create_task(self.pool.run(), name="weight-sync"),
-                parts.create_task(self.trainer.run(), name="trainer"),
-                parts.create_task(self.rollout.run(), name="rollout"),
+                group.create_task(self.pool.run(), name="weight-sync"),
+                group.create_task(self.trainer.run(), name="trainer"),
+                group.create_task(self.rollout.run(), name="rollout"),
             ]
             try:
                 await self._until(seconds)
@@ -161,7 +161,7 @@ class System:
                 self.data.suspend(failed=any(map(_failed, tasks)))
                 raise
             finally:
-                # Before anything is cancelled: a slot that goes must not make room for another attempt.
+                # Before anything is cancelled: a slot that ends must not admit another attempt.
                 self.data.end_admission()
             for task in tasks:
                 task.cancel()
@@ -173,11 +173,7 @@ class System:
 
 
 class RunEnd(Instrument):
-    """Ends a run by its updates, its success rate or an alarm.
-
-    Args:
-        config: Says when.
-    """
+    """Ends a run before its time: after its updates, at its success rate, or on an alarm."""
 
     def __init__(self, config: RunConfig) -> None:
         self._num_updates = config.updates
@@ -189,7 +185,7 @@ class RunEnd(Instrument):
         """Name of the alarm that ended the run."""
 
     def resume(self, resume_point: ResumePoint, version: Version) -> None:
-        """Take into account where a resumed run begins: it may have crashed between its last update and its end."""
+        """End a resumed run at once if it crashed between its last update and its end."""
         last = resume_point.updates[-1] if not resume_point.longer and resume_point.updates else None
         done = self._num_updates is not None and version >= self._num_updates
         if done or (last is not None and self._is_target(last)):
@@ -206,13 +202,13 @@ class RunEnd(Instrument):
 
     @override
     def snapshot_taken(self) -> None:
-        self._look_at_alarms()
+        self._check_alarms()
 
     @override
     def time_advanced(self, now: float) -> None:
-        self._look_at_alarms()
+        self._check_alarms()
 
-    def _look_at_alarms(self) -> None:
+    def _check_alarms(self) -> None:
         if not self._fail_on_alarm or self._recorder is None:
             return
         standing = next((alarm for alarm in self._recorder.alarms if alarm.cleared is None), None)
@@ -221,18 +217,12 @@ class RunEnd(Instrument):
             self.reached.set()
 
     def _is_target(self, record: UpdateRecord) -> bool:
-        """Return whether an update's weights were evaluated, and are good enough."""
+        """Return whether an update's weights were evaluated and reach the target."""
         return record.metrics.get(HELD_OUT, 0.0) >= self._target_success
 
 
 def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) -> Recorder:
-    """Return the configured recorder.
-
-    Args:
-        config: The run's configuration.
-        clock: Returns the loop's time, seconds.
-        first_spacing_seconds: Smallest spacing of snapshots; less in a short run.
-    """
+    """Return the configured recorder; snapshots are at first ``first_spacing_seconds`` apart, less in a short run."""
     return Recorder(
         clock,
         num_envs=config.rollout.num_desktops,
@@ -299,6 +289,6 @@ def _data_manager(
 
 
 def success_pool(config: Config) -> SuccessPool | None:
-    """Return the configured pool, empty; None if there is none."""
+    """Return the configured pool of stored successes, empty; None if there is none."""
     pool = config.curation.pool
     return SuccessPool(pool, success_reward=config.curation.success_reward) if pool.enabled else None

@@ -1,6 +1,6 @@
-"""``Watch``: looks at a run while it goes on, raises its alarms, and keeps ``status.json`` in its folder.
+"""``Watch``: watches a run, raises its alarms, and writes ``status.json`` into its directory.
 
-It looks when a snapshot was taken or time has passed, so it neither wakes the loop nor changes what the run does (with
+It checks when a snapshot was taken or time has passed, so it neither wakes the loop nor changes what the run does (with
 ``run.fail_on_alarm`` an alarm makes the run end itself). The lock on the run directory tells a reader whether the run
 is still going or its process crashed.
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 STATUS = "status.json"
 VIRTUAL_SPACING, REAL_SPACING = 60.0, 2.0
-"""Shortest time between two looks, seconds of the run's time."""
+"""Shortest time between two checks, seconds of the run's time."""
 WRITES = 200
 """Most status files that a run in virtual time writes for snapshots alone."""
 
@@ -40,7 +40,7 @@ class Watch(Instrument):
 
     Args:
         config: Its configuration.
-        folder: Its folder, which exists.
+        folder: The run directory, which exists.
         store: Its store, whose quota is watched if it has one.
     """
 
@@ -51,11 +51,11 @@ class Watch(Instrument):
         seconds = config.run.hours * 3600.0
         virtual = config.backend.virtual
         self.period_seconds = VIRTUAL_SPACING if virtual else REAL_SPACING
-        self._look_spacing = min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0)
-        self._write_spacing = max(self._look_spacing, seconds / WRITES if virtual else 0.0)
+        self._check_spacing = min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0)
+        self._write_spacing = max(self._check_spacing, seconds / WRITES if virtual else 0.0)
         self._recorder: Recorder | None = None
         self._alarms: Alarms | None = None
-        self._looked = self._written = float("-inf")
+        self._checked = self._written = float("-inf")
         self._components: dict[str, Any] = {"as_of_seconds": 0.0, "components": []}
         self.interrupted = False
         """Whether the run was stopped by hand."""
@@ -95,18 +95,14 @@ class Watch(Instrument):
             self.look(now - self._recorder.started)
 
     def look(self, now: float | None = None) -> None:
-        """Judge the run and write its status, if that was not done just now.
-
-        Args:
-            now: Of the run's time, seconds; by default the present.
-        """
+        """Check alarms and write the status, at most once per spacing; ``now``: the run's time, seconds."""
         recorder, alarms = self._recorder, self._alarms
         if recorder is None or alarms is None:
             return
         now = recorder.now if now is None else now
-        if now - self._looked < self._look_spacing:
+        if now - self._checked < self._check_spacing:
             return
-        self._looked = now
+        self._checked = now
         new = alarms.look(now + recorder.started)
         for alarm in new:
             logger.warning("alarm: %s", alarm.text())
@@ -124,14 +120,14 @@ class Watch(Instrument):
         self._write(state, error)
 
     def _write(self, state: str, error: BaseException | None = None) -> None:
-        """Write the status; a disk that has no room for it is not the run's end."""
+        """Write the status; a full disk does not end the run."""
         config, recorder = self._config, self._recorder
-        found: dict[str, Any] = {
+        status: dict[str, Any] = {
             "state": state,
             "preset": config.preset,
             "seed": config.run.seed,
             "clock": "virtual" if config.backend.virtual else "real",
-            "run_seconds": 0.0 if recorder is None else round(max(recorder.now, self._looked), 3),
+            "run_seconds": 0.0 if recorder is None else round(max(recorder.now, self._checked), 3),
             "of_seconds": config.run.hours * 3600.0,
             "error": None if error is None else hidden(f"{type(error).__name__}: {error}"),
             "ended_by_alarm": self.ended_by_alarm,
@@ -140,7 +136,7 @@ class Watch(Instrument):
             **self._components,
         }
         try:
-            write_text(self._folder / STATUS, json.dumps(found, separators=(",", ":"), allow_nan=False) + "\n")
+            write_text(self._folder / STATUS, json.dumps(status, separators=(",", ":"), allow_nan=False) + "\n")
         except OSError as fault:
             logger.warning("%s could not be written: %s", STATUS, fault.strerror)
 

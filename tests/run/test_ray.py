@@ -22,7 +22,7 @@ SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8",
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (['ray.address="local"'], "every part is modelled"),
+        (['ray.address="local"'], "every part is modeled"),
         ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engines\.gpus"),
         ([*PARTS, 'backend.workers="vllm"', 'vllm.addresses=["http://a:1"]'], "which Ray does not place"),
         (

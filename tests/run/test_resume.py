@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.bounds import bounds
 from dartsim.observe import ticker
 from dartsim.observe.rundir import held
-from dartsim.run.execute import closing_store, execute, stored
+from dartsim.run.execute import execute, stored
 from dartsim.run.resume import resumable, resume
 from dartsim.run.resume_point import read_resume_point
 from experiments.crashes import configured, trained_set
@@ -50,7 +51,7 @@ def twice_told(folder):
     """Return what is told of a resumption, the same whether or not it was killed before it went on."""
     found = []
     for _ in range(2):
-        with closing_store(store := stored(resumable(folder), folder)):
+        with closing(store := stored(resumable(folder), folder)):
             found.append(read_resume_point(store, folder).as_json())
     assert found[0] == found[1]
     return found[0]
@@ -241,7 +242,7 @@ def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, 
     tasks = "mock" if desktops == "sim" else desktops
     wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}", "trainer.promotion.enabled=false"]
     config = load(preset_name="tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
-    with closing_store(store := stored(config, tmp_path)), store.engine.connect() as connection:
+    with closing(store := stored(config, tmp_path)), store.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.rng import streams
+from dartsim.core.rng import Streams
 from dartsim.sim import SimLoop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,11 +36,11 @@ async def test_parameters_work(delay):
 
 @pytest.mark.sim(seed=7)
 async def test_the_marker_sets_the_seed():
-    assert asyncio.get_running_loop().rng("a").random() == streams(7).rng("a").random()
+    assert asyncio.get_running_loop().rng("a").random() == Streams(7).rng("a").random()
 
 
 async def test_the_seed_is_0_without_a_marker():
-    assert asyncio.get_running_loop().rng("a").random() == streams(0).rng("a").random()
+    assert asyncio.get_running_loop().rng("a").random() == Streams(0).rng("a").random()
 
 
 class TestMethods:

@@ -1,4 +1,4 @@
-"""The modelled cluster: machines, desktops, engines, the trainer's speed."""
+"""The modeled cluster: machines, desktops, engines, the trainer's speed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LearnerConfig(Section):
 
 
 class ClusterConfig(Section):
-    """The modelled cluster."""
+    """The modeled cluster."""
 
     gpu_memory_gib: float = Field(79.6, gt=0, description="Memory of one GPU, GiB, in --dry-run (an H100: 79.6).")
     hosts: HostsConfig = Field(default_factory=HostsConfig, description="Machines for desktops.")

@@ -1,4 +1,4 @@
-"""Faults of the modelled cluster."""
+"""Faults of the modeled cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FaultWindow(Section):
 
 
 class FaultsConfig(Section):
-    """Faults of the modelled cluster; none by default, as in the calibration."""
+    """Faults of the modeled cluster; none by default, as in the calibration."""
 
     profile: Literal["none", "calm", "osworld", "hostile"] = Field(
         "none", description="Named rates of all kinds of faults; see `dartsim faults`."
