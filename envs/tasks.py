@@ -108,6 +108,16 @@ class TaskSuite:
     missing: tuple[str, ...] = ()
 
 
+FORGEABLE_METRICS = frozenset({"check_python_file_by_test_suite"})
+"""Metrics of OSWorld that run an agent's file in the process that reports the score."""
+
+
+def is_forgeable(task: Task) -> bool:
+    """Whether the agent's own code can write its score, because a metric runs it."""
+    names = task.spec.get("evaluator", {}).get("func", ())
+    return not FORGEABLE_METRICS.isdisjoint([names] if isinstance(names, str) else names)
+
+
 def load_task(path: Path | str, *, domain: str | None = None) -> Task:
     """Read one task file.
 

@@ -159,11 +159,12 @@ class DesktopStudyCluster:
             max_segments=200_000,
             first_spacing_seconds=1.0,
         )
+        self.scorer = Scorer()
         usage = Usage(
             settings=shape.settings(),
             server=OWN_SERVER,
             downloads=Downloads(folder),
-            scorer=Scorer(),
+            scorer=self.scorer,
             timeouts=shape.timeouts,
         )
         self.system = System(
@@ -180,6 +181,10 @@ class DesktopStudyCluster:
 
     async def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
         """Run for some seconds, or until an attempt ends and ``until`` says so."""
+        async with self.scorer:
+            await self._run(seconds, until)
+
+    async def _run(self, seconds: float, until: Callable[[], bool]) -> None:
         enough = asyncio.Event()
         self.recorder.instruments.append(Listener(attempt_ended=lambda _: enough.set() if until() else None))
         running = asyncio.create_task(self.system.run(seconds))

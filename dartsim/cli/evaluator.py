@@ -15,7 +15,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.coverage import Coverage
-    from dartsim.real.osworld.evaluator import EvaluatorFacts
+    from dartsim.real.scoring.sandbox import ScorerFacts
 
 INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --full --python python3.11"
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
@@ -50,7 +50,7 @@ def install(
     facts = _facts(place)
     lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
     out.print(
-        f"desktop-env {facts.desktop_env} in {place}: {len(facts.metrics)} metrics and {len(facts.getters)} getters; "
+        f"{facts.scorer} in {place}: {len(facts.metrics)} metrics and {len(facts.getters)} getters; "
         f"missing dependencies: {', '.join(lacking) or 'none'}",
         soft_wrap=True,
         highlight=False,
@@ -79,17 +79,14 @@ def check(
         _show(result, facts, len(found.missing))
 
 
-def _facts(home: Path) -> EvaluatorFacts:
+def _facts(home: Path) -> ScorerFacts:
     """Return the metrics and getters that an evaluator environment offers."""
     from dartsim.core.errors import ScoreUnavailable
-    from dartsim.real.osworld.evaluator import EvaluatorProcess
+    from dartsim.real.scoring.opening import open_pool
 
-    async def ask() -> EvaluatorFacts:
-        process = EvaluatorProcess(home)
-        try:
-            return await process.facts()
-        finally:
-            await process.aclose()
+    async def ask() -> ScorerFacts:
+        async with open_pool(home, size=1) as pool:
+            return await pool.facts()
 
     try:
         return asyncio.run(ask())
@@ -97,7 +94,7 @@ def _facts(home: Path) -> EvaluatorFacts:
         raise ConfigError(f"{exc}; recreate {home} with `dartsim evaluator install`") from exc
 
 
-def _show(result: Coverage, facts: EvaluatorFacts | None, num_missing: int) -> None:
+def _show(result: Coverage, facts: ScorerFacts | None, num_missing: int) -> None:
     from dartsim.real.osworld.coverage import By
 
     table = plain_table("tasks", numbers=list(By))
@@ -108,14 +105,14 @@ def _show(result: Coverage, facts: EvaluatorFacts | None, num_missing: int) -> N
     if facts is None:
         out.print("desktop-env: not installed, assumed complete; install it with `dartsim evaluator install`")
     else:
-        out.print(f"desktop-env: {facts.desktop_env} under Python {facts.python}")
+        out.print(f"{facts.scorer} under Python {facts.python}")
     if num_missing:
         out.print(f"{num_missing} tasks of the list have no file")
     for why, count in result.reasons(By.NOBODY).items():
         out.print(f"unsupported, {count}: {why}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _figures(result: Coverage, facts: EvaluatorFacts | None, missing: list[str]) -> dict[str, object]:
+def _figures(result: Coverage, facts: ScorerFacts | None, missing: list[str]) -> dict[str, object]:
     from dartsim.real.osworld.coverage import By
 
     return {
@@ -124,6 +121,6 @@ def _figures(result: Coverage, facts: EvaluatorFacts | None, missing: list[str])
             domain: {str(by): count for by, count in result.counts(domain).items()} for domain in result.domains()
         },
         "reasons": {str(by): result.reasons(by) for by in (By.DESKTOP_ENV, By.NOBODY)},
-        "desktop_env": None if facts is None else facts.desktop_env,
+        "scorer": None if facts is None else facts.scorer,
         "missing": missing,
     }

@@ -87,7 +87,7 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
             yield _missing("disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says")
         if kind == "osworld":
             yield doctor.check_kvm()
-    if desktop.evaluator == "desktop-env":
+    if kind == "osworld":
         from dartsim.real.scoring.evaluator_venv import default_home
 
         if not default_home().is_dir():

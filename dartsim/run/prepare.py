@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
-from dartsim.envs.tasks import generated_tasks, load_suite
+from dartsim.envs.tasks import generated_tasks, is_forgeable, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
@@ -24,6 +25,8 @@ from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
+
+logger = logging.getLogger(__name__)
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
 """Latencies of a desktop that ``cluster.env.latency`` may replace."""
@@ -136,6 +139,24 @@ def _check_placement(config: Config, timing: EnvTiming) -> None:
 
 
 def _tasks(config: Config) -> Sequence[Task]:
+    """Return the tasks that are offered: of the configured source, less those that are left out."""
+    offered = _of_source(config)
+    excluded = set(config.tasks.exclude)
+    if unknown := sorted(excluded - {task.id for task in offered}):
+        raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
+    forgeable = set() if config.tasks.forgeable else {task.id for task in offered if is_forgeable(task)}
+    if forgeable:
+        logger.warning(
+            "left out %s: the metric runs the agent's answer, which can forge its score (tasks.forgeable = true keeps "
+            "them)",
+            ", ".join(sorted(forgeable)),
+        )
+    if not excluded and not forgeable:
+        return offered
+    return [task for task in offered if task.id not in excluded | forgeable]
+
+
+def _of_source(config: Config) -> Sequence[Task]:
     tasks = config.tasks
     if tasks.source == "generated":
         return generated_tasks(tasks.count)

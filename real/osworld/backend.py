@@ -21,8 +21,7 @@ try:
     from dartsim.real.containers.errors import ImageMissing
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
-    from dartsim.real.osworld.coverage import check_task
-    from dartsim.real.osworld.evaluator import EvaluatorProcess
+    from dartsim.real.osworld.coverage import check_task, needs_desktop_env
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider, Usage
     from dartsim.real.osworld.ready import Readiness, SettlingRules
@@ -30,6 +29,9 @@ try:
     from dartsim.real.osworld.settings import DesktopSettings
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
     from dartsim.real.scoring.evaluator_venv import default_home
+    from dartsim.real.scoring.opening import open_pool
+    from dartsim.real.scoring.pool import SandboxPool
+    from dartsim.real.scoring.sandbox import SandboxLimits
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
@@ -69,26 +71,29 @@ async def open_desktops(
             await fleet.require(spec.image)
         except ImageMissing as missing:
             raise ConfigError(f"{missing}; ours are built by `dartsim desktop build`") from missing
-        async with _evaluator(config) as evaluator:
-            facts = None if evaluator is None else await evaluator.facts()
-            for task in tasks:
-                check_task(task, evaluator=evaluator is not None, facts=facts)
-            yield DesktopProvider(
-                fleet, spec, _usage(config, cache or cache_folder(), Scorer(evaluator), on_call, token)
-            )
+        async with _sandboxes(config, tasks) as pool:
+            yield DesktopProvider(fleet, spec, _usage(config, cache or cache_folder(), Scorer(pool), on_call, token))
 
 
 @asynccontextmanager
-async def _evaluator(config: Config) -> AsyncIterator[EvaluatorProcess | None]:
-    """Provide the process that has OSWorld's metrics, if it is configured."""
-    if config.desktop.evaluator != "desktop-env":
-        yield None
-        return
-    evaluator = EvaluatorProcess(default_home())
-    try:
-        yield evaluator
-    finally:
-        await evaluator.aclose()
+async def _sandboxes(config: Config, tasks: Sequence[Task]) -> AsyncIterator[SandboxPool]:
+    """Provide the sandboxes that score tasks, all started: by ``desktop-env`` if one of them needs it."""
+    inside = config.backend.desktops == "osworld" or any(map(needs_desktop_env, tasks))
+    settings = config.desktop.scoring
+    limits = SandboxLimits(
+        seconds=settings.metric_seconds,
+        getter_seconds=settings.getter_seconds,
+        cpu_seconds=settings.cpu_seconds,
+        memory_mib=settings.memory_mib,
+        scratch_mib=settings.scratch_mib,
+    )
+    home = default_home() if inside else None
+    async with open_pool(home, kind=settings.sandbox, size=settings.sandboxes, limits=limits) as pool:
+        facts = await pool.facts() if inside else None
+        for task in tasks:
+            check_task(task, facts)
+        await pool.warm()
+        yield pool
 
 
 def docker_hosts(settings: DesktopConfig) -> list[DockerHost]:

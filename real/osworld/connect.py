@@ -95,7 +95,11 @@ def connect(
     def client() -> VmClient:
         return VmClient(folders.desk.server_url, timeouts=timeouts, server=server, transport=transport)
 
+    own = Scorer() if scorer is None else None
+
     async def remove() -> None:
+        if own is not None:
+            await own.aclose()
         await asyncio.to_thread(folders.remove)
         if close is not None:
             await close()
@@ -109,7 +113,7 @@ def connect(
     return OsworldDesktop(
         client(),
         run_steps=run_steps,
-        scorer=scorer or Scorer(),
+        scorer=scorer or own or Scorer(),
         where=folders,
         settings=settings,
         close=remove,

@@ -11,14 +11,12 @@ from typing import Any
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.base import is_infeasible
-from dartsim.real.osworld import known
-from dartsim.real.osworld.evaluator import EvaluatorFacts
-from dartsim.real.osworld.getters import NATIVE as GETTERS
-from dartsim.real.osworld.getters import check_getter
-from dartsim.real.osworld.metrics import KNOWN as KNOWN_METRICS
-from dartsim.real.osworld.metrics import NATIVE as METRICS
-from dartsim.real.osworld.scorer import HOW
+from dartsim.real.osworld.getters import GETTERS, check_getter
 from dartsim.real.osworld.steps import check_steps
+from dartsim.real.scoring.sandbox import ScorerFacts
+from dartsim.real.scoring.sandboxed.own_functions import METRICS, OPTIONS
+
+OWN = ScorerFacts("our own metrics", metrics=dict.fromkeys(METRICS, ()), options=OPTIONS)
 
 
 class By(StrEnum):
@@ -31,7 +29,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorPart:
-    """A getter or a metric of a task that is not built in."""
+    """A getter or a metric of a task that is ``desktop-env``'s."""
 
     kind: str
     name: str
@@ -64,60 +62,68 @@ class Coverage:
 
     def counts(self, domain: str | None = None) -> dict[By, int]:
         """Return how many tasks each can score, of one domain or of all."""
-        found = Counter(each.by for each in self.verdicts if domain in (None, each.task.domain))
-        return {by: found[by] for by in By}
+        counted = Counter(verdict.by for verdict in self.verdicts if domain in (None, verdict.task.domain))
+        return {by: counted[by] for by in By}
 
     def domains(self) -> list[str]:
         """Return the domains, sorted."""
-        return sorted({each.task.domain for each in self.verdicts})
+        return sorted({verdict.task.domain for verdict in self.verdicts})
 
     def reasons(self, by: By) -> dict[str, int]:
         """Return what stands in the way, the most frequent first, with the number of tasks."""
-        return dict(Counter(why for each in self.verdicts if each.by is by for why in each.why).most_common())
+        reasons = (why for verdict in self.verdicts if verdict.by is by for why in verdict.why)
+        return dict(Counter(reasons).most_common())
 
 
-def coverage(tasks: Iterable[Task], facts: EvaluatorFacts | None = None) -> Coverage:
+def coverage(tasks: Iterable[Task], facts: ScorerFacts | None = None) -> Coverage:
     """Return who can score which task.
 
     Args:
         tasks: From task files.
-        facts: What the evaluator process can do; by default all of ``desktop-env`` 1.0.2 is taken to be there.
+        facts: What the installed ``desktop-env`` can do; by default it is taken to have what tasks name.
     """
     return Coverage(tuple(_verdict(task, facts) for task in tasks))
 
 
-def check_task(task: Task, *, evaluator: bool = False, facts: EvaluatorFacts | None = None) -> None:
+def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
     """Refuse a task that cannot be set up or scored, before any work starts.
 
     Args:
         task: From a task file.
-        evaluator: Whether the ``desktop-env`` evaluator is configured.
-        facts: What it can do; by default all of ``desktop-env`` 1.0.2.
+        facts: What scores; by default our own metrics.
 
     Raises:
         TaskFileError: If the task names what nobody knows or we do not support, or a file outside its folder.
-        ConfigError: If it needs the evaluator, and none is configured.
+        ConfigError: If it needs ``desktop-env``, and our own metrics score.
     """
     verdict = _verdict(task, facts)
     if verdict.by is By.NOBODY:
         raise TaskFileError(f"task {task.id} ({task.domain}): {'; '.join(verdict.why)}")
-    if verdict.by is By.DESKTOP_ENV and not evaluator:
-        raise ConfigError(f"task {task.id} ({task.domain}) needs {', '.join(verdict.why)} of desktop-env; {HOW}")
+    if verdict.by is By.DESKTOP_ENV and facts is None:
+        raise ConfigError(
+            f"task {task.id} ({task.domain}) needs {', '.join(verdict.why)} of desktop-env; install it with "
+            "`dartsim evaluator install`"
+        )
 
 
-def _verdict(task: Task, facts: EvaluatorFacts | None) -> CoverageVerdict:
+def needs_desktop_env(task: Task) -> bool:
+    """Whether our own metrics and the driver's getters are not enough for a task."""
+    return _verdict(task, None).by is By.DESKTOP_ENV
+
+
+def _verdict(task: Task, facts: ScorerFacts | None) -> CoverageVerdict:
     try:
         outside = _check(task)
     except TaskFileError as exc:
         return CoverageVerdict(task, By.NOBODY, (str(exc),))
-    lacking = tuple(f"{part}: {lacks}" for part in outside if (lacks := _lacks(part, facts)))
+    lacking = () if facts is None else tuple(f"{part}: {lacks}" for part in outside if (lacks := _lacks(part, facts)))
     if lacking:
         return CoverageVerdict(task, By.NOBODY, lacking)
     return CoverageVerdict(task, By.DESKTOP_ENV if outside else By.BUILTIN, tuple(map(str, outside)))
 
 
 def _check(task: Task) -> list[EvaluatorPart]:
-    """Return what of a task is not built in; raise if something is unknown or unsupported."""
+    """Return what of a task is ``desktop-env``'s; raise if something is unsupported."""
     if "evaluator" not in task.spec:
         raise TaskFileError("it has no evaluator")
     evaluator: Mapping[str, Any] = task.spec["evaluator"]
@@ -132,10 +138,9 @@ def _check(task: Task) -> list[EvaluatorPart]:
             if getter["type"] not in GETTERS:
                 outside.append(EvaluatorPart("getter", getter["type"]))
     for name, options in _metrics(evaluator):
-        if name not in KNOWN_METRICS or name == "infeasible":
-            raise TaskFileError(f"the metric {name!r} is unknown, or is not one of several")
-        metric = METRICS.get(name)
-        if metric is None or not metric.takes(options):
+        if name == "infeasible":
+            raise TaskFileError("the metric 'infeasible' is not one of several")
+        if OWN.why_no_metric(name, options):
             outside.append(EvaluatorPart("metric", name, frozenset(options)))
     return list(dict.fromkeys(outside))
 
@@ -148,14 +153,9 @@ def _metrics(evaluator: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
         yield name, option or {}
 
 
-def _lacks(part: EvaluatorPart, facts: EvaluatorFacts | None) -> str:
+def _lacks(part: EvaluatorPart, facts: ScorerFacts) -> str:
     """Say why ``desktop-env`` cannot do it; nothing if it can."""
-    if facts is not None:
-        return facts.no_getter(part.name) if part.kind == "getter" else facts.no_metric(part.name, part.options)
-    if part.name not in (known.METRICS if part.kind == "metric" else known.GETTERS):
-        return "desktop-env 1.0.2 does not have it"
-    later = sorted(part.options & known.LATER_OPTIONS.get(part.name, frozenset()))
-    return f"desktop-env 1.0.2 does not know its option {', '.join(later)}" if later else ""
+    return facts.why_no_getter(part.name) if part.kind == "getter" else facts.why_no_metric(part.name, part.options)
 
 
 def _many(value: Any) -> list[Any]:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import httpx
 
 
+MAX_JSON_BYTES = 8 * 2**20
+"""Of an answer that is read as JSON, which stops the event loop: an accessibility tree, the output of a command."""
+
+
 class Executed(NamedTuple):
     """The outcome of a command on the desktop; ``returncode`` is negative for a signal."""
 
@@ -109,8 +113,8 @@ def as_object(response: httpx.Response, found: Any) -> dict[str, Any]:
 def said_by(response: httpx.Response) -> str:
     """Return what an answer says: the message in its JSON, or its beginning."""
     try:
-        found = response.json()
-    except ValueError:
+        found = response.json() if len(response.content) <= MAX_JSON_BYTES else None
+    except (ValueError, RecursionError):
         return response.text[:2000]
     if isinstance(found, Mapping):
         return str(found.get("message") or found.get("error") or dict(found))
@@ -123,10 +127,12 @@ def wrong(response: httpx.Response, found: Any, wanted: str) -> VmBadReply:
 
 
 def _json(response: httpx.Response) -> Any:
+    if len(response.content) > MAX_JSON_BYTES:
+        raise VmBadReply(f"{_what(response)}: found {len(response.content):,} bytes, wanted {MAX_JSON_BYTES:,} at most")
     try:
         return response.json()
-    except ValueError:
-        raise wrong(response, response.text, "JSON") from None
+    except (ValueError, RecursionError):
+        raise wrong(response, response.text[:2000], "JSON") from None
 
 
 def _is_page(response: httpx.Response) -> bool:

@@ -7,29 +7,23 @@ the attempt; it is never 0. A file that the agent has not left is the agent's do
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from xml.etree.ElementTree import ParseError
 
-from dartsim.core.install import install_command
 from dartsim.core.types import Task
 from dartsim.envs.base import FAIL, is_infeasible
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
-from dartsim.real.osworld.evaluator import EvaluatorFacts, EvaluatorProcess, ResultFileMissing
-from dartsim.real.osworld.getters import NATIVE as GETTERS
-from dartsim.real.osworld.known import OURS_FIRST
-from dartsim.real.osworld.metrics import NATIVE as METRICS
-from dartsim.real.osworld.metrics.sheets import TooLarge
+from dartsim.real.osworld.getters import GETTERS
 from dartsim.real.osworld.steps import run_steps
+from dartsim.real.scoring.bubblewrap import ProcessLauncher
+from dartsim.real.scoring.pool import SandboxPool
+from dartsim.real.scoring.relay import desktop_relay
+from dartsim.real.scoring.sandbox import GetterValue, ScoreFault, SupervisedSandbox
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
     from dartsim.real.osworld.fetch import TaskFolder
-
-SCORE_SECONDS = 900.0
-"""Longest time of one scoring, postconfig included."""
 
 Config = Mapping[str, Any]
 
@@ -38,33 +32,45 @@ class Scorer:
     """Scores desktops. One serves any number of them.
 
     Args:
-        evaluator: Runs the metrics and getters of ``desktop-env``; by default only our own are there.
-        seconds: Longest time of one scoring.
+        pool: Where metrics run; by default one of its own, with our own metrics only, which ``aclose`` ends.
     """
 
-    def __init__(self, evaluator: EvaluatorProcess | None = None, *, seconds: float = SCORE_SECONDS) -> None:
-        self.evaluator = evaluator
-        self._seconds = seconds
+    def __init__(self, pool: SandboxPool | None = None) -> None:
+        self._pool = pool
+        self._owned: SandboxPool | None = None
+
+    @property
+    def pool(self) -> SandboxPool:
+        """Where metrics run."""
+        if self._pool is None:
+            self._pool = self._owned = SandboxPool(ProcessLauncher())
+        return self._pool
 
     async def score(self, task: Task, client: VmClient, where: TaskFolder, *, last_action: str | None) -> float:
         """Return the score of a desktop's present state, in [0, 1].
 
         Raises:
-            Unscored: If there is none, with its cause.
+            ScoreUnavailable: If there is none, with its cause.
             EnvBroken: If the desktop failed.
         """
-        try:
-            async with asyncio.timeout(self._seconds):
-                value = await self._score(task, client, where, last_action)
-        except TimeoutError:
-            raise Unscored(
-                f"scoring task {task.id} took more than {self._seconds:g} s", cause="score_timeout"
-            ) from None
+        value = await self._score(task, client, where, last_action)
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise Unscored(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
             )
         return value
+
+    async def aclose(self) -> None:
+        """End the sandboxes of its own."""
+        if self._owned is not None:
+            await self._owned.close()
+            self._pool = self._owned = None
+
+    async def __aenter__(self) -> Scorer:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     async def _score(self, task: Task, client: VmClient, where: TaskFolder, last_action: str | None) -> float:
         evaluator: Config = task.spec["evaluator"]
@@ -76,22 +82,22 @@ class Scorer:
         names = evaluator["func"]
         if isinstance(names, str):
             parts = (evaluator.get("result"), evaluator.get("expected"), evaluator.get("options"))
-            return await self._one(names, *parts, client, where)
+            return await self._metric(names, *parts, client, where)
         return await self._joined(names, evaluator, client, where)
 
     async def _joined(self, names: Sequence[str], evaluator: Config, client: VmClient, where: TaskFolder) -> float:
         conj = evaluator.get("conj", "and")
         nothing = [None] * len(names)
         parts = zip(names, *(evaluator.get(part) or nothing for part in ("result", "expected", "options")), strict=True)
-        found: list[float] = []
+        scores: list[float] = []
         for name, result, expected, options in parts:
-            value = await self._one(name, result, expected, options, client, where)
+            value = await self._metric(name, result, expected, options, client, where)
             if value == (1.0 if conj == "or" else 0.0):
                 return value
-            found.append(value)
-        return max(found) if conj == "or" else sum(found) / len(found)
+            scores.append(value)
+        return max(scores) if conj == "or" else sum(scores) / len(scores)
 
-    async def _one(
+    async def _metric(
         self,
         name: str,
         result: Config | None,
@@ -105,84 +111,57 @@ class Scorer:
         if result is not None:
             try:
                 found = await self._get(result, client, where)
-            except ResultFileMissing:
-                return 0.0
+            except ScoreFault as fault:
+                if fault.cause == "result_missing":
+                    return 0.0
+                raise
             # Not every metric gives 0 for a file that is not there: compare_videos gives 1.
-            if found is None:
+            if _is_missing(found):
                 return 0.0
             arguments.append(found)
         if expected:
-            wanted = await self._expected(expected, client, where)
-            if wanted is None:
-                return 0.0
+            wanted = await self._get(expected, client, where)
+            if _is_missing(wanted):
+                if expected["type"] in GETTERS:
+                    return 0.0  # it is the desktop's, and the agent has removed it
+                raise Unscored(f"getter {expected['type']} gave no expected value", cause="getter_failed")
             arguments.append(wanted)
         try:
-            return await self._measure(name, arguments, options or {})
-        except Unscored as exc:
+            return await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options or {}))
+        except ScoreFault as fault:
             # One of several files is not there, and the metric broke on that.
-            if exc.cause == "metric_failed" and any(isinstance(each, list) and None in each for each in arguments):
+            if fault.cause == "metric_failed" and any(map(_lacks_a_file, arguments)):
                 return 0.0
             raise
-
-    async def _expected(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
-        """Return an expected value; None if it is the desktop's and the agent has removed it."""
-        try:
-            wanted = await self._get(config, client, where)
-        except ResultFileMissing as exc:
-            raise Unscored(f"the expected value is missing: {exc}", cause="getter_failed") from exc
-        if wanted is None and config["type"] not in GETTERS:
-            raise Unscored(f"getter {config['type']} gave no expected value", cause="getter_failed")
-        return wanted
 
     async def _get(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
         kind = config["type"]
         if kind not in GETTERS:
-            return await self._get_elsewhere(kind, config, where)
+            return await self._get_inside(kind, config, where)
         try:
             return await GETTERS[kind](client, where, config)
         except FetchFailed as exc:
             raise Unscored(f"getter {kind}: {exc}", cause="gold_download_failed") from exc
         except VmLost:
             raise
-        except TooLarge as exc:
-            raise ResultFileMissing(str(exc)) from exc
-        except (VmBadReply, KeyError, TypeError, ValueError, ParseError, ImportError) as exc:
+        except (VmBadReply, KeyError, TypeError, ValueError) as exc:
             raise Unscored(f"getter {kind}: {type(exc).__name__}: {exc}", cause="getter_failed") from exc
 
-    async def _get_elsewhere(self, kind: str, config: Config, where: TaskFolder) -> Any:
-        facts = await self._facts()
-        if self.evaluator is None or facts is None:
-            raise Unscored(f"getter {kind} is desktop-env's; {HOW}", cause="getter_unavailable")
-        if reason := facts.no_getter(kind):
-            raise Unscored(f"getter {kind}: {reason}", cause="getter_unavailable")
-        return await self.evaluator.getter(kind, config, where)
+    async def _get_inside(self, kind: str, config: Config, where: TaskFolder) -> GetterValue:
+        """Run a getter of ``desktop-env`` in a sandbox, which reaches the desktop while it runs."""
+        desk = where.desk
+        ports = {"server": desk.server_url, "chromium": desk.chromium_url, "vlc": desk.vlc_url}
 
-    async def _measure(self, name: str, arguments: Sequence[Any], options: Config) -> float:
-        """Return a metric's score: desktop-env's if it is configured and has it, else our own."""
-        facts = await self._facts()
-        reason = HOW if facts is None else facts.no_metric(name, options)
-        if self.evaluator is not None and not reason and name not in OURS_FIRST:
-            return await self.evaluator.metric(name, arguments, options)
-        metric = METRICS.get(name)
-        if metric is None or not metric.takes(options):
-            raise Unscored(f"metric {name} is not built in; {reason}", cause="metric_unavailable")
-        if metric.missing():
-            raise Unscored(
-                f"metric {name} needs {', '.join(metric.missing())}: {install_command('real')}",
-                cause="metric_unavailable",
-            )
-        try:
-            return float(await asyncio.to_thread(metric.run, *arguments, **options))
-        except TooLarge:
-            return 0.0
-        except ImportError as exc:
-            raise Unscored(f"metric {name}: {exc}", cause="metric_unavailable") from exc
-        except Exception as exc:
-            raise Unscored(f"metric {name}: {type(exc).__name__}: {exc}", cause="metric_failed") from exc
+        async def call(sandbox: SupervisedSandbox) -> GetterValue:
+            async with desktop_relay(ports, sandbox.link, sandbox.inside) as sockets:
+                return await sandbox.getter(kind, config, sockets, desk.token)
 
-    async def _facts(self) -> EvaluatorFacts | None:
-        return None if self.evaluator is None else await self.evaluator.facts()
+        return await self.pool.run(call)
 
 
-HOW = 'make its environment with `dartsim evaluator install` and set desktop.evaluator="desktop-env"'
-"""What to do about a metric or a getter that is not built in."""
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, GetterValue) and value.missing)
+
+
+def _lacks_a_file(value: Any) -> bool:
+    return (isinstance(value, list) and None in value) or (isinstance(value, GetterValue) and value.some_missing)

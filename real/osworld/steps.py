@@ -18,13 +18,22 @@ from dartsim.core.errors import EnvBroken, TaskFileError
 from dartsim.real.osworld.chrome import Tabs, add_visits
 from dartsim.real.osworld.errors import FetchFailed, SetupFailed, VmBadReply, VmLost
 from dartsim.real.osworld.fetch import TaskFolder, check_name, check_url
-from dartsim.real.osworld.known import REFUSED_STEPS
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
     from dartsim.real.osworld.replies import Executed
 
 logger = logging.getLogger(__name__)
+
+REFUSED_STEPS = {
+    "login": "it signs in to a Google account",
+    "googledrive": "it changes the files of a Google account",
+    "proxy": "it sends the desktop's traffic through a paid proxy",
+    "act": "OSWorld names it and never wrote it",
+    "replay": "OSWorld names it and never wrote it",
+    "tidy_desktop": "OSWorld names it and never wrote it",
+}
+"""Steps that OSWorld knows and we refuse, and why."""
 
 OPEN_SECONDS = 300.0
 """How long a file may take to open; the server itself would wait for 1,800 s."""

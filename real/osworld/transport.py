@@ -17,7 +17,7 @@ import httpx
 
 from dartsim.real.osworld.errors import ActionUncertain, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
 
-MAX_BYTES = 512 * 2**20
+MAX_BYTES = 128 * 2**20
 """Of one reply: a file, a screenshot, a tree."""
 
 

@@ -64,10 +64,7 @@ def python_of(home: Path) -> Path:
     """
     python = home / "bin" / "python"
     if not python.is_file():
-        raise ConfigError(
-            f"found no evaluator environment in {home}, wanted one made by `dartsim evaluator install`; make it, "
-            'or choose the built-in metrics with desktop.evaluator="builtin"'
-        )
+        raise ConfigError(f"found no evaluator environment in {home}, wanted one made by `dartsim evaluator install`")
     return python
 
 

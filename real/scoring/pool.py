@@ -50,7 +50,7 @@ class SandboxPool:
 
     def __init__(self, launcher: Launcher, *, size: int | None = None, calls: int = CALLS_PER_SANDBOX) -> None:
         self.launcher = launcher
-        self.size = size or len(os.sched_getaffinity(0))
+        self.size = size or self.default_size()
         self.waiting = 0
         self.running = 0
         self.started = 0
@@ -59,8 +59,14 @@ class SandboxPool:
         self._idle: list[SupervisedSandbox] = []
         self._num_calls: dict[SupervisedSandbox, int] = {}
         self._replacing: set[asyncio.Task[None]] = set()
+        self._starting: set[asyncio.Task[SupervisedSandbox]] = set()
         self._facts: ScorerFacts | None = None
         self._closed = False
+
+    @staticmethod
+    def default_size() -> int:
+        """Return the number of cores that this process may use."""
+        return len(os.sched_getaffinity(0))
 
     async def facts(self) -> ScorerFacts:
         """Return what the sandboxes can do, starting the first if need be.
@@ -102,7 +108,7 @@ class SandboxPool:
     async def close(self) -> None:
         """End all sandboxes. May be called twice."""
         self._closed = True
-        for task in self._replacing:
+        for task in self._starting:
             task.cancel()
         if self._replacing:
             await asyncio.wait(self._replacing)
@@ -155,7 +161,11 @@ class SandboxPool:
     async def _replace(self, sandbox: SupervisedSandbox) -> None:
         try:
             await close_quietly(sandbox)
-            self._idle.append(await self._start())
+            if not self._closed:
+                starting = asyncio.create_task(self._start(), name="start a sandbox")
+                self._starting.add(starting)
+                starting.add_done_callback(self._starting.discard)
+                self._idle.append(await starting)
         except ScoreFault as fault:
             logger.warning("a sandbox could not be replaced, the next score tries again: %s", fault)
         finally:

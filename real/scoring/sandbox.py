@@ -76,7 +76,7 @@ class SandboxLimits:
         scratch_mib: Size of the scratch folder, MiB, inputs included.
         pids: Processes and threads.
         cpus: Cores of a container.
-        input_mib: Files and values of one call, MiB; more scores 0, the agent has made it so.
+        input_mib: Files and values of one call, MiB; more is a fault.
         reply_mib: Values and files that a getter returns, MiB.
         start_seconds: Longest time until the functions are loaded.
     """

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import stat
-import zipfile
 
 import pytest
 
 from dartsim.core.errors import TaskFileError, TornFile
 from dartsim.envs.tasks import load_suite
-from dartsim.real.osworld import archives
-from dartsim.real.osworld.archives import BadArchive, check_zip
 from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder, check_name
 from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
 from dartsim.store.blobs import BlobStore
@@ -111,80 +106,6 @@ def test_local_files_of_a_task_come_from_its_sources(tmp_path, name):
         downloads.local(name)
     with pytest.raises(FetchFailed):
         asyncio.run(downloads.fetch(f"file://{tmp_path}/secret"))
-
-
-# ---- archives
-
-
-def zipped(*members, links=()):
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
-        for name, target in links:
-            info = zipfile.ZipInfo(name)
-            info.external_attr = (stat.S_IFLNK | 0o777) << 16
-            archive.writestr(info, target)
-    return data.getvalue()
-
-
-def test_an_ordinary_archive_is_taken():
-    check_zip(zipped(("xl/workbook.xml", "<a/>" * 100), ("[Content_Types].xml", "x")))
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "..\\x", "C:\\x"])
-def test_archives_with_names_that_lead_out_are_refused(name):
-    with pytest.raises(BadArchive, match="leads out of it"):
-        check_zip(zipped((name, "x")))
-
-
-def test_archives_with_links_are_refused():
-    with pytest.raises(BadArchive, match="holds the link"):
-        check_zip(zipped(links=[("a", "/etc/passwd")]))
-
-
-def test_archives_that_unpack_to_much_are_refused():
-    with pytest.raises(BadArchive, match="unpacks to"):
-        check_zip(zipped(("bomb", b"\0" * (32 * 2**20))))
-
-
-def test_an_archive_that_lies_about_its_sizes_is_refused():
-    honest = zipped(("bomb", b"\0" * (32 * 2**20)))
-    lying = honest.replace((32 * 2**20).to_bytes(4, "little"), (10).to_bytes(4, "little"))
-    assert lying != honest
-    with pytest.raises((BadArchive, zipfile.BadZipFile)):
-        check_zip(lying)
-
-
-def test_archives_of_many_members_are_refused(monkeypatch):
-    monkeypatch.setattr(archives, "MAX_MEMBERS", 50)
-    with pytest.raises(BadArchive, match="members"):
-        check_zip(zipped(*((f"{n}", "") for n in range(51))))
-
-
-def test_a_spreadsheet_that_is_a_bomb_is_not_opened(tmp_path):
-    pytest.importorskip("openpyxl")
-    from dartsim.real.osworld.metrics.sheets import Book
-
-    path = tmp_path / "a.xlsx"
-    path.write_bytes(zipped(("xl/sharedStrings.xml", b"\0" * (32 * 2**20)), ("[Content_Types].xml", b"x")))
-    with pytest.raises(BadArchive):
-        _ = Book(path).values
-
-
-def test_entities_of_a_tree_are_not_blown_up_nor_read_from_files(tmp_path):
-    pytest.importorskip("lxml")
-    from dartsim.real.osworld.metrics.tree import check_accessibility_tree
-
-    secret = tmp_path / "secret"
-    secret.write_text("TOP")
-    outside = f'<!DOCTYPE a [<!ENTITY x SYSTEM "file://{secret}">]><a name="n">&x;</a>'
-    rule = [{"xpath": "//a", "text": "TOP", "exact": False}]
-    assert check_accessibility_tree(outside, rule) == 0.0
-    entities = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
-    bomb = f'<!DOCTYPE a [<!ENTITY l0 "ha">{entities}]><a>&l11;</a>'
-    with pytest.raises(SyntaxError, match="amplification"):  # lxml's; the attempt is masked, as by any broken tree
-        check_accessibility_tree(bomb, rule)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 64, "A" * 64 + ".png", "../" + "a" * 61, ""])
@@ -304,10 +225,7 @@ def test_steps_import_nothing_that_starts_processes():
     import dartsim.real.osworld.steps as steps
 
     folder = Path(steps.__file__).parent
-    apart = {"evaluator.py", "evaluator_main.py", "evaluator_venv.py"}  # desktop-env's metrics; see docs/security.md
     for path in folder.rglob("*.py"):
-        if path.name in apart:
-            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

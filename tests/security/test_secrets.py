@@ -180,11 +180,11 @@ def test_what_is_logged_goes_where_python_would_write_it(capsys):
     assert capsys.readouterr().err == f"key {HIDDEN}\n"
 
 
-def test_the_evaluator_process_gets_no_secret(monkeypatch):
-    from dartsim.real.osworld.evaluator import PASSED_ON
+def test_a_sandbox_gets_nothing_of_the_environment():
+    from dartsim.real.scoring.bubblewrap import ENVIRONMENT
 
-    assert not [name for name in PASSED_ON if is_secret_name(name)]
-    assert not set(PASSED_ON) & set(SECRETS)
+    assert not [name for name in ENVIRONMENT if is_secret_name(name)]
+    assert leaks(str(ENVIRONMENT)) == []
 
 
 def test_containers_get_nothing_of_the_environment():

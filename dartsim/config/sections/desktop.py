@@ -28,6 +28,20 @@ class DesktopHostConfig(Section):
     max_desktops: Positive = Field(64, description="Most desktops on it, spares included.")
 
 
+class ScoringConfig(Section):
+    """Sandboxes in which scores are computed."""
+
+    sandbox: Literal["auto", "container", "bubblewrap", "process"] = Field(
+        "auto", description="Kind; process is for our own metrics alone, which run no code of an agent."
+    )
+    sandboxes: Positive | None = Field(None, description="Scores at a time; none: one for each core.")
+    metric_seconds: Seconds = Field(180.0, description="Longest time of one metric.")
+    getter_seconds: Seconds = Field(300.0, description="Longest time of one of desktop-env's getters.")
+    cpu_seconds: Positive = Field(30, description="Processor time of one metric.")
+    memory_mib: Positive = Field(1024, description="Memory of one metric.")
+    scratch_mib: Positive = Field(512, description="Files of one metric, unpacked ones included.")
+
+
 class DesktopConfig(Section):
     """Real desktops in containers."""
 
@@ -57,8 +71,6 @@ class DesktopConfig(Section):
         default_factory=list,
         description="Hosts of task files' URLs that may be private; all others must be of the public internet.",
     )
-    evaluator: Literal["builtin", "desktop-env"] = Field(
-        "builtin", description="Metrics: our own, or OSWorld's in their own environment (`dartsim evaluator`)."
-    )
+    scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Sandboxes in which scores are computed.")
     disk: str | None = Field(None, description="osworld: the virtual machine's disk, Ubuntu.qcow2.")
     kvm: Literal["auto", "on", "off"] = Field("auto", description="osworld: hardware acceleration.")

@@ -73,13 +73,13 @@ async def desktops(
     Raises:
         EngineMissing: If no engine answers.
     """
-    async with DesktopFleet([DockerHost(settings)]) as fleet:
+    async with DesktopFleet([DockerHost(settings)]) as fleet, Scorer() as scorer:
         with tempfile.TemporaryDirectory(prefix="dartsim-tasks-") as folder:
             usage = Usage(
                 settings=DesktopSettings(screen=screen),
                 server=OWN_SERVER,
                 downloads=Downloads(Path(folder)),
-                scorer=Scorer(),
+                scorer=scorer,
             )
             yield DesktopProvider(fleet, spec, usage)
 

@@ -130,7 +130,8 @@ class Supervisor:
             empty(self._scratch)
         except OSError:
             return False
-        return _own_state() == self._untouched and not _ipc_objects()
+        # Outside a namespace such objects are those of the whole machine.
+        return _own_state() == self._untouched and not (self._alone and _ipc_objects())
 
     def _new_files(self, known: list[str], room: int) -> tuple[list[str], list[bytes]]:
         """Return the files that a getter has written: their names and their bytes."""

@@ -135,7 +135,7 @@ class Rig:
         host = DockerHost(HostSettings(url=plan.url, **{"capacity": 4, **plan.fleet}), run="faults")
         self.owner = str(host.owner)
         config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))
-        async with DesktopFleet([host], rest_seconds=1.0) as self.fleet:
+        async with DesktopFleet([host], rest_seconds=1.0) as self.fleet, Scorer() as self.scorer:
             with contextlib.ExitStack() as stack:
                 recorder = Recorder(
                     asyncio.get_running_loop().time,
@@ -164,7 +164,7 @@ class Rig:
     def _usage(self, stack):
         folder = stack.enter_context(_folder())
         return Usage(
-            settings=DESKTOP, server=OWN_SERVER, downloads=Downloads(folder), scorer=Scorer(), timeouts=TIMEOUTS
+            settings=DESKTOP, server=OWN_SERVER, downloads=Downloads(folder), scorer=self.scorer, timeouts=TIMEOUTS
         )
 
     async def _until_enough(self):

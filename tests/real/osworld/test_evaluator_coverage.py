@@ -9,8 +9,8 @@ import pytest
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import load_suite
-from dartsim.real.osworld.coverage import By, check_task, coverage
-from dartsim.real.osworld.evaluator import EvaluatorFacts
+from dartsim.real.osworld.coverage import By, check_task, coverage, needs_desktop_env
+from dartsim.real.scoring import ScorerFacts
 
 OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[4] / "shared/data/osworld_tasks"))
 needs_osworld = pytest.mark.skipif(not OSWORLD.is_dir(), reason="OSWorld's task files are not here")
@@ -36,17 +36,7 @@ def verdict(given, facts=None):
         ({"func": "infeasible"}, By.BUILTIN, ()),
         (GOOD | {"func": "compare_pdfs"}, By.DESKTOP_ENV, ("metric compare_pdfs",)),
         (GOOD | {"result": {"type": "history", "dest": "h"}}, By.DESKTOP_ENV, ("getter history",)),
-        (GOOD | {"func": "check_play_and_exit"}, By.BUILTIN, ()),
-        (
-            GOOD | {"result": {"type": "chrome_appearance_mode_ui"}},
-            By.NOBODY,
-            ("getter chrome_appearance_mode_ui: desktop-env 1.0.2 does not have it",),
-        ),
-        (
-            GOOD | {"func": "compare_pptx_files", "options": {"examine_run_count": False, "examine_shape": True}},
-            By.NOBODY,
-            ("metric compare_pptx_files: desktop-env 1.0.2 does not know its option examine_run_count",),
-        ),
+        (GOOD | {"func": "compare_text_file", "options": {"strict": 1}}, By.DESKTOP_ENV, ("metric compare_text_file",)),
         (
             {"func": ["exact_match", "compare_pdfs"], "result": [SAYS, SAYS], "options": [None, {}]},
             By.DESKTOP_ENV,
@@ -59,21 +49,30 @@ def test_who_can_score_a_task(evaluator, by, why):
 
 
 def test_an_environment_may_lack_something():
-    facts = EvaluatorFacts("9", "3.11", {"compare_pdfs": ["fitz"], "compare_audios": []}, {}, {"compare_audios": []})
+    facts = ScorerFacts("desktop-env 9", "3.11", {"compare_pdfs": ["fitz"], "compare_audios": []})
     assert verdict(task(GOOD | {"func": "compare_pdfs"}), facts) == (
         By.NOBODY,
         ("metric compare_pdfs: fitz is not installed",),
     )
     assert verdict(task(GOOD | {"func": "compare_audios"}), facts)[0] is By.DESKTOP_ENV
     assert verdict(task(), facts)[0] is By.BUILTIN
+    assert verdict(task(GOOD | {"func": "compare_cats"}), facts)[1] == (
+        "metric compare_cats: desktop-env 9 does not have it",
+    )
+    assert verdict(task(GOOD | {"func": "compare_audios", "options": {"a": 1, "_remark": 1}}), facts)[1] == (
+        "metric compare_audios: desktop-env 9 does not know its option a",
+    )
+    assert verdict(task(GOOD | {"result": {"type": "history", "dest": "h"}}), facts)[1] == (
+        "getter history: desktop-env 9 does not have it",
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (task(GOOD | {"func": "compare_cats"}), r"task t \(os\): the metric 'compare_cats' is unknown"),
-        (task(GOOD | {"func": ["infeasible"]}), "'infeasible' is unknown, or is not one of several"),
-        (task(GOOD | {"result": {"type": "cat"}}), "the getter 'cat' is unknown"),
+        (task(GOOD | {"func": "compare_cats"}), r"task t \(os\): metric compare_cats: desktop-env 9 does not have it"),
+        (task(GOOD | {"func": ["infeasible"]}), "'infeasible' is not one of several"),
+        (task(GOOD | {"result": {"type": "cat"}}), "getter cat: desktop-env 9 does not have it"),
         (task(GOOD | {"postconfig": [{"type": "cat"}]}), r"step 1 of 1 \(cat\) is unknown"),
         (task(config=[{"type": "cat"}]), r"step 1 of 1 \(cat\) is unknown; known are activate_window, "),
         (task(config=[{"type": "login", "parameters": {}}]), "signs in to a Google account"),
@@ -83,15 +82,17 @@ def test_an_environment_may_lack_something():
 )
 def test_a_task_that_cannot_be_run_is_refused(given, message):
     with pytest.raises(TaskFileError, match=message):
-        check_task(given, evaluator=True)
+        check_task(given, ScorerFacts("desktop-env 9"))
 
 
 def test_a_task_that_needs_the_evaluator_says_so():
     given = task(GOOD | {"func": "compare_pdfs"})
-    check_task(given, evaluator=True)
-    with pytest.raises(ConfigError, match="needs metric compare_pdfs of desktop-env; make its environment with"):
+    check_task(given, ScorerFacts("desktop-env 9", metrics={"compare_pdfs": []}))
+    with pytest.raises(ConfigError, match="needs metric compare_pdfs of desktop-env; install it with"):
         check_task(given)
     check_task(task())
+    assert needs_desktop_env(given)
+    assert not needs_desktop_env(task())
 
 
 def test_counts_by_domain():
@@ -106,11 +107,11 @@ def test_counts_by_domain():
 def test_every_osworld_task_is_understood():
     suite = load_suite(OSWORLD, "test_all", missing="skip")
     found = coverage(suite.tasks)
-    unknown = [why for why in found.reasons(By.NOBODY) if "desktop-env 1.0.2 does not" not in why]
-    assert [why for why in unknown if "Google account" not in why and "proxy" not in why] == []
+    refused = found.reasons(By.NOBODY)
+    assert [why for why in refused if "Google account" not in why and "proxy" not in why] == []
     if len(suite.tasks) == 268:
         # Those of the multi_apps domain are not among them.
-        assert found.counts() == {By.BUILTIN: 124, By.DESKTOP_ENV: 141, By.NOBODY: 3}
+        assert found.counts()[By.NOBODY] == 0
         assert len(suite.missing) == 101
 
 

@@ -8,9 +8,8 @@ import pytest
 from dartsim.core.errors import EnvBroken, TaskFileError
 from dartsim.real.osworld.chrome import EMPTY_URL, write_history
 from dartsim.real.osworld.errors import ActionUncertain, SetupFailed, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
-from dartsim.real.osworld.known import REFUSED_STEPS
 from dartsim.real.osworld.replies import Executed
-from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
+from dartsim.real.osworld.steps import REFUSED_STEPS, STEPS, check_steps, run_steps
 
 
 def step(kind, **parameters):

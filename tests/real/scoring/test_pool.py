@@ -131,6 +131,18 @@ async def test_a_cancelled_call_takes_its_sandbox_with_it(pool_of):
     assert log == ["started", "closed", "started", "closed"]
 
 
+async def test_a_pool_that_closes_while_a_sandbox_is_replaced_leaves_none(pool_of):
+    pool, log = pool_of(size=1, calls=1)
+    async with pool:
+        await score(pool)
+    assert log == ["started", "closed"]
+    pool, log = pool_of(size=1, calls=1)
+    async with pool:
+        await score(pool)
+        await asyncio.sleep(5.0)  # the next one is starting
+    assert log == ["started", "closed"]
+
+
 async def test_a_pool_whose_sandboxes_do_not_start_says_why_and_serves_again_when_they_do(pool_of, monkeypatch):
     pool, _ = pool_of(size=1)
     async with pool:

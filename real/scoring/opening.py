@@ -1,0 +1,92 @@
+"""``open_pool``: the sandboxes that this machine can have, for the length of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.host import DockerHost
+from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
+from dartsim.real.scoring.container import ContainerLauncher
+from dartsim.real.scoring.pool import SandboxPool
+from dartsim.real.scoring.sandbox import Launcher, SandboxKind, SandboxLimits
+
+Choice = Literal["auto", "container", "bubblewrap", "process"]
+
+
+async def choose(kind: Choice = "auto") -> SandboxKind:
+    """Return the strongest kind of sandbox that this machine has, or the one that is wanted."""
+    if kind != "auto":
+        return SandboxKind(kind)
+    if await asyncio.to_thread(_engine_answers):
+        return SandboxKind.CONTAINER
+    return SandboxKind.BUBBLEWRAP if await _namespaces_work() else SandboxKind.PROCESS
+
+
+@asynccontextmanager
+async def open_pool(
+    home: Path | None,
+    *,
+    kind: Choice = "auto",
+    size: int | None = None,
+    limits: SandboxLimits = SandboxLimits(),  # noqa: B008 - frozen
+) -> AsyncIterator[SandboxPool]:
+    """Provide sandboxes; at the end none is left.
+
+    Args:
+        home: The evaluator's environment; None for our own metrics.
+        kind: Which; by default containers, or bubblewrap where no engine is, or for our own metrics a process.
+        size: How many; by default one for each core.
+        limits: What a call may use.
+
+    Raises:
+        ConfigError: If ``desktop-env`` is to score and there is nothing to keep it apart.
+        ScoreFault: If none starts.
+    """
+    chosen = await choose(kind)
+    async with AsyncExitStack() as stack:
+        launcher: Launcher
+        if chosen is SandboxKind.CONTAINER:
+            pool_size = size or SandboxPool.default_size()
+            host = DockerHost(HostSettings(capacity=pool_size + 1, starts_at_once=2), run="scoring")
+            stack.push_async_callback(host.close)
+            await host.reap()
+            launcher = ContainerLauncher(host, home, limits)
+        elif chosen is SandboxKind.BUBBLEWRAP:
+            launcher = BubblewrapLauncher(home, limits)
+        elif home is None:
+            launcher = ProcessLauncher(limits)
+        else:
+            raise ConfigError(
+                "desktop-env's metrics read files that an agent has made, and some run them: they want a sandbox, and "
+                "found neither a Docker engine of this machine nor bubblewrap with user namespaces; "
+                "`apt-get install bubblewrap`, or start an engine"
+            )
+        yield await stack.enter_async_context(SandboxPool(launcher, size=size))
+
+
+def _engine_answers() -> bool:
+    settings = HostSettings()
+    if not settings.local:
+        return False
+    try:
+        connect(settings).close()
+    except DartsimError:
+        return False
+    return True
+
+
+async def _namespaces_work() -> bool:
+    program = shutil.which("bwrap")
+    if program is None:
+        return False
+    process = await asyncio.create_subprocess_exec(
+        *(program, "--unshare-all", "--ro-bind", "/", "/", "true"), stderr=asyncio.subprocess.DEVNULL
+    )
+    return await process.wait() == 0
