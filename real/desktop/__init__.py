@@ -1,8 +1,8 @@
 """Our own small desktop: its image, the server inside it, and how it is started.
 
     recipe.py      what an image is made of, as data
-    skeleton.py    the part that comes from this machine; debian.py a Debian of its own; pythons.py pyautogui
-    images.py      makes the image: ``build``, ``image_name``
+    skeleton.py    the part that comes from this machine
+    images.py      makes the image, with pinned Python packages: ``build``, ``image_name``
     spec.py        how a container of it is started: ``desktop_spec``
     server/        the server inside, on OSWorld's protocol; files/ the start script, the panel, settings
 

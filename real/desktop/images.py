@@ -1,12 +1,16 @@
-"""Makes the desktop's image, if it is not there yet: a skeleton in a second, a full one in minutes."""
+"""Makes the desktop's image, unless it exists: a skeleton in a second, a full one (a Debian of its own) in minutes."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import io
 import logging
+import os
+import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -15,12 +19,12 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers.engine import HostSettings, connect
-from dartsim.real.desktop import debian
-from dartsim.real.desktop.pythons import python_entries
 from dartsim.real.desktop.recipe import (
+    HOME,
     PYTHON_PACKAGES,
     REPOSITORY,
     SUITE,
+    USER_ID,
     Entry,
     Variant,
     all_packages,
@@ -34,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 OnLine = Callable[[str], None]
 _COMPILE_SECONDS = 120.0
+_INSTALL_SECONDS = 300.0
+DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 
 def image_name(variant: Variant, *, office: bool = False) -> str:
@@ -105,7 +111,7 @@ def _make_skeleton(put: Callable[[Path], None], office: bool, on_line: OnLine) -
 def _make_full(put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
     entries = [*own_entries(), *python_entries(on_line)]
     with tempfile.TemporaryDirectory() as scratch:
-        put(debian.make(Path(scratch), to_tar(entries), all_packages(office=office), on_line))
+        put(make_debian(Path(scratch), to_tar(entries), all_packages(office=office), on_line))
 
 
 def _import(client: Any, name: str, archive: Path) -> None:
@@ -161,3 +167,112 @@ def with_parents(entries: Iterable[Entry]) -> Sequence[Entry]:
             parent = "/".join(parts[:depth])
             by_path.setdefault(parent, Entry(parent))
     return sorted(by_path.values(), key=lambda entry: entry.path)
+
+
+def python_entries(on_line: Callable[[str], None]) -> list[Entry]:
+    """Return the files of the pinned Python packages, which are installed once into the user's cache.
+
+    Raises:
+        ConfigError: If pip could not install them.
+    """
+    folder = _installed(on_line)
+    paths = sorted(path for path in folder.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__")
+    return [
+        Entry(f"/opt/dartsim/site/{path.relative_to(folder)}", path.read_bytes(), mode=0o644)
+        if path.is_file()
+        else Entry(f"/opt/dartsim/site/{path.relative_to(folder)}")
+        for path in paths
+        if not path.relative_to(folder).parts[0].endswith(".dist-info") and path.relative_to(folder).parts[0] != "bin"
+    ]
+
+
+def _installed(on_line: Callable[[str], None]) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dartsim"
+    folder = cache / f"desktop-site-{hashlib.sha256(' '.join(PYTHON_PACKAGES).encode()).hexdigest()[:12]}"
+    if folder.is_dir():
+        return folder
+    on_line("installing pyautogui for the desktops")
+    cache.mkdir(parents=True, exist_ok=True)
+    # Beside its place, and renamed when whole: an interrupted build leaves nothing that looks finished.
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--quiet"]
+        command += ["--disable-pip-version-check", "--target", f"{scratch}/site", *PYTHON_PACKAGES]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+        except (OSError, subprocess.SubprocessError) as exc:
+            raise ConfigError(f"pip could not install {', '.join(PYTHON_PACKAGES)}: {exc}") from exc
+        if done.returncode:
+            raise ConfigError(
+                f"pip could not install {', '.join(PYTHON_PACKAGES)}, which the desktop's actions use: "
+                f"{done.stderr.strip()[-500:]}; see whether `{sys.executable} -m pip download pyautogui` works"
+            )
+        try:
+            Path(scratch, "site").rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was quicker
+                raise
+            shutil.rmtree(Path(scratch, "site"))
+    return folder
+
+
+def make_debian(scratch: Path, ours: bytes, packages: Sequence[str], on_line: Callable[[str], None]) -> Path:
+    """Make a Debian by mmdebstrap, from this machine's own mirror, as a tar file; return its path.
+
+    Raises:
+        ConfigError: If mmdebstrap is missing or failed.
+    """
+    if shutil.which("mmdebstrap") is None:
+        raise ConfigError("the full image is made by mmdebstrap, which is missing: type `apt-get install mmdebstrap`")
+    own, archive = scratch / "own.tar", scratch / "full.tar"
+    own.write_bytes(ours)
+    user = f"user:x:{USER_ID}:{USER_ID}:user:{HOME}:/bin/bash"
+    hooks = [
+        f'echo {user} >> "$1/etc/passwd"',
+        f'echo user:x:{USER_ID}: >> "$1/etc/group"',
+        f"tar-in {own} /",
+        'chroot "$1" python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dartsim || true',
+        'chroot "$1" fc-cache -s',
+        'test -s "$1/etc/machine-id" || echo 0123456789abcdef0123456789abcdef > "$1/etc/machine-id"',
+    ]
+    # The manuals and translations are half of it.
+    left_out = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/help/*"]
+    command = [
+        *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
+        *(f"--dpkgopt=path-exclude={path}" for path in left_out),
+        *(f"--customize-hook={hook}" for hook in hooks),
+        *(SUITE, str(archive), f"deb {mirror()} {SUITE} main"),
+    ]
+    _run_mmdebstrap(command, on_line)
+    return archive
+
+
+def mirror() -> str:
+    """Return the address that this machine's apt takes Debian from, or Debian's own."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN)", "Identifier: Packages"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return DEFAULT_MIRROR
+    for line in output.splitlines():
+        address, _, rest = line.partition(" ")
+        if rest == f"{SUITE} Debian":
+            return address.rstrip("/")
+    return DEFAULT_MIRROR
+
+
+def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    last = ""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                last = line.strip() or last
+                on_line(last)
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {last}")

@@ -9,8 +9,7 @@ from there. ``app``, ``commands``, ``files`` and ``warm`` need Flask at most.
     actions.py         warm interpreters for ``python -c "import pyautogui …"``; warm.py is their parent process
     files.py           directories, files, uploads, downloads
     desktop.py         screenshot, sizes, cursor, windows, wallpaper, accessibility, terminal
-    screen.py          takes screenshots
-    x11.py             the one X connection, and the windows as the window manager reports them
+    x11.py             the one X connection, screenshots, and the windows as the window manager reports them
     accessibility.py   the AT-SPI tree as XML, in an interpreter of its own
     recording.py       ffmpeg
 

@@ -17,8 +17,7 @@ from dartsim.real.desktop.server.app import View, make_app, serve
 from dartsim.real.desktop.server.commands import CommandRoutes
 from dartsim.real.desktop.server.desktop import DesktopRoutes
 from dartsim.real.desktop.server.recording import Recording
-from dartsim.real.desktop.server.screen import Screen
-from dartsim.real.desktop.server.x11 import Windows, XConnection
+from dartsim.real.desktop.server.x11 import Screen, Windows, XConnection
 
 
 def routes(desktop: DesktopRoutes, commands: CommandRoutes, recording: Recording) -> dict[tuple[str, str], View]:

@@ -19,8 +19,7 @@ from PIL import Image
 from dartsim.real.desktop.server.app import json_body
 from dartsim.real.desktop.server.commands import CommandRoutes, failed, run
 from dartsim.real.desktop.server.files import expand
-from dartsim.real.desktop.server.screen import Screen
-from dartsim.real.desktop.server.x11 import Windows, XConnection, XWindow
+from dartsim.real.desktop.server.x11 import Screen, Windows, XConnection, XWindow
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue

@@ -14,7 +14,7 @@ from flask import abort
 
 from dartsim.real.desktop.server.commands import failed
 from dartsim.real.desktop.server.files import attachment
-from dartsim.real.desktop.server.screen import Screen
+from dartsim.real.desktop.server.x11 import Screen
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue

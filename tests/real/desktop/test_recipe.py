@@ -11,8 +11,7 @@ import pytest
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.desktop import desktop_spec, images, skeleton
-from dartsim.real.desktop.debian import DEFAULT_MIRROR, mirror
-from dartsim.real.desktop.images import to_tar, with_parents
+from dartsim.real.desktop.images import DEFAULT_MIRROR, mirror, to_tar, with_parents
 from dartsim.real.desktop.recipe import PACKAGES, USER_ID, Entry, changes, digest_of, own_entries
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.desktop import pythons
+from dartsim.real.desktop import images
 
 
 def fake_pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -23,9 +23,9 @@ def test_packages_are_installed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(subprocess, "run", fake_pip)
     lines: list[str] = []
-    entries = pythons.python_entries(lines.append)
+    entries = images.python_entries(lines.append)
     assert [entry.path for entry in entries if entry.data is not None] == ["/opt/dartsim/site/pyautogui/__init__.py"]
-    assert pythons.python_entries(lines.append) == entries
+    assert images.python_entries(lines.append) == entries
     assert lines == ["installing pyautogui for the desktops"]
 
 
@@ -33,5 +33,5 @@ def test_a_failed_install_leaves_nothing_that_looks_finished(monkeypatch: pytest
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "no network"))
     with pytest.raises(ConfigError, match="no network"):
-        pythons.python_entries(lambda _: None)
+        images.python_entries(lambda _: None)
     assert not list((tmp_path / "dartsim").iterdir())
