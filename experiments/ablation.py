@@ -1,4 +1,4 @@
-"""The ablation: DART's parts added and removed, and the price of staleness, on a model that really learns.
+"""The ablation: DART's parts added and removed, and what staleness costs, on a model that really learns.
 
 python -m experiments.ablation            five seeds, 100 runs: half an hour of CPU time, on two cores
 python -m experiments.ablation --quick    one seed, cut short: the same keys
@@ -54,7 +54,7 @@ COMMON = (
 )
 
 QUICK = ("tasks.held_out=30",)
-"""What is coarser in a quick run, beside its length."""
+"""What else is coarser in a quick run."""
 
 PARTS = {
     "attempts": "curation.attempts.rule={by_success|fixed}",
@@ -91,7 +91,7 @@ REMEDY = "curation.selection.keep_stored=true"
 """Of the last arm, which is ours: selection leaves the pool's successes alone."""
 
 STALE_WITHOUT = (4, 8)
-"""Bounds, beside the arms' own, at which ``dart - alignment`` is run too."""
+"""Further bounds at which ``dart - alignment`` is run too."""
 
 
 def overrides(arm: str, bound: int) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ def cut_table(figures: Figures) -> Rows:
 
 
 def curve_table(figures: Figures, column: str, points: Sequence[float]) -> Rows:
-    """Success of each arm after so many simulated hours or generated turns, between evaluations linearly.
+    """Success of each arm at points of simulated hours or generated turns, interpolated linearly.
 
     A dash where not all runs of an arm got that far.
     """

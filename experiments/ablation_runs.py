@@ -34,7 +34,7 @@ CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
 """Share of a teacher's actions that are drawn by chance: what the base model is unsure of."""
 
 MISLED = "odd_locks"
-"""The family that the teacher gets wrong: it presses the button beside the right one."""
+"""The family that the teacher gets wrong: it presses the button next to the right one."""
 
 LESSON_TASKS, LESSON_DIFFICULTY = 150, 5
 STEPS, QUICK_STEPS = 120, 10
@@ -91,7 +91,7 @@ def _beside(action: str) -> str:
 
 @dataclass
 class Curve(Instrument):
-    """Success on held-out tasks by update, hour and turn, written while a run goes on."""
+    """Success on held-out tasks by update, hour and turn, written during the run."""
 
     recorder: Recorder | None = None
     points: list[dict[str, float]] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Curve(Instrument):
 
 
 class Cuts:
-    """A learner that counts which turns high-entropy selection leaves out: stored successes', and all others."""
+    """A learner that counts the turns that high-entropy selection drops, of stored successes and of all others."""
 
     def __init__(self, inner: EvaluatedLearner, settings: Config) -> None:
         self._inner = inner

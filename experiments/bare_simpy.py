@@ -3,7 +3,7 @@
 Desktops are generators. They use the same hosts, the same fluid engine, the same latencies and lengths of
 attempts as a simulated run, and workers reload as often. There is no curation, no weights, no trajectory, no
 measurement but a count of turns, no retry, and no time-out unless asked for. So this is what a simulation
-written for one study would cost, and the least that one could pay for the models.
+written for one study would cost, and the minimum that the models cost.
 """
 
 from __future__ import annotations

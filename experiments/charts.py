@@ -1,4 +1,4 @@
-"""Still charts for pages: panels of lines or bars with error bars, side by side, as SVG by matplotlib."""
+"""Charts for the docs: panels of lines or bars with error bars, side by side, as SVG by matplotlib."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 COLORS = ("#4269d0", "#e07b00", "#3ca951", "#b83a2f", "#8a5cc4", "#6c7a89")
 MARKERS = "os^Dv*"
-"""Of the series, in order: told apart in print as well."""
+"""Of the series, in order, so that they can be told apart in print."""
 
 WIDTH, HEIGHT = 3.8, 3.0
 """Of a panel, inches."""
@@ -94,7 +94,7 @@ def draw(title: str, panels: Sequence[Panel], *, tilt: bool = False) -> str:
 def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
     """Draw one pair of axes."""
     places = [x for series in panel.series for x in series.xs]
-    beside = len(panel.series) if len(places) > len(set(places)) else 1  # bars that share a place stand side by side
+    beside = len(panel.series) if len(places) > len(set(places)) else 1  # bars at the same x are drawn side by side
     for number, series in enumerate(panel.series):
         color, errors = COLORS[series.color], [width or 0.0 for width in series.widths]
         if panel.bars:

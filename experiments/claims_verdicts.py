@@ -1,4 +1,4 @@
-"""Each published statement beside ours, and whether they agree: by the rules below, never by hand."""
+"""Compares each published statement with ours by fixed rules."""
 
 from __future__ import annotations
 

@@ -69,13 +69,13 @@ LOCK_STEP: dict[str, Any] = {
     "rollout": {"num_envs": 6, "num_workers": 2},
     "curation": {"max_ahead": 8, "groups": {"min_size": 1}, "batch": {"min_groups": 2, "max_groups": 2}},
 }
-WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "dart": ("dart", {}),
     "dart, with faults": ("dart", FAULTS),
     "dart, written each time": ("dart", {"storage": {"durability": "each"}}),
     "coupled": ("coupled", LOCK_STEP),
 }
-"""What is run: presets on a small cluster, with and without faults of the cluster itself."""
+"""Kinds of runs: presets on a small cluster, with and without faults of the cluster itself."""
 
 
 @contextmanager
@@ -93,7 +93,7 @@ class Crashed(BaseException):
 
 @dataclass
 class Ledger:
-    """What a run's database held when it was looked at last, and what was wrong since.
+    """What a run's database held at the last check, and all violations so far.
 
     Attributes:
         bound: Of the staleness; None: any.
@@ -126,7 +126,12 @@ class Ledger:
         self._known, self._trained, self._update = frozenset(rows), trained, len(updates)
 
     def end(self, database: Path, attempts: int) -> None:
-        """Look at the database of a run that has ended, which admitted so many attempts."""
+        """Check the database of a run that has ended.
+
+        Args:
+            database: The file.
+            attempts: Attempts that the run admitted.
+        """
         self.look(database)
         with reading(database) as connection:
             states = Counter(connection.scalars(select(TRAJECTORIES.c.state).where(TRAJECTORIES.c.attempt >= 0)))
@@ -143,9 +148,9 @@ class Ledger:
         return {name: number for name, number in self.bad.items() if number}
 
 
-def configured(way: str, seed: int, **tables: Any) -> Config:
-    """Return the configuration of a way, on a small cluster."""
-    name, changes = WAYS[way]
+def configured(kind: str, seed: int, **tables: Any) -> Config:
+    """Return the configuration of a kind of run, on a small cluster."""
+    name, changes = KINDS[kind]
     tree = merge(merge(merge(preset(name), SMALL), changes), {"run": {"seed": seed}})
     return from_tree(merge(tree, tables))
 
@@ -182,9 +187,9 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
         return result.recorder
 
 
-def simulated(way: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Recorder]:
-    """Crash a run of a way so many times, at random instants in order."""
-    config = configured(way, seed)
+def simulated(kind: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Recorder]:
+    """Crash a run at random instants."""
+    config = configured(kind, seed)
     ledger = Ledger(config.curation.staleness.max_staleness)
     rng = np.random.default_rng([seed, crashes])
     instants = sorted(float(at) for at in rng.uniform(0.0, 3600.0 * config.run.hours, crashes))
@@ -204,7 +209,7 @@ def trained_set(database: Path) -> set[tuple[Any, ...]]:
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Do work in a process of its own; return its number."""
+    """Fork a process that does the work; return its id."""
     process = os.fork()
     if process:
         return process
@@ -225,8 +230,8 @@ def _work(work: Callable[[], None]) -> NoReturn:
         os._exit(code)
 
 
-def go_on(config: Config, folder: Path) -> None:
-    """Begin a run, or go on with it, unless it was killed when all of it was done."""
+def start_or_resume(config: Config, folder: Path) -> None:
+    """Start or resume a run, unless its end was already written."""
     if (folder / SUMMARY).exists():
         return
     if (folder / CONFIG).exists():
@@ -235,17 +240,17 @@ def go_on(config: Config, folder: Path) -> None:
         execute(config, folder)
 
 
-def killed(way: str, seed: int, kills: int, folder: Path, *, mean_seconds: float = 1.5) -> tuple[int, Ledger]:
-    """Kill the processes of runs, one run after the other, until so many were killed; return how many runs ended."""
+def killed(kind: str, seed: int, kills: int, folder: Path, *, mean_seconds: float = 1.5) -> tuple[int, Ledger]:
+    """Kill processes of runs, one run after the other, and return how many runs ended."""
     rng = np.random.default_rng(seed)
-    ledger = Ledger(configured(way, seed).curation.staleness.max_staleness)
+    ledger = Ledger(configured(kind, seed).curation.staleness.max_staleness)
     done = ended = 0
     while done < kills:
-        config = configured(way, seed + ended, run={"hours": 6.0})
+        config = configured(kind, seed + ended, run={"hours": 6.0})
         run = folder / f"run-{ended}"
         ledger = Ledger(config.curation.staleness.max_staleness, ledger.bad)
         while True:
-            process = forked(lambda config=config, run=run: go_on(config, run))  # type: ignore[misc]
+            process = forked(lambda config=config, run=run: start_or_resume(config, run))  # type: ignore[misc]
             if done < kills:
                 time.sleep(float(rng.exponential(mean_seconds)))
                 os.kill(process, signal.SIGKILL)
@@ -263,7 +268,7 @@ def killed(way: str, seed: int, kills: int, folder: Path, *, mean_seconds: float
 
 
 def look_if_made(ledger: Ledger, database: Path) -> None:
-    """Look at a database, unless its process was killed before it had tables."""
+    """Check a database, unless its process was killed before it had tables."""
     with reading(database) as connection:
         made = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'updates'").scalar()
     if made:
@@ -276,11 +281,11 @@ def look_if_made(ledger: Ledger, database: Path) -> None:
 def measure(options: Options) -> Figures:
     """Crash simulated runs of every kind, then kill processes."""
     runs, each, kills = (2, 5, 8) if options.quick else (22, 12, 100)
-    jobs = [ArmRun(way, seed, (way, seed, each)) for way in WAYS for seed in range(runs)]
+    jobs = [ArmRun(kind, seed, (kind, seed, each)) for kind in KINDS for seed in range(runs)]
     crashed = options.sweep(crashed_run, jobs, "simulated crashes")
     rows = [
-        {"way": way, "runs": runs, "crashes": runs * each, **_sum(crashed[n * runs : (n + 1) * runs])}
-        for n, way in enumerate(WAYS)
+        {"way": kind, "runs": runs, "crashes": runs * each, **_sum(crashed[n * runs : (n + 1) * runs])}
+        for n, kind in enumerate(KINDS)
     ]
     options.console.print(f"{kills} kills …")
     begun = time.perf_counter()
@@ -300,7 +305,7 @@ def measure(options: Options) -> Figures:
             "violations": ledger.violations,
             "wall_seconds": round(time.perf_counter() - begun, 1),
         },
-        "config": {"runs_a_way": runs, "crashes_a_run": each, "small": SMALL, "ways": [*WAYS]},
+        "config": {"runs_a_way": runs, "crashes_a_run": each, "small": SMALL, "ways": [*KINDS]},
     }
 
 

@@ -17,7 +17,7 @@ SKIPPED = 77
 
 def measure(options: Options) -> Figures:
     """Make the image, and measure everything on desktops of it."""
-    # Imported here: the command line can be asked for help without the extra `real`.
+    # Imported here: `--help` works without the extra `real`.
     from dartsim.real.containers.errors import EngineMissing
     from dartsim.real.desktop import build
     from experiments.desktop_work import measured

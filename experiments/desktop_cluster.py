@@ -1,6 +1,6 @@
-"""The control plane over real desktops with a script for a policy: no model, so that all the time is the desktops'.
+"""The control plane over real desktops with a scripted policy, so that all time is the desktops'.
 
-An attempt moves the pointer to and fro, then clicks on the panel's red button, or beside it in every other attempt.
+An attempt moves the pointer, then clicks on the panel's red button, or beside it in every other attempt.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def worth(attempt: Attempt) -> float:
 
 
 class Script:
-    """A policy that has been written down; implements ``dartsim.core.ports.PolicyWorker``."""
+    """A scripted policy; implements ``dartsim.core.ports.PolicyWorker``."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -200,7 +200,7 @@ class DesktopStudyCluster:
 
 
 def engine(num_desktops: int, *, starts_at_once: int = 4) -> HostSettings:
-    """Return settings of the engine with room for so many desktops."""
+    """Return settings of a Docker host with room for ``num_desktops``."""
     return HostSettings(capacity=num_desktops, starts_at_once=starts_at_once, call_seconds=120.0)
 
 

@@ -61,14 +61,14 @@ async def _kill_server(container: Container) -> bool:
     return (await container.exec(["pkill", "-KILL", "-f", "dartsim.real.desktop.server$"]))[0] == 0
 
 
-WAYS: dict[str, Callable[[Container], Awaitable[bool]]] = {
+KILLS: dict[str, Callable[[Container], Awaitable[bool]]] = {
     "container": _kill_container,
     "Xvfb": _kill_x,
     "server": _kill_server,
 }
 
 
-# ---- one life, in a process of its own
+# ---- one process
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
-    """Play on desktops and kill them at random, so many times; tell everything on standard output."""
+    """Play on desktops and kill them at random; print everything as JSON lines."""
     shape = Shape(image=image, **SHAPE)
     store = open_store("sqlite", folder, durability="each", keep="all")
     async with DockerHost(engine(shape.num_desktops), run="kills") as host:
@@ -105,11 +105,11 @@ async def _kill_at_random(cluster: DesktopStudyCluster, rng: random.Random, kill
         if not cluster.fleet.containers:
             continue
         container = rng.choice(list(cluster.fleet.containers.values()))
-        way = rng.choices(list(WAYS), weights=(6, 1, 1))[0]
+        what = rng.choices(list(KILLS), weights=(6, 1, 1))[0]
         with suppress(ContainerFault):  # it is gone already
-            if await WAYS[way](container):
+            if await KILLS[what](container):
                 done += 1
-                _tell(killed=way)
+                _tell(killed=what)
 
 
 def _tell(**what: Any) -> None:
@@ -121,7 +121,7 @@ def _tell(**what: Any) -> None:
 
 
 def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Told], None]) -> Told:
-    """Let processes live one after the other until there were so many kills, and return what is left of them.
+    """Run processes one after the other until there were ``kills`` kills; return what they left behind.
 
     Args:
         image: Of the desktops.
@@ -131,13 +131,13 @@ def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_lif
         on_life: Told the sums after each life.
     """
     rng = random.Random(seed)
-    ways: Counter[str] = Counter()
+    killed: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     sums = {"kills": 0, "leaked_containers": 0, "lost_records": 0, "attempts": 0, "scored": 0, "wrong_scores": 0}
     number = 0
     while sums["kills"] < kills:
         wanted = min(kills_a_life, kills - sums["kills"])
-        # A life to be killed is killed after some of its own kills; that is one more.
+        # Every other process is killed itself, after some of its own kills; that is one more kill.
         after = rng.randrange(wanted) if number % 2 == 0 else None
         with tempfile.TemporaryDirectory(prefix="dartsim-kills-") as name:
             folder = Path(name)
@@ -145,16 +145,16 @@ def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_lif
             asyncio.run(_reap())
             _count(told, folder, sums, causes)
         done = Counter(line["killed"] for line in told if "killed" in line)
-        ways.update(done)
-        ways["process"] += after is not None
-        sums["kills"] = ways.total()
+        killed.update(done)
+        killed["process"] += after is not None
+        sums["kills"] = killed.total()
         number += 1
         on_life({**sums, "lives": number})
-    return {**sums, "lives": number, "killed": dict(ways), "causes": dict(sorted(causes.items()))}
+    return {**sums, "lives": number, "killed": dict(killed), "causes": dict(sorted(causes.items()))}
 
 
 def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Told]:
-    """Run one life and yield what it tells; kill it after some of its kills, or let it end."""
+    """Run one process and yield what it prints; kill it after ``after`` kills, or let it end."""
     main = "from experiments.desktop_kills import main; main()"
     command = [sys.executable, "-c", main, image, str(folder), str(seed), str(kills)]
     killed = 0
@@ -167,22 +167,22 @@ def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None)
             if after is not None and killed > after:
                 process.kill()
                 break
-        # What was told before it died counts as well; the last line may be half.
+        # What was printed before it died counts too; the last line may be incomplete.
         for line in process.stdout:
             with suppress(json.JSONDecodeError):
                 yield json.loads(line)
     if after is None and process.returncode:
-        raise RuntimeError(f"a life ended with status {process.returncode}")
+        raise RuntimeError(f"the process ended with status {process.returncode}")
 
 
 async def _reap() -> None:
-    """Do what the next start does."""
+    """Reap, as the next start does."""
     async with DesktopFleet([DockerHost(HostSettings())]):
         pass
 
 
 def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
-    """Add up what one life has left."""
+    """Count what one process left behind."""
     attempts = {line["attempt"]: line for line in told if "attempt" in line}
     owners = [line["owner"] for line in told if "owner" in line]
     database = open_sqlite(folder / "run.db")

@@ -218,7 +218,7 @@ def _gap(image: str, plan: dict[str, Any], folder: Path, *, warm_envs: int) -> d
 
 
 def _density(image: str, plan: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
-    """Return how much so many desktops do together."""
+    """Return the throughput of ``number`` desktops."""
     shape = Shape(image=image, num_envs=number, turns=plan["density_turns"], think_seconds=plan["think_seconds"])
 
     async def work() -> dict[str, Any]:

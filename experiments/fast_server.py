@@ -1,4 +1,4 @@
-"""A server that answers every turn with the same reply after a set time: what is left of a request's time is its way.
+"""A server that answers every turn with the same reply after a set time, to measure the client's own cost.
 
     python -m experiments.fast_server ANSWER.json
 

@@ -23,7 +23,7 @@ HEALED = "healed"
 """Hostile for the first half, and nothing after it: how long until there are updates again."""
 
 NOT_FAULTS = ("run ended", "withdrawn")
-"""Causes of masked attempts that nothing went wrong with."""
+"""Causes of masked attempts that are no faults."""
 
 
 def faulty(preset: str, faults: str, hours: float, seed: int = 0) -> Cluster:
@@ -41,7 +41,7 @@ def simulated_presets() -> list[str]:
         try:
             config = load(preset_name=name)
         except ConfigError:
-            continue  # one that wants to be told first where its machines are
+            continue  # needs to know its machines first
         if config.backend.virtual and config.policy.kind == "surrogate":
             found.append(name)
     return found

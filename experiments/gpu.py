@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "H800": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12}
-"""Dense bfloat16 operations a second, by what a GPU's name has in it; source: the makers' data sheets."""
+"""Dense bfloat16 operations a second, by a part of the GPU's name; source: data sheets."""
 
 
 def measure(options: Options) -> Figures:
@@ -215,7 +215,7 @@ def _tensors(vlm: Vlm, folder: Path) -> dict[str, Any]:
 
 
 def speed(device: Device, *, small: bool, updates: int) -> dict[str, Any]:
-    """Train a model in bfloat16 with checkpointing; return its speed, MFU and memory, and the estimate beside it."""
+    """Train a model in bfloat16 with checkpointing; return its speed, MFU, memory and the estimated memory."""
     screen, turns, tokens = ((112, 112), 2, 8) if small or device == "cpu" else ((1920, 1080), 3, 104)
     config = shown_model(device, small=small)
     with learner(config, device, "bfloat16", checkpointing=True) as (made, vlm, model):

@@ -135,7 +135,7 @@ def efficiency(figures: Figures) -> Rows:
 
 
 def headline_table(figures: Figures) -> Rows:
-    """Every published figure beside ours."""
+    """Every published figure and ours."""
     rows = []
     for name, (label, form) in LABELS.items():
         row = [label]

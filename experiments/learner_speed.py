@@ -2,9 +2,9 @@
 
     python -m experiments.learner_speed [--quick] [--record]
 
-One model (0.4 M parameters, a transformers class, random weights), the same batch, one thread, all in one run and
-by turns. Times are process time, so that other work on the machine does not count. Memory is what an update adds
-to the peak of a process of its own.
+One model (0.4 M parameters, a transformers class, random weights), the same batch, one thread, alternately in one run.
+Times are process time, so that other work on the machine does not count. Memory is what an update adds to the peak of
+its own process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 def measure(options: Options) -> Figures:
     """Measure learners and workers."""
-    # Imported here: the command line can be asked for help without torch.
+    # Imported here: `--help` works without torch.
     from experiments.learner_speed_work import measured
 
     return measured(options)

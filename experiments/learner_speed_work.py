@@ -1,4 +1,4 @@
-"""The measurements of ``experiments.learner_speed``: learners and workers beside their rivals."""
+"""The measurements of ``experiments.learner_speed``: learners and workers and their peers."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ PEERS = {"transformers": "plain transformers loop, same loss", "trl": "TRL GRPOT
 
 
 def seconds_each(runs: dict[str, Callable[[], Any]], *, repeats: int) -> dict[str, float]:
-    """Return the least process time of each, run by turns."""
+    """Return the least process time of each, run alternately."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(repeats + 1):  # the first warms up, and is no worse than the others for being counted
         for name, run in runs.items():

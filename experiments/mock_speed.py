@@ -25,7 +25,7 @@ from dartsim.envs.mock.suites import mock_suite, mock_tasks
 from experiments.study import Experiment, Figures, Options, rows_of, table
 
 Player = Callable[[int], int]
-"""Takes at least so many steps and returns how many."""
+"""Takes at least that many steps and returns how many."""
 
 SIZES = ((112, 112), (240, 240), (320, 240), (640, 480), (1920, 1080))
 ROOMS = {(112, 112): ("MiniGrid-Empty-8x8-v0", 14), (240, 240): ("MiniGrid-Empty-16x16-v0", 15)}
@@ -71,7 +71,7 @@ def click_player(width: int, height: int) -> Player:
 
 
 def minigrid_player(width: int, height: int) -> Player | None:
-    """Walk about at random in MiniGrid; None if it is not installed, or has no room of that size here."""
+    """Walk randomly in MiniGrid; None if it is not installed, or has no room of that size here."""
     try:
         wrappers: Any = importlib.import_module("minigrid.wrappers")
     except ModuleNotFoundError:
@@ -93,7 +93,7 @@ def minigrid_player(width: int, height: int) -> Player | None:
     return play
 
 
-WAYS: dict[str, Callable[[int, int], Player | None]] = {
+PLAYERS: dict[str, Callable[[int, int], Player | None]] = {
     "mock_desktop": oracle_player,
     "mock_desktop_click": click_player,
     "minigrid": minigrid_player,
@@ -102,8 +102,8 @@ WAYS: dict[str, Callable[[int, int], Player | None]] = {
 
 
 def steps_per_second(width: int, height: int, *, num_steps: int, repeats: int) -> dict[str, float | None]:
-    """Return the median rate of every way at one size; the ways take turns."""
-    players = {name: make(width, height) for name, make in WAYS.items()}
+    """Return the median rate of every player at one size; the players alternate."""
+    players = {name: make(width, height) for name, make in PLAYERS.items()}
     rates: dict[str, list[float]] = {name: [] for name in players}
     for _ in range(repeats):
         for name, play in players.items():
@@ -115,7 +115,7 @@ def steps_per_second(width: int, height: int, *, num_steps: int, repeats: int) -
 
 
 def memory_per_desktop_kb(num_desktops: int) -> float:
-    """Return what a desktop of 112 × 112 with a task and a frame takes, kB, of so many in this process."""
+    """Return the memory of a desktop of 112 × 112 with a task and a frame, kB."""
     tasks = mock_suite(SUITE, NUM_TASKS)
     tracemalloc.start()
     try:

@@ -77,7 +77,7 @@ MEASURED = tuple(
     )
 )
 
-# A trainer and a weight change that take no time leave the sampling unit alone to decide.
+# A trainer and a weight sync that take no time, so that only the sampling unit matters.
 PURE = (
     "cluster.learner.fixed_seconds=0.0",
     "cluster.learner.turn_seconds=0.0",

@@ -1,9 +1,9 @@
-"""What a turn costs more on Ray than in one process: the same desktop and the same model, asked both ways in one run.
+"""What a turn costs more on Ray than in one process: the same desktop and the same model, both in one run.
 
     python -m experiments.ray_overhead [--quick] [--record]
 
-A Ray of our own on the loopback, as a run with ``--ray local`` starts it: one desktop host, one worker. The two ways
-take turns. The difference is what Ray itself takes: pickling, its processes, two hops a call.
+A Ray of our own on the loopback, as a run with ``--ray local`` starts it: one desktop host, one worker, measured
+alternately with local objects. The difference is Ray's: pickling, its processes, two hops per call.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Call = Callable[[int], Awaitable[Any]]
 
 
 def settings(screen: int) -> Config:
-    """Return the run whose parts are asked."""
+    """Return the configuration whose components are called."""
     parts = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"', 'ray.address="local"']
     return load(preset_name="tiny", overrides=[*parts, f"policy.screen={screen}", "rollout.num_workers=1"])
 
 
 async def seconds_a_call(call: Call, at_once: int, calls: int) -> float:
-    """Return the wall seconds a call, so many under way at any time."""
+    """Return the wall seconds per call, with ``at_once`` calls at a time."""
     left = iter(range(calls))
 
     async def one_after_the_other(lane: int) -> None:
@@ -82,7 +82,7 @@ def asking(worker: PolicyWorker, prepared: PreparedRun) -> Call:
 async def compared(
     inline: Call, on_ray: Call, at_once: int, calls: int, repeats: int
 ) -> dict[str, dict[str, list[float]]]:
-    """Return the milliseconds a call, each way, by turns."""
+    """Return the milliseconds per call, inline and on Ray, measured alternately."""
     for call in (inline, on_ray):
         await seconds_a_call(call, at_once, 2 * at_once)  # warm
     found: dict[str, list[float]] = {"inline_ms": [], "ray_ms": []}

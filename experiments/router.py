@@ -1,4 +1,4 @@
-"""The way of a turn to an engine and back: pool, router, worker and client, against a bare httpx loop and openai's.
+"""The cost of a request: pool, router, worker and client, against a bare httpx loop and openai's client.
 
     python -m experiments.router            three rounds: a quarter of an hour, most of it httpx with 1,000 turns
     python -m experiments.router --quick    the same keys in a minute
@@ -71,7 +71,7 @@ Ask = Callable[[int], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What is asked: the requests' maker, a finished body, and the reply of the server."""
+    """The request codec, an encoded request, and the reply of the server."""
 
     codec: RequestCodec
     asked: EncodedRequest
@@ -213,7 +213,7 @@ CLIENTS: dict[str, Callable[[str, Turns], Any]] = {
 
 
 async def many(ask: Ask, live: int, count: int, seconds: float = 20.0) -> int:
-    """Carry out turns, so many at once, and return how many; none begins after so many seconds.
+    """Carry out ``count`` turns, ``live`` at once, and return how many; none starts after ``seconds``.
 
     Each place asks its next one when it has its answer.
     """
@@ -234,7 +234,7 @@ async def many(ask: Ask, live: int, count: int, seconds: float = 20.0) -> int:
 
 
 class RouterSample(NamedTuple):
-    """One measurement of one client: CPU seconds a request, and requests a second of a fast and of a slow server."""
+    """One measurement: CPU seconds per request, and requests per second with a fast and with a slow server."""
 
     cpu_seconds: float
     fast: float
@@ -244,7 +244,7 @@ class RouterSample(NamedTuple):
 async def once(
     name: str, url: str, turns: Turns, live: int, counts: tuple[int, int], reply_seconds: float
 ) -> RouterSample:
-    """Measure one client: so many requests at a server that answers at once, and at one that takes its time."""
+    """Measure one client with a server that answers at once, and with a slow one."""
     async with CLIENTS[name](url, turns) as ask:
         await many(ask, live, live)  # connections are opened before
         gc.collect()
@@ -259,7 +259,7 @@ async def once(
 
 
 async def set_seconds(url: str, seconds: float) -> None:
-    """Tell the server how long it takes for a reply."""
+    """Set how long the server takes for a reply."""
     import httpx
 
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -303,7 +303,7 @@ def measure(options: Options) -> Figures:
 
 
 def figures_of(live: int, found: Mapping[str, Sequence[RouterSample]], reply_seconds: float) -> Figures:
-    """Return the medians of what was measured with so many turns at once."""
+    """Return the medians of what was measured with ``live`` turns at once."""
     row: Figures = {"live": live}
     for name, times in found.items():
         if not times:
@@ -328,7 +328,7 @@ def not_met(row: Figures) -> list[Figures]:
 
 
 def clients_table(figures: Figures) -> str:
-    """The way of a turn by client and turns at once, and where it misses what is aimed at."""
+    """The cost of a turn by client and turns at once, and where the aim is missed."""
     names = {"ours": "ours", "httpx": "`httpx`", "pooled": "64 `httpx`", "openai": "openai"}
     there = [name for name in names if f"{name}_cpu_ms" in figures["rows"][0]]
     columns = {

@@ -106,9 +106,9 @@ WINDOWS = ("slide", "block")
 WINDOW_WORKLOAD = "osworld"
 WINDOW_HOURS, WINDOW_QUICK_HOURS = 3.0, 0.25
 WINDOW_WORKERS = (2, 4, 8)
-"""Engines for the workload's 64 desktops, with which both ways to drop screenshots are compared."""
+"""Engines for the workload's 64 desktops, with which both windows are compared."""
 WINDOW_EXCESS = (1, 1000)
-"""Requests more than another's that a session's worker may have: our preset's, and so many that no session leaves."""
+"""Excess requests that a session's worker may have: our preset's, and enough that no session moves."""
 
 ALONE = "alone"
 
@@ -173,7 +173,7 @@ def idea_trials(options: Options) -> Iterator[tuple[str, Cluster]]:
 
 
 def window_trials(options: Options) -> Iterator[tuple[str, Cluster]]:
-    """Our preset with both ways to drop screenshots, few engines and many, sessions that move and that stay."""
+    """Our preset with both windows, few engines and many, sessions that move and that stay."""
     hours = WINDOW_QUICK_HOURS if options.quick else WINDOW_HOURS
     for seed in range(options.seeds):
         for workers in WINDOW_WORKERS[:1] if options.quick else WINDOW_WORKERS:
@@ -250,7 +250,7 @@ def by_name(named: Sequence[tuple[str, Cluster]], runs: Sequence[Figures]) -> di
 
 
 def by_window(named: Sequence[tuple[str, Cluster]], runs: Sequence[Figures]) -> list[Figures]:
-    """Return figures over seeds of each way to drop screenshots, with what else was set."""
+    """Return figures over seeds of each window, with what else was set."""
     configs = {name: trial.config for name, trial in named}
     return [
         {

@@ -1,7 +1,7 @@
 """The speed benchmark: timers a second, and CPU time a simulated turn of the whole system with everything on.
 
-``python -m experiments.speed``. Every figure of a table comes from one run in which the variants take turns,
-each measurement of a cluster in a process of its own; medians.
+``python -m experiments.speed``. Every figure of a table comes from one run in which the variants
+alternate, each measurement of a cluster in its own process; medians.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from dartsim.config import Config, load
 from dartsim.real.processes import process_pool
 from experiments.study import Experiment, Figures, Options, Rows, rows_of
-from experiments.timers import WAYS, timers_per_second
+from experiments.timers import LOOPS, timers_per_second
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def measure(options: Options) -> Figures:
     rates = isolated(timers_per_second, **timers)
     turns = [measure_size(num_envs, hours[num_envs], options) for num_envs in hours]
     return {
-        "timers_per_second": {way: round(median(rates[way])) if way in rates else None for way in WAYS},
+        "timers_per_second": {loop: round(median(rates[loop])) if loop in rates else None for loop in LOOPS},
         "turns": turns,
         "config": {
             "preset": PRESET,
@@ -160,7 +160,7 @@ def measure(options: Options) -> Figures:
 
 
 def measure_size(num_envs: int, hours: float, options: Options) -> Figures:
-    """Measure a cluster of one size: the variants take turns, one round a seed."""
+    """Measure a cluster of one size: the variants alternate, one round per seed."""
     runs: dict[str, list[Figures]] = {name: [] for name in VARIANTS}
     for seed in range(options.seeds):
         for name, variant in VARIANTS.items():

@@ -1,4 +1,4 @@
-"""What a change of weights costs a pool that serves: one worker at a time, all at once, and by restarts as in DART.
+"""What a weight sync costs a pool that serves: one worker at a time, all at once, and by restarts as in DART.
 
     python -m experiments.sync_cost            10 publications a mode, on stand-in servers; and on vLLM, if it is there
     python -m experiments.sync_cost --quick    2 publications a mode, stand-in servers only
@@ -210,7 +210,7 @@ def measure(options: Options) -> Figures:
 
 
 def modes_table(figures: Figures) -> str:
-    """What a change of weights costs by engine and mode."""
+    """What a weight sync costs by engine and mode."""
     engines = {"standin": "stand-in", "vllm": "vLLM"}
     modes = {
         "rolling_keep": "one at a time, `keep`",

@@ -1,4 +1,4 @@
-"""Timers a CPU second: many tasks that do nothing but sleep, on every way to run them in virtual time."""
+"""Timers per CPU second: many tasks that only sleep, on every loop with virtual time."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def on_trio(tasks: Delays) -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-WAYS: dict[str, Callable[[Delays], None]] = {
+LOOPS: dict[str, Callable[[Delays], None]] = {
     "simloop": on_simloop,
     "simpy": on_simpy,
     "naive": on_naive,
@@ -173,14 +173,14 @@ WAYS: dict[str, Callable[[Delays], None]] = {
 
 
 def timers_per_second(*, num_tasks: int, sleeps: int, repeats: int) -> dict[str, list[float]]:
-    """Return the rates of every way, one a repeat; the ways take turns.
+    """Return the rates of every loop, one per repeat; the loops alternate.
 
-    A way whose package is not installed is left out.
+    A loop whose package is not installed is left out.
     """
     tasks = delays(num_tasks, sleeps)
     rates: dict[str, list[float]] = {}
     for _ in range(repeats):
-        for name, run in WAYS.items():
+        for name, run in LOOPS.items():
             with suppress(ModuleNotFoundError):
                 started = time.process_time()
                 run(tasks)

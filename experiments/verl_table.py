@@ -50,7 +50,7 @@ OTHERS = (
     (96, 32, 0.5, 4, True),
     (32, 96, 0.5, 4, True),
 )
-"""Rows that a full run predicts beside the one that is asked for: modes, updates of other sizes, other splits."""
+"""Further rows that a full run predicts: modes, updates of other sizes, other splits."""
 SOURCE = "verl, docs/advance/fully_async.md: H20, Qwen2.5-Math-7B, DAPO 28K, n = 16, mini-batch 32, T = 4"
 
 

@@ -3,11 +3,11 @@ import pytest
 from experiments import mock_speed
 
 
-@pytest.mark.parametrize("name", mock_speed.WAYS)
+@pytest.mark.parametrize("name", mock_speed.PLAYERS)
 def test_every_way_takes_the_steps_it_counts(name):
     if name == "minigrid":
         pytest.importorskip("minigrid", reason="the rival is optional")
-    play = mock_speed.WAYS[name](112, 112)
+    play = mock_speed.PLAYERS[name](112, 112)
     assert play is not None
     assert play(20) >= 20
 

@@ -13,7 +13,7 @@ from experiments import speed
 from experiments.bare_simpy import BareCluster
 from experiments.speed import isolated, peak_rss_mb
 from experiments.study import Options, recorded
-from experiments.timers import WAYS, delays, timers_per_second
+from experiments.timers import LOOPS, delays, timers_per_second
 
 WANTED = {
     "num_envs",
@@ -46,7 +46,7 @@ def test_one_size_is_measured_with_all_its_figures(monkeypatch):
 
 def test_every_way_to_sleep_is_measured():
     rates = timers_per_second(num_tasks=10, sleeps=5, repeats=2)
-    assert set(rates) == set(WAYS)
+    assert set(rates) == set(LOOPS)
     assert all(len(found) == 2 and min(found) > 100.0 for found in rates.values())
 
 
@@ -59,7 +59,7 @@ def test_the_table_shows_every_size_and_loop():
     options = quiet()
     speed.STUDY.show(figures, options.console)
     shown = options.console.file.getvalue()
-    assert all(way in shown for way in WAYS)
+    assert all(way in shown for way in LOOPS)
     assert all(f"{row['num_envs']:,}" in shown for row in figures["turns"])
 
 
@@ -99,7 +99,7 @@ def test_measuring_happens_in_a_process_of_its_own():
 def test_recorded_figures_have_the_names_that_scripts_read():
     figures = recorded("speed")
     assert {"timers_per_second", "turns", "seeds", "config", "commit", "versions", "machine"} <= set(figures)
-    assert set(figures["timers_per_second"]) == set(WAYS)
+    assert set(figures["timers_per_second"]) == set(LOOPS)
     assert [row["num_envs"] for row in figures["turns"]] == list(speed.FULL_HOURS)
     assert all(set(row) >= WANTED for row in figures["turns"])
     assert all(row["peak_rss_mb"] < 500.0 for row in figures["turns"])

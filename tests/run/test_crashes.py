@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dartsim.run.resume import resume
 from dartsim.store.sql import SqlStore
-from experiments.crashes import WAYS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
+from experiments.crashes import KINDS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
 
 SLOWLY = settings(
     max_examples=4,
@@ -21,7 +21,7 @@ SLOWLY = settings(
 
 @SLOWLY
 @given(
-    way=st.sampled_from(sorted(WAYS)),
+    way=st.sampled_from(sorted(KINDS)),
     seed=st.integers(0, 99),
     instants=st.lists(st.floats(0.0, 5400.0), min_size=1, max_size=4),
 )
