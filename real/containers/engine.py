@@ -161,7 +161,6 @@ class EngineInfo:
     url: str
     version: str
     api: str
-    system: str
     cgroup: str
     storage: str
     cores: int
@@ -177,7 +176,6 @@ def describe(client: Any, target: str, *, ours: int) -> EngineInfo:
         url=target,
         version=str(info.get("ServerVersion", "")),
         api=str(client.api.api_version),
-        system=str(info.get("OperatingSystem", "")),
         cgroup=f"v{info.get('CgroupVersion', '?')}, {info.get('CgroupDriver', '?')}",
         storage=str(info.get("Driver", "")),
         cores=int(info.get("NCPU", 0)),

@@ -21,6 +21,7 @@ from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.real.ray_cluster.errors import LearnerLost, PartLost
 from dartsim.real.ray_cluster.parts import Part
+from dartsim.trainer.promoted import Restorable
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ _NAME = "update-{:06d}"
 _CHECKPOINTS = 2
 
 
-class Checkpointed(Protocol):
+class Checkpointed(Restorable, Protocol):
     """A learner whose state can be saved and loaded, such as ``TorchLearner`` and ``FsdpLearner``."""
 
     @property
@@ -40,15 +41,6 @@ class Checkpointed(Protocol):
 
     def train(self, batch: Batch) -> UpdateResult:
         """Train on a batch and return the new weights."""
-
-    def weights(self) -> Weights:
-        """Return the present weights."""
-
-    def keep(self) -> None:
-        """Remember the present state for ``go_back``."""
-
-    def go_back(self, version: Version) -> Weights:
-        """Return to the kept state, as a new version."""
 
     def save_model(self, folder: Path) -> None:
         """Write the model for transformers."""

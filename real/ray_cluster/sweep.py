@@ -62,45 +62,36 @@ class RayCluster:
             Exception: The first error of the function; the other calls are canceled.
         """
         with connected(self._address, cpus=self._cpus):
-            yield from _Sweep(function, items, self._cpus, self._max_tries).run(on_progress)
+            import ray
+
+            board: Any = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
+            task: Any = ray.remote(_call).options(num_cpus=self._cpus, max_retries=self._max_tries - 1)
+            numbers = {task.remote(function, item, number, board): number for number, item in enumerate(items)}
+            left = list(numbers)
+            try:
+                while left:
+                    done, left = ray.wait(left, num_returns=len(left), timeout=PROGRESS_SECONDS)
+                    for reference in done:
+                        yield numbers[reference], _value(reference)
+                    if on_progress is not None:
+                        for number, progress in _progress(board).items():
+                            on_progress(number, progress)
+            except BaseException:
+                for reference in left:
+                    ray.cancel(reference, force=True)
+                raise
+            finally:
+                ray.kill(board)
 
 
-class _Sweep:
-    def __init__(self, function: Callable[[Any, Report], Any], items: Sequence[Any], cpus: float, tries: int) -> None:
-        import ray
+def _progress(board: Any) -> dict[int, float]:
+    """Return the progress of the runs; nothing while the board restarts because its node ended."""
+    import ray
 
-        self._board: Any = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
-        task: Any = ray.remote(_call).options(num_cpus=cpus, max_retries=tries - 1)
-        self._references: list[Any] = [task.remote(function, item, n, self._board) for n, item in enumerate(items)]
-
-    def run(self, on_progress: Callable[[int, float], None] | None) -> Iterator[tuple[int, Any]]:
-        import ray
-
-        numbers = {reference: number for number, reference in enumerate(self._references)}
-        left = list(self._references)
-        try:
-            while left:
-                done, left = ray.wait(left, num_returns=len(left), timeout=PROGRESS_SECONDS)
-                for reference in done:
-                    yield numbers[reference], _value(reference)
-                if on_progress is not None:
-                    for number, at in self._progress().items():
-                        on_progress(number, at)
-        except BaseException:
-            for reference in left:
-                ray.cancel(reference, force=True)
-            raise
-        finally:
-            ray.kill(self._board)
-
-    def _progress(self) -> dict[int, float]:
-        """Return the progress of the runs; nothing while the board restarts because its node ended."""
-        import ray
-
-        with suppress(ray.exceptions.RayActorError):
-            progress: dict[int, float] = ray.get(self._board.read.remote())
-            return progress
-        return {}
+    with suppress(ray.exceptions.RayActorError):
+        progress: dict[int, float] = ray.get(board.read.remote())
+        return progress
+    return {}
 
 
 def _call(function: Callable[[Any, Report], Any], item: Any, number: int, board: Any) -> Any:

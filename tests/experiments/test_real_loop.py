@@ -57,11 +57,11 @@ def test_requests_are_failed_or_lost():
 
 
 def small_run(monkeypatch, arguments: list[str]) -> dict:
-    """Run the command with few desktops, tasks and groups."""
+    """Run the command with few desktops, tasks and groups, for three updates: a busy machine takes longer for them."""
     full = real_loop.config
 
     def small(backend: str, seed: int, **options) -> Config:
-        changes = {"tasks": {"count": 64, "held_out": 8}, "rollout": {"num_envs": 4}}
+        changes = {"run": {"updates": 3}, "tasks": {"count": 64, "held_out": 8}, "rollout": {"num_envs": 4}}
         batch = {"groups": {"drop_all_failed": False, "drop_equal": False}, "batch": {"min_groups": 1, "max_groups": 1}}
         return from_tree(merge(full(backend, seed, **options).model_dump(), {**changes, "curation": batch}))
 
@@ -71,13 +71,13 @@ def small_run(monkeypatch, arguments: list[str]) -> dict:
 
 def test_a_small_run_without_engines_has_the_same_figures(monkeypatch):
     pytest.importorskip("torch", reason="needs the extra `train`")
-    figures = small_run(monkeypatch, ["--quick", "--backend", "mock", "--minutes", "0.048"])
+    figures = small_run(monkeypatch, ["--quick", "--backend", "mock", "--minutes", "3"])
     for key in ("measured", "predicted", "relative_error"):
         assert set(figures[key]) == set(COMPARED)
     assert figures["backend"] == "mock"
     assert figures["measured"]["trajectories_per_minute"] > 0
     assert figures["runs"][0]["sync_seconds_p50"] > 0
-    assert "4 desktops, 0.048 minutes" in real_loop.loop_table(figures)
+    assert "4 desktops, 3 minutes" in real_loop.loop_table(figures)
 
 
 def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
@@ -87,7 +87,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {STANDIN} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("DARTSIM_VLLM_PYTHON", str(script))
-    figures = small_run(monkeypatch, ["--quick", "--minutes", "0.06"])
+    figures = small_run(monkeypatch, ["--quick", "--minutes", "3"])
     for key in ("measured", "predicted", "relative_error"):
         assert set(figures[key]) == set(COMPARED)
     assert figures["measured"]["trajectories_per_minute"] > 0
@@ -99,7 +99,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     assert "trajectories per minute" in shown.file.getvalue()
     quoted = real_loop.loop_table(figures)
     assert "| trajectories per minute | " in quoted
-    assert "Engines: 1; 0.06 minutes, seeds 0: success on held-out tasks" in quoted
+    assert "Engines: 1; 3 minutes, seeds 0: success on held-out tasks" in quoted
     assert "0 were lost" in quoted
 
 
