@@ -10,6 +10,8 @@ from dartsim.real.containers.spec import ContainerSpec
 
 T = TypeVar("T")
 
+_BRIDGE = "bridge"
+
 
 class ContainerHost(Protocol):
     """The host of a container, as the container uses it."""
@@ -103,15 +105,15 @@ class Container:
         """
         return await self._call(lambda container: dict(container.attrs["State"]))
 
-    async def disconnect(self, network: str = "bridge") -> None:
-        """Disconnect it from a network: its published ports then refuse connections."""
-        await self._call(lambda container: container.client.networks.get(network).disconnect(container.id))
+    async def disconnect(self) -> None:
+        """Disconnect it from the engine's network: its published ports then refuse connections."""
+        await self._call(lambda container: container.client.networks.get(_BRIDGE).disconnect(container.id))
 
-    async def connect(self, network: str = "bridge") -> None:
-        """Connect it to a network again. The engine chooses new ports, which update ``ports``."""
+    async def connect(self) -> None:
+        """Connect it to the engine's network again. The engine chooses new ports, which update ``ports``."""
 
         def join(container: Any) -> Mapping[str, int]:
-            container.client.networks.get(network).connect(container.id)
+            container.client.networks.get(_BRIDGE).connect(container.id)
             container.reload()
             return published_ports(container.attrs, self.spec.ports) or self.ports
 

@@ -109,16 +109,12 @@ class RequestCodec:
             most k tokens (``lower_bound``). It costs the engine little and the reply about 60 bytes a token and entry.
             High-entropy selection keeps every turn whose entropies are None: with that rule, ask for 20, or let the
             learner compute them.
-        greedy: Take the likeliest tokens. vLLM then reports log-probabilities before temperature.
         max_bytes: Limit of the cache of compressed screenshots.
     """
 
-    def __init__(
-        self, vlm: Vlm, *, top_logprobs: int = 0, greedy: bool = False, max_bytes: int = 64 * 1024 * 1024
-    ) -> None:
+    def __init__(self, vlm: Vlm, *, top_logprobs: int = 0, max_bytes: int = 64 * 1024 * 1024) -> None:
         self.vlm = vlm
         self._top = top_logprobs
-        self._greedy = greedy
         self._lock = threading.Lock()
         self._urls: OrderedDict[bytes, str] = OrderedDict()
         self.cached_bytes = 0
@@ -189,7 +185,7 @@ class RequestCodec:
         ends, continues = (np.flatnonzero(x.any(axis=0)) for x in (grammar.follows == END, grammar.follows >= 0))
         return {
             "max_tokens": longest,
-            "temperature": 0.0 if self._greedy else decoding.temperature,
+            "temperature": decoding.temperature,
             "top_p": 1.0,
             "logprobs": self._top,
             # A token that ends a reply in one state but not in another stops nothing; ``decode`` cuts the reply.

@@ -12,15 +12,16 @@ from dartsim.config import Config
 from dartsim.config.schema import RayPart
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task, Weights
+from dartsim.real.local import SamplingPolicy
+from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
+from dartsim.real.ray_cluster.learner import Checkpointed, LearnerHost, RayLearner
+from dartsim.real.ray_cluster.parts import Part
+from dartsim.real.ray_cluster.session import connected
+from dartsim.real.ray_cluster.workers import RayWorker, Shared, WorkerHost
 
 if TYPE_CHECKING:
     from dartsim.real.engines.launcher import Engine
     from dartsim.real.engines.options import EngineOptions
-    from dartsim.real.local import SamplingPolicy
-    from dartsim.real.ray_cluster.desktops import RayProvider
-    from dartsim.real.ray_cluster.learner import Checkpointed, RayLearner
-    from dartsim.real.ray_cluster.parts import Part
-    from dartsim.real.ray_cluster.workers import RayWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,8 +55,6 @@ def session(config: Config) -> AbstractContextManager[None]:
     ray = config.ray
     if ray.address is None:
         return nullcontext()
-    from dartsim.real.ray_cluster.session import connected
-
     wanted = [actors(config, kind) for kind in KINDS if placed(config, kind)]
     resources: dict[str, float] = {}
     for count, part in wanted:
@@ -68,13 +67,13 @@ def in_session(execute: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function whose first argument is a configuration: it runs connected to that configuration's cluster."""
 
     @wraps(execute)
-    def connected(*args: P.args, **kwargs: P.kwargs) -> R:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
         config = args[0]
         assert isinstance(config, Config)
         with session(config):
             return execute(*args, **kwargs)
 
-    return connected
+    return run
 
 
 # ---- desktops
@@ -82,9 +81,6 @@ def in_session(execute: Callable[P, R]) -> Callable[P, R]:
 
 def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
     """Return the provider of desktops on the nodes of the cluster; use it as ``async with``."""
-    from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
-    from dartsim.real.ray_cluster.parts import Part
-
     ray = config.ray
     opener = partial(open_desktops, share(config, ray.desktops.hosts), tasks)
     make = partial(DesktopHost, opener)
@@ -116,9 +112,6 @@ async def ray_workers(config: Config, weights: Weights) -> AsyncIterator[list[Ra
     Raises:
         ConfigError: If the cluster has no room for them.
     """
-    from dartsim.real.ray_cluster.parts import Part
-    from dartsim.real.ray_cluster.workers import RayWorker, Shared, WorkerHost
-
     ray = config.ray
     shared = Shared()
     workers: list[RayWorker] = []
@@ -152,7 +145,6 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
         ConfigError: If the cluster has no room for them.
     """
     from dartsim.real.ray_cluster.engines import EngineHost, RayEngine
-    from dartsim.real.ray_cluster.parts import Part
 
     ray = config.ray
     parts: list[Part] = []
@@ -178,9 +170,6 @@ def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, 
     Raises:
         ConfigError: If the cluster has no room for it.
     """
-    from dartsim.real.ray_cluster.learner import LearnerHost, RayLearner
-    from dartsim.real.ray_cluster.parts import Part
-
     settings = config.ray.learner
     host = partial(LearnerHost, make, str(folder), settings.checkpoint_every_updates)
     part = Part("learner", host, settings)
