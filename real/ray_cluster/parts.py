@@ -159,11 +159,11 @@ class Part:
                 logger.warning("%s is up again: process %d at %s", self.name, facts.pid, facts.address)
                 return facts
 
-    def kill(self, *, restart: bool = False) -> None:
+    def kill(self) -> None:
         """End the actor at once. May be called twice."""
         import ray
 
-        ray.kill(self._actor, no_restart=not restart)
+        ray.kill(self._actor, no_restart=True)
 
     async def _answer(self, reference: Any) -> Any:
         import ray

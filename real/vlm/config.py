@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from dartsim.core.errors import ConfigError
 
@@ -165,11 +165,9 @@ def tiny(
     )
 
 
-def tiny_agent(
-    *, columns: int = 3, rows: int = 3, family: Family = "qwen2_5_vl", max_images: int = 1, max_texts: int = 0
-) -> VlmConfig:
+def tiny_agent(**options: Any) -> VlmConfig:
     """Return the same model with one more action, ``done``, for tasks of several turns."""
-    clicker = tiny(columns=columns, rows=rows, family=family, max_images=max_images, max_texts=max_texts)
+    clicker = tiny(**options)
     return replace(clicker, actions=(*clicker.actions, "done"))
 
 
