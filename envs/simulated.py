@@ -33,7 +33,7 @@ class SimDesktop(GuiEnv):
     """A desktop without content.
 
     Args:
-        draw: Show turns as a bar and the task's state as a square; otherwise a constant grey frame, which
+        draw: Show turns as a bar and the task's state as a square; otherwise a constant gray frame, which
             all desktops of one size share.
         kwargs: As for ``GuiEnv``.
     """

@@ -61,7 +61,7 @@ class EnvTiming:
 
 DART = EnvTiming(
     # DART's released logs: 2 / 4 / 8 / 12 boots at once took 12.5 / 13.2 / 16.0 / 18.9 s (measured). The
-    # straight line through them is 10.9 s + 0.66 s a boot (largest residual 0.3 s): a serialised start of
+    # straight line through them is 10.9 s + 0.66 s a boot (largest residual 0.3 s): a serialized start of
     # 0.66 s and the rest in parallel. Start + boot + teardown have the mean of 22 s (range 9-30) that closes
     # the measured 173 s a trajectory.
     start=Constant(0.66),

@@ -396,7 +396,7 @@ def _nearest(found: str, known: list[str]) -> str:
 
 
 def _lower_gamma(a: float, x: float) -> float:
-    """Regularised lower incomplete gamma function P(a, x), by its series; all terms are positive."""
+    """Regularized lower incomplete gamma function P(a, x), by its series; all terms are positive."""
     if x <= 0:
         return 0.0
     if x > a + 40 * math.sqrt(a) + 100:

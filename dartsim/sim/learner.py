@@ -1,4 +1,4 @@
-"""``SimLearner``: the modelled time of an update, around a learner that learns, or around nothing."""
+"""``SimLearner``: the modeled time of an update, around a learner that learns, or around nothing."""
 
 from __future__ import annotations
 

@@ -134,10 +134,10 @@ class LoopServices(NoRealIO, TaskCounter):
         """Return the task factory; None is that of repeatable tasks."""
         return None if self._task_factory is sim_task_factory else self._task_factory
 
-    # ---- executors: inline, at a modelled cost
+    # ---- executors: inline, at a modeled cost
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run ``func(*args)`` now, and deliver what it returned or raised after its modelled cost.
+        """Run ``func(*args)`` now, and deliver what it returned or raised after its modeled cost.
 
         ``executor`` is not used. ``asyncio.to_thread`` comes here too.
         """

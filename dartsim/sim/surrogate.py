@@ -345,7 +345,7 @@ class SurrogatePolicy:
 
 
 def _uniform(seed: int, number: int) -> float:
-    """Return the ``number``-th uniform draw of a seed, in (0, 1): SplitMix64's finaliser.
+    """Return the ``number``-th uniform draw of a seed, in (0, 1): SplitMix64's finalizer.
 
     A generator object would cost ten times as much, once an attempt.
     """

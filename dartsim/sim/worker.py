@@ -114,7 +114,7 @@ class SimWorker:
             self._cache = PrefixCache(max_sessions=max(1, engine.profile.kv_capacity_tokens // mean_context))
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request after its modelled latency."""
+        """Answer one request after its modeled latency."""
         if self._restarting:  # it was on its way when the restart began
             raise WorkerRestarted(f"worker {self.index} is being restarted for other weights")
         turn = request.turn
@@ -240,7 +240,7 @@ class ModelWorker(SimWorker):
         self._written: dict[tuple[int, int], _WrittenReply] = {}
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request after its modelled latency."""
+        """Answer one request after its modeled latency."""
         key = (request.attempt.id, request.turn)
         self._open[key] = request
         try:
@@ -250,7 +250,7 @@ class ModelWorker(SimWorker):
             self._written.pop(key, None)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take new weights after the modelled time."""
+        """Take new weights after the modeled time."""
         await super().load(weights, mode)
         self._model.add(weights)
         if self.engine.atomic:

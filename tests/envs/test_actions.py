@@ -297,7 +297,7 @@ def test_a_thought_stands_before_the_action():
     assert grammar.parse(text) == (TypeText("Action: x"),)
 
 
-def test_the_compact_grid_means_the_centres_of_its_cells():
+def test_the_compact_grid_means_the_center_of_its_cells():
     grammar = make_grammar("compact", 112, 112, columns=3, rows=3)
     assert grammar.parse("click 0 2") == (Click(18, 93),)
     assert grammar.format([Click(111, 40)]) == "click 2 1"

@@ -125,7 +125,7 @@ def test_a_widget_is_drawn_inside_its_box(desktop):
 
 @given(moments())
 @settings(max_examples=60)
-def test_a_click_on_the_centre_of_a_box_acts_on_its_widget(desktop):
+def test_a_click_on_the_center_of_a_box_acts_on_its_widget(desktop):
     for node in nodes(desktop):
         if node.tag in ("frame", "label", "panel") or not is_on(node, "showing"):
             continue

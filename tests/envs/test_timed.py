@@ -106,7 +106,7 @@ def test_fixed_sleeps_are_idle_time_on_top():
     assert simulate(main()) == (67.0, 90.0, 1.5)
 
 
-def test_starts_are_serialised_and_boots_are_not():
+def test_starts_are_serialized_and_boots_are_not():
     async def main():
         provider, _ = cluster(4)
         ready = []

@@ -1,4 +1,4 @@
-"""Weight synchronisation: every worker ends on the newest weights, a slice at a time, whatever fails."""
+"""Weight synchronization: every worker ends on the newest weights, a slice at a time, whatever fails."""
 
 import asyncio
 import math

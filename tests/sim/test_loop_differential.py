@@ -42,7 +42,7 @@ class ReferenceLoop(asyncio.SelectorEventLoop):
         selector = JumpingSelector()
         super().__init__(selector)
         selector.loop = self
-        # The order in which a set of tasks is iterated is no behaviour of either loop.
+        # The order in which a set of tasks is iterated is no behavior of either loop.
         self._serials = itertools.count()
         self.set_task_factory(sim_task_factory)
 

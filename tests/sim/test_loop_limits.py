@@ -251,7 +251,7 @@ async def test_to_thread_runs_inline_and_passes_arguments():
     assert asyncio.get_running_loop().time() == 0.0
 
 
-def test_thread_work_takes_its_modelled_time():
+def test_thread_work_takes_its_modeled_time():
     asked = []
 
     def cost(fn, args):

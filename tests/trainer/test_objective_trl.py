@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def trl_loss() -> Callable[[Any, ObjectiveConfig], Any]:
         from trl.trainer.grpo_trainer import GRPOTrainer
 
     def loss(batch: Any, config: ObjectiveConfig, *, dapo: bool = False) -> Any:
-        trainer = stand_in(batch, config, "dapo" if dapo else AGGREGATION[config.aggregation])
+        trainer = TrlTrainer(batch, config, "dapo" if dapo else AGGREGATION[config.aggregation])
         inputs = {
             "prompt_ids": torch.zeros(len(batch.mask_BT), 1, dtype=torch.long),
             "prompt_mask": torch.ones(len(batch.mask_BT), 1, dtype=torch.long),
@@ -63,29 +62,54 @@ def trl_weights(batch: Any, config: ObjectiveConfig) -> Any:
     return torch.exp(difference).clamp(max=config.importance_cap)
 
 
-def stand_in(batch: Any, config: ObjectiveConfig, loss_type: str) -> Any:
-    """Return an object with the attributes of a TRL trainer that its loss reads."""
-    accelerator = SimpleNamespace(
-        gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x, num_processes=1
-    )
-    return SimpleNamespace(
-        model=SimpleNamespace(training=False),
-        accelerator=accelerator,
-        args=SimpleNamespace(delta=config.dual_clip, use_bias_correction_kl=False),
-        aux_loss_enabled=False,
-        top_entropy_quantile=1.0,
-        off_policy_mask_threshold=None,
-        importance_sampling_level=config.ratio,
-        beta=config.kl_coefficient,
-        loss_type=loss_type,
-        epsilon_low=config.clip_low,
-        epsilon_high=config.clip_high,
-        use_vllm=config.importance != "off",
-        vllm_importance_sampling_correction=True,
-        _entropy_bonus_enabled=False,
-        _metrics={"eval": defaultdict(list)},
-        _get_per_token_logps_and_entropies=lambda *_, **__: (batch.new_BT, torch.zeros_like(batch.new_BT), None),
-    )
+class Accelerator:
+    """Of one process: every collective operation returns what it is given."""
+
+    num_processes = 1
+
+    def gather(self, value: Any) -> Any:
+        return value
+
+    gather_for_metrics = gather
+
+    def reduce(self, value: Any, reduction: str) -> Any:
+        return value
+
+
+class Arguments:
+    use_bias_correction_kl = False
+
+    def __init__(self, delta: float | None) -> None:
+        self.delta = delta
+
+
+class EvaluatedModel:
+    training = False
+
+
+class TrlTrainer:
+    """The attributes of a TRL trainer that its loss reads."""
+
+    model = EvaluatedModel()
+    accelerator = Accelerator()
+    aux_loss_enabled = False
+    top_entropy_quantile = 1.0
+    off_policy_mask_threshold = None
+    vllm_importance_sampling_correction = True
+    _entropy_bonus_enabled = False
+
+    def __init__(self, batch: Any, config: ObjectiveConfig, loss_type: str) -> None:
+        self.args = Arguments(config.dual_clip)
+        self.importance_sampling_level = config.ratio
+        self.beta = config.kl_coefficient
+        self.loss_type = loss_type
+        self.epsilon_low, self.epsilon_high = config.clip_low, config.clip_high
+        self.use_vllm = config.importance != "off"
+        self._metrics: Any = {"eval": defaultdict(list)}
+        self._new_BT = batch.new_BT
+
+    def _get_per_token_logps_and_entropies(self, *_: Any, **__: Any) -> Any:
+        return self._new_BT, torch.zeros_like(self._new_BT), None
 
 
 SHARED = [

@@ -131,7 +131,7 @@ async def test_who_keeps_the_best_weights_is_told():
     assert [weights.version for weights in seen] == [1, 3]
 
 
-async def test_a_judgement_that_cannot_be_carried_out_is_neither_made_nor_trained_for_again():
+async def test_a_judgment_that_cannot_be_carried_out_is_neither_made_nor_trained_for_again():
     seen, scripted, examiner = [], Scripted(0.2, -0.5), Examiner()
     learner = promoted(scripted, examiner)
 

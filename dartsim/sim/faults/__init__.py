@@ -1,9 +1,9 @@
-"""Faults of the modelled cluster: one table of kinds, one injector, and faulty versions of every component.
+"""Faults of the modeled cluster: one table of kinds, one injector, and faulty versions of every component.
 
     kinds (the table; those active under a configuration) <-- timing (when) <-- injector (where, and what)
     injector <-- faulty_network <-- faulty_env, faulty_worker, faulty_learner <-- faulty_cluster
 
-The wrappers are put around modelled components from outside; the control plane does not know of them. A fault comes
+The wrappers are put around modeled components from outside; the control plane does not know of them. A fault comes
 from a rate or from a window at a set time, which is what ``dartsim fuzz`` draws.
 """
 

@@ -1,4 +1,4 @@
-"""The configured faults around the components of a modelled cluster; nothing where none are configured."""
+"""The configured faults around the components of a modeled cluster; nothing where none are configured."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class FaultyLearner:
 
         Raises:
             LearnerFault: If it did not happen.
-            UpdateUncertain: If the acknowledgement was lost.
+            UpdateUncertain: If the acknowledgment was lost.
         """
         result: UpdateResult = await self._network.call(CONTROL, LEARNER, lambda: self._update(batch))
         await self._network.wait_for_store()

@@ -87,7 +87,7 @@ class Effect(StrEnum):
     FAILS = "fails"
     """The call fails without being carried out, perhaps after a client's timeout."""
     ACK_LOST = "ack_lost"
-    """The call completes, but the acknowledgement is lost: its caller sees a failure."""
+    """The call completes, but the acknowledgment is lost: its caller sees a failure."""
     LATER = "later"
     """The call takes this many seconds longer."""
     SLOWER = "slower"

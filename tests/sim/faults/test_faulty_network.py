@@ -57,7 +57,7 @@ async def test_a_delayed_answer_arrives_later(make, at):
     assert (part.asked, now()) == ([("x", 0.0)], 32.0)
 
 
-async def test_a_second_copy_is_recognised_by_its_key(make, at):
+async def test_a_second_copy_is_recognized_by_its_key(make, at):
     faults = make(**at(("message_duplicate", 0.0, 1.0)))
     network, part = FaultyNetwork(faults), Part()
     await network.call(CONTROL, "host-0", part.work)
