@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,9 @@ def _pairs(config: Config) -> list[tuple[str, str]]:
 
 def _given(config: Config, files: Sequence[FileInput | None]) -> Files:
     gives = set(config.get("gives", [0]))
-    given = [file for number, file in enumerate(files) if number in gives]
+    # Metrics of spreadsheets look for a sheet's text beside the book.
+    others = tuple(file for number, file in enumerate(files) if file and number not in gives)
+    given = [file and replace(file, beside=others) for number, file in enumerate(files) if number in gives]
     return given[0] if len(given) == 1 else given
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,12 +19,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dartsim.core.errors import ScoreUnavailable
+from dartsim.envs.tasks import FORGEABLE_METRICS
 from dartsim.real.scoring.sandboxed import wire
 from dartsim.real.scratch import scratch
 
 CHUNK_BYTES = 2**20
 """Bytes that are read or written at once, so that the event loop is never busy for long."""
 REPLY_HEADER_BYTES = 2**18
+MAX_DEPTH = 200
+"""Levels of an argument: lists and objects in one another."""
 CONNECT_SECONDS = 30.0
 """Longest time until a supervisor that was started connects."""
 CODE = Path(wire.__file__).parent
@@ -137,10 +141,17 @@ class ScorerFacts:
 
 @dataclass(frozen=True, slots=True)
 class FileInput:
-    """A file as an argument: its path here, and the name that it has in the sandbox."""
+    """A file as an argument.
+
+    Attributes:
+        path: Where it is here.
+        name: Its name in the sandbox.
+        beside: Files that the metric expects in the same folder.
+    """
 
     path: Path
     name: str
+    beside: tuple[FileInput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,15 +312,16 @@ class SupervisedSandbox:
 
     async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
         """Return what a metric gives."""
-        payload = _Payload()
-        described = [payload.describe(argument) for argument in arguments]
+        payload = _Payload(one_folder=name in FORGEABLE_METRICS)
+        described = [payload.argument(argument) for argument in arguments]
+        described_options = payload.argument(dict(options))
         size = await asyncio.to_thread(payload.measure)
         if size > self._limits.input_mib * 2**20:
             raise ScoreFault(
                 f"the files of metric {name} have {size:,} bytes, wanted at most {self._limits.input_mib} MiB",
                 cause="input_too_large",
             )
-        request = {"call": "metric", "name": name, "arguments": described, "options": payload.describe(dict(options))}
+        request = {"call": "metric", "name": name, "arguments": described, "options": described_options}
         reply, _ = await self._call(request, payload, self._limits.seconds)
         score = reply.get("score")
         if isinstance(score, bool) or not isinstance(score, float):
@@ -321,8 +333,11 @@ class SupervisedSandbox:
         desktop = {"sockets": dict(sockets), "token": token}
         request = {"call": "getter", "name": name, "config": dict(config), "desktop": desktop}
         reply, blobs = await self._call(request, _Payload(), self._limits.getter_seconds)
-        files = dict(zip(map(wire.check_file_name, reply["files"]), blobs, strict=False))
-        return GetterValue(blobs[-1], files, bool(reply["missing"]), bool(reply["some_missing"]))
+        try:
+            files = dict(zip(map(wire.check_file_name, reply["files"]), blobs, strict=False))
+            return GetterValue(blobs[-1], files, bool(reply["missing"]), bool(reply["some_missing"]))
+        except (ValueError, LookupError) as error:
+            raise self._break(f"getter {name}: {error}", "score_reply") from error
 
     async def close(self) -> None:
         """End it and everything in it."""
@@ -434,9 +449,18 @@ class SupervisedSandbox:
 
 
 class _Payload:
-    """The files and values of one request."""
+    """The files and values of one request.
 
-    def __init__(self) -> None:
+    The files of an argument are in a folder of its own, whose name nobody can guess: an agent's archive, link or file
+    name that leads to the expected file would score 1.
+
+    Args:
+        one_folder: Whether all files are in one folder, for metrics that look for one file beside another.
+    """
+
+    def __init__(self, *, one_folder: bool = False) -> None:
+        self._one_folder = one_folder
+        self._folder = secrets.token_hex(8)
         self._files: dict[str, Path | bytes] = {}
         self._values: list[bytes] = []
         self.sizes: list[int] = []
@@ -451,20 +475,34 @@ class _Payload:
         """Files and values in the order in which they are sent."""
         return [*self._files.values(), *self._values]
 
-    def describe(self, value: Any) -> Any:
-        """Return a value as the request says it, and keep what is sent beside it."""
+    def argument(self, value: Any) -> Any:
+        """Return an argument as the request says it, and keep what is sent beside it.
+
+        Raises:
+            ScoreFault: If it is nested too deeply.
+        """
+        if not self._one_folder:
+            self._folder = secrets.token_hex(8)
+        return self._describe(value, MAX_DEPTH)
+
+    def _describe(self, value: Any, depth: int) -> Any:
+        if depth == 0:
+            raise ScoreFault(f"an argument has more than {MAX_DEPTH} levels", cause="input_too_deep")
         if isinstance(value, FileInput):
-            self._files[wire.check_file_name(value.name)] = value.path
-            return {"$file": value.name}
+            for file in value.beside:
+                self._describe(file, depth - 1)
+            name = self._name(value.name)
+            self._files[name] = value.path
+            return {"$file": name}
         if isinstance(value, GetterValue):
-            self._files.update(value.files)
-            return {"$blob": self._add(value.data)}
+            self._files.update({self._name(name): data for name, data in value.files.items()})
+            return {"$blob": [self._add(value.data), self._folder]}
         if isinstance(value, str) and len(value) > 2**16:
             return {"$text": self._add(value.encode("utf-8", "surrogatepass"))}
         if isinstance(value, (list, tuple)):
-            return [self.describe(item) for item in value]
+            return [self._describe(item, depth - 1) for item in value]
         if isinstance(value, Mapping):
-            described = {key: self.describe(item) for key, item in value.items()}
+            described = {key: self._describe(item, depth - 1) for key, item in value.items()}
             # What looks like one of ours is the task's own.
             special = len(described) == 1 and next(iter(described)).startswith("$")
             return {"$dict": [[key, item] for key, item in described.items()]} if special else described
@@ -474,6 +512,9 @@ class _Payload:
         """Find the sizes out, and return their sum."""
         self.sizes = [blob.stat().st_size if isinstance(blob, Path) else len(blob) for blob in self.blobs]
         return sum(self.sizes)
+
+    def _name(self, name: str) -> str:
+        return f"{self._folder}/{wire.check_file_name(name)}"
 
     def _add(self, data: bytes) -> int:
         self._values.append(data)

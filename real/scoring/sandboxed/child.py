@@ -126,20 +126,20 @@ def _error(functions: Any, error: BaseException) -> bytes:
     return ERROR + bytes([CAUSES.index(cause)]) + text
 
 
-def read_report(report: bytes) -> dict[str, Any]:
+def read_report(report: bytes, call: str) -> dict[str, Any]:
     """Return what a child has reported. It may have been written by anybody inside, so it is taken apart strictly.
 
     Raises:
         ValueError: If it is no report.
     """
     kind, body = report[:1], report[1:]
-    if kind == SCORE and len(body) == 8:
+    if call == "metric" and kind == SCORE and len(body) == 8:
         return {"score": struct.unpack("<d", body)[0]}
     if kind == ERROR and 1 <= len(body) <= MESSAGE_BYTES + 1 and body[0] < len(CAUSES):
         return {"error": CAUSES[body[0]], "message": body[1:].decode("utf-8", "replace")}
-    if kind == VALUE and len(body) > 2 and set(body[:2]) <= {0, 1}:
+    if call == "getter" and kind == VALUE and len(body) > 2 and set(body[:2]) <= {0, 1}:
         return {"missing": bool(body[0]), "some_missing": bool(body[1]), "value": body[2:]}
-    raise ValueError(f"the call ended without a report, or with one that is none ({len(report)} bytes)")
+    raise ValueError(f"the {call} ended without a report, or with one that is none ({len(report)} bytes)")
 
 
 def fault_of(status: int) -> str | None:

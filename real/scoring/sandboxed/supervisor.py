@@ -41,7 +41,7 @@ class Supervisor:
         self._scratch = scratch
         self._functions = functions
         self._alone = os.getpid() == 1
-        self._untouched = _own_state()
+        self._untouched = self._state()
 
     def serve(self) -> None:
         """Answer requests until the driver hangs up, or the sandbox is no longer clean."""
@@ -73,8 +73,8 @@ class Supervisor:
         if fault or (fault := child.fault_of(status)):
             return {**reply, "fault": fault, "message": f"after {reply['seconds']:.1f} s"}, []
         try:
-            found = child.read_report(report)
-            if request["call"] == "metric" or "value" not in found:
+            found = child.read_report(report, request["call"])
+            if "value" not in found:
                 return {**reply, **found}, []
             value = found.pop("value")
             names, contents = self._new_files(request["files"], limits["reply_bytes"] - len(value))
@@ -131,7 +131,12 @@ class Supervisor:
         except OSError:
             return False
         # Outside a namespace such objects are those of the whole machine.
-        return _own_state() == self._untouched and not (self._alone and _ipc_objects())
+        return self._state() == self._untouched and not (self._alone and _ipc_objects())
+
+    def _state(self) -> object:
+        """Return what a call could change of this process and of the scratch folder itself."""
+        folder = self._scratch.stat()
+        return _own_state(), folder.st_mode, folder.st_uid, folder.st_gid, os.listxattr(self._scratch)
 
     def _new_files(self, known: list[str], room: int) -> tuple[list[str], list[bytes]]:
         """Return the files that a getter has written: their names and their bytes."""

@@ -2,7 +2,8 @@
 
 A frame is a header, JSON after its length in 4 bytes, and then the bytes of its blobs, whose sizes the header has under
 ``blobs``. A value is JSON in which an object with one key that begins with "$" is special: ``{"$file": NAME}`` is the
-path of a file of the call, ``{"$blob": NUMBER}`` a value that came as a blob, ``{"$text": NUMBER}`` a text that did,
+path of a file of the call, ``{"$blob": [NUMBER, FOLDER]}`` a value that came as a blob and whose files are in a folder,
+``{"$text": NUMBER}`` a text that came as a blob,
 ``{"$tuple": […]}``, ``{"$set": […]}``, ``{"$bytes": HEX}`` and ``{"$dict": [[key, value], …]}`` what JSON lacks.
 """
 
@@ -73,7 +74,8 @@ def decode(value: Any, file_path: Callable[[str], str], blob: Callable[[int], by
     if kind == "$file":
         return file_path(content)
     if kind == "$blob":
-        return decode(json.loads(blob(content)), file_path, blob)
+        number, folder = content
+        return decode(json.loads(blob(number)), lambda name: file_path(f"{folder}/{name}"), blob)
     if kind == "$text":
         return blob(content).decode("utf-8", "surrogatepass")
     if kind == "$bytes":

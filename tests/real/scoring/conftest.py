@@ -50,6 +50,12 @@ def get_page(env, config):
     open(path, "wb").write(data)
     return path
 
+def get_file(env, config):
+    path = os.path.join(env.cache_dir, config["dest"])
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "w").write("the agent's")
+    return path
+
 def get_shape(env, config):
     return {"tuple": ("a", 1), "set": {1}, "none": None, "list": [None], "text": "x" * 100_000}[config["shape"]]
 """

@@ -180,6 +180,88 @@ def test_the_sockets_of_the_driver_are_gone_before_a_call(sandbox):
     assert told(sandbox, "tell(names=os.listdir('/driver') if os.path.exists('/driver') else None)")["names"] == []
 
 
+def test_a_file_of_the_agent_cannot_take_the_place_of_the_expected_one(sandbox):
+    """A getter of presentations unpacks a member by the name that the agent gave it."""
+    result = sandbox.run(lambda each: each.getter("file", {"dest": "gold.txt"}, {}, ""))
+    assert sandbox.metric("same_text", result, sandbox.file("gold.txt", "expected")) == 0.0
+
+
+def test_no_argument_can_name_the_files_of_another(sandbox):
+    code = (
+        "import os\nfound = {root for root, _, names in os.walk('/scratch/files') if names}\nscore = len(found - OLD)"
+    )
+    gold = sandbox.file("gold.txt", "expected")
+    seen: set[str] = set()
+    for _ in range(2):
+        answer = sandbox.file("answer.py", f"OLD = {seen or 'set()'}\n{code}")
+        assert sandbox.metric("run_code", answer, gold=gold) == 2.0
+        seen.update(
+            told(sandbox, "tell(roots=[root for root, _, names in os.walk('/scratch/files') if names])")["roots"]
+        )
+    assert len(seen) == 2
+
+
+def test_what_a_metric_expects_beside_a_file_is_there(sandbox):
+    sheet, answer = sandbox.file("book-0.csv", "1,2"), sandbox.file("answer.py", "score = float(len(FILES))")
+    code = "import os\nFILES = os.listdir(os.path.dirname(options['book']))\n"
+    book = FileInput(sandbox.file("book.xlsx", "").path, "book.xlsx", (sheet,))
+    answer.path.write_text(code + answer.path.read_text())
+    assert sandbox.metric("run_code", answer, book=book) == 2.0
+
+
+def test_options_may_be_long(sandbox):
+    assert sandbox.code("score = len(options['long'])", long="x" * 100_000) == 100_000.0
+
+
+def test_an_archive_with_names_or_links_that_lead_out_is_not_unpacked(sandbox):
+    code = """
+    import io, os, shutil, tarfile
+    refused = 0
+    for number, (name, link) in enumerate([("../x", None), ("/scratch/x", None), ("x", "/etc/passwd"), ("x", "../y")]):
+        with tarfile.open(f"{number}.tar", "w") as archive:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = (tarfile.SYMTYPE, link) if link else (tarfile.REGTYPE, "")
+            archive.addfile(info)
+        try:
+            shutil.unpack_archive(f"{number}.tar", f"folder{number}")
+        except tarfile.FilterError:
+            refused += 1
+    score = refused
+    """
+    assert sandbox.code(textwrap.dedent(code)) == 3.0  # "/" is taken off a name
+    assert told(sandbox, "tell(there=os.path.lexists('/scratch/x'))")["there"] is False
+
+
+def test_a_report_of_another_kind_of_call_is_none(sandbox):
+    code = """
+    import os
+    for number in range(3, 256):
+        try:
+            os.write(number, b"V" + bytes(2) + b"{}")
+        except OSError:
+            pass
+    os._exit(0)
+    """
+    assert fails(sandbox, textwrap.dedent(code)).cause == "score_reply"
+
+
+def test_a_getters_file_with_an_impossible_name_is_a_fault(sandbox):
+    for dest in ("/".join(["d" * 200] * 8), "a\udcff"):
+        with pytest.raises(ScoreFault) as caught:
+            sandbox.run(lambda each, dest=dest: each.getter("file", {"dest": dest}, {}, ""))
+        assert caught.value.cause in ("score_reply", "getter_failed")
+    assert sandbox.code("score = 0.75") == 0.75
+
+
+def test_an_argument_with_too_many_levels_is_refused_before_it_is_sent(sandbox):
+    value: Any = []
+    for _ in range(950):
+        value = [value]
+    with pytest.raises(ScoreFault) as caught:
+        sandbox.metric("length", value)
+    assert caught.value.cause == "input_too_deep"
+
+
 # ---- that nothing stays
 
 
@@ -223,13 +305,13 @@ def test_whatever_is_left_in_the_scratch_folder_is_removed(sandbox):
     score = 0.5
     """
     assert sandbox.code("import os\n" + textwrap.dedent(code)) == 0.5
-    listing = "tell(names=[sorted(os.listdir('/scratch')), os.listdir(os.environ['TMPDIR']), os.listdir('.')])"
-    assert told(sandbox, listing)["names"] == [["blobs", "files", "tmp"], [], ["answer.py"]]
+    listing = "tell(names=[sorted(os.listdir('/scratch')), os.listdir(os.environ['TMPDIR'])], files=FILES)"
+    assert told(sandbox, listing) == {"names": [["blobs", "files", "tmp"], []], "files": ["answer.py"]}
 
 
 def test_a_call_sees_no_file_of_an_earlier_one(sandbox):
     sandbox.metric("same_text", sandbox.file("secret.txt", "1"), sandbox.file("gold.txt", "1"))
-    assert told(sandbox, "tell(names=os.listdir('.'))")["names"] == ["answer.py"]
+    assert told(sandbox, "tell(files=FILES)")["files"] == ["answer.py"]
 
 
 @pytest.mark.parametrize(
@@ -238,10 +320,13 @@ def test_a_call_sees_no_file_of_an_earlier_one(sandbox):
         "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (64, 64))",
         "os.sched_setaffinity(1, {0})",
         "os.setpriority(os.PRIO_PROCESS, 1, 19)",
+        "import shutil; [shutil.rmtree(f'/scratch/{name}') for name in os.listdir('/scratch')]; "
+        "os.chmod('/scratch', 0o500)",
+        "os.setxattr('/scratch', 'user.note', b'for the next answer')",
     ],
-    ids=["limits", "affinity", "priority"],
+    ids=["limits", "affinity", "priority", "closed folder", "note on the folder"],
 )
-def test_a_sandbox_whose_first_process_was_changed_is_replaced(sandbox, code):
+def test_a_sandbox_that_was_changed_is_replaced(sandbox, code):
     started = sandbox.pool.started
     changed = sandbox.code(f"import os\ntry:\n    {code}\n    score = 0.5\nexcept OSError:\n    score = 0.25")
     if changed == 0.25 or (code.startswith("os.sched") and os.cpu_count() == 1):
@@ -256,18 +341,24 @@ def test_a_sandbox_whose_first_process_was_changed_is_replaced(sandbox, code):
 @pytest.mark.parametrize(
     ("code", "causes"),
     {
-        "loop": ("while True: pass", {"score_cpu"}),
+        "loop": ("while True: pass", {"score_cpu", "score_timeout"}),
         "sleep": ("import time; time.sleep(100)", {"score_timeout"}),
         "allocation": ("bytearray(2**40)", {"score_memory"}),
-        "many allocations": ("held = [bytearray(2**24) for _ in range(2**20)]", {"score_memory", "score_killed"}),
+        "many allocations": (
+            "held = [bytearray(2**24) for _ in range(2**20)]",
+            {"score_memory", "score_killed", "score_timeout"},
+        ),
         "large file": ("file = open('big', 'wb')\nwhile True: file.write(bytes(2**20))", {"score_disk"}),
-        "many files": ("for n in range(10**6): open(f'{n}', 'w').close()", {"score_disk", "score_cpu"}),
+        "many files": (
+            "for n in range(10**6): open(f'{n}', 'w').close()",
+            {"score_disk", "score_cpu", "score_timeout"},
+        ),
         "segmentation fault": ("import ctypes; ctypes.string_at(0)", {"score_crashed"}),
         "exit": ("import os; os._exit(0)", {"score_reply"}),
         "suicide": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", {"score_killed"}),
         "recursion": (
             "import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
-            {"score_crashed", "score_memory", "score_cpu", "metric_failed"},
+            {"score_crashed", "score_memory", "score_cpu", "score_timeout", "metric_failed"},
         ),
         "long message": ("raise RuntimeError('x' * 10**7)", {"metric_failed"}),
         "no number": ("score = 'much'", {"metric_failed"}),
@@ -329,4 +420,5 @@ def fails(sandbox: Any, code: str) -> ScoreFault:
 def told(sandbox: Any, code: str) -> Any:
     """Return what code inside tells, as the message of an error."""
     start = "import json, os\ndef tell(**found):\n    raise RuntimeError('TOLD' + json.dumps(found))\n"
+    start += "FILES = [name for _, _, names in os.walk('.') for name in names]\n"
     return json.loads(str(fails(sandbox, start + textwrap.dedent(code))).partition("TOLD")[2])
