@@ -21,24 +21,24 @@ from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.resume import resumed
 from dartsim.run.sim_cluster import desktop_maker
 
-AT_ONCE = 64
-"""Desktops that a model plays on."""
+MAX_DESKTOPS = 64
+"""Desktops that a model plays on at once."""
 
 Progress = Callable[[int, int], None]
-"""Told how much of how much is done."""
+"""Told the number of tasks or attempts that are done, and their total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What was collected.
+    """Successes that were collected.
 
     Attributes:
-        successes: They.
+        successes: Their trajectories.
         attempts: Attempts that were made for them; None for those of a recorded run.
-        num_tasks: Tasks that were asked for.
-        unknown: Tasks of a recorded run that were not asked for, whose successes were left out.
-        source: Where they come from, in plain values.
-        writes: What their tokens mean.
+        num_tasks: Number of requested tasks.
+        unknown: Other tasks of a recorded run, whose successes were left out.
+        source: Where they come from, JSON-serializable.
+        writes: The meaning of their tokens.
     """
 
     successes: Sequence[Trajectory]
@@ -50,7 +50,7 @@ class Collected:
 
     @property
     def solved(self) -> int:
-        """Tasks with a success."""
+        """Number of tasks with a success."""
         return len({success.attempt.task.id for success in self.successes})
 
     def write(self, folder: Path) -> None:
@@ -59,10 +59,10 @@ class Collected:
 
 
 def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) -> Collected:
-    """Let the oracle solve every task so many times, each from a beginning of its own.
+    """Let the oracle solve every task ``per_task`` times, with a seed for each.
 
     Raises:
-        NothingCollected: If the model's grammar can write none of it.
+        NothingCollected: If the model's grammar can write none of its actions.
     """
     check_desktop(config)
     found, vlm = prepare(config), first_model(config)
@@ -89,19 +89,17 @@ def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) 
 def from_model(
     run: Path, attempts: int, *, config: Config | None = None, best: bool = False, on_step: Progress | None = None
 ) -> Collected:
-    """Let the model of a finished run try every task so many times, and keep its successes.
-
-    They keep the log-probabilities and the version of the weights that made them.
+    """Let the model of a finished run try every task, and return its successes, with their log-probabilities.
 
     Args:
-        run: The run's folder.
-        attempts: At each task.
-        config: Whose tasks; those of the run by default.
-        best: Take the promoted weights, not the last ones.
-        on_step: Told how far it is.
+        run: The run directory.
+        attempts: Attempts at each task.
+        config: Names the tasks; by default those of the run.
+        best: Whether to use the promoted weights instead of the last ones.
+        on_step: Told the progress.
 
     Raises:
-        ConfigError: If there is no such model, or its tokens mean something else in the configuration.
+        ConfigError: If there is no such model, or its tokens have another meaning in the configuration.
         NothingCollected: If it solved none.
     """
     prepared, learning = resumed(run, best=best)
@@ -128,11 +126,7 @@ def from_model(
 
 
 def from_run(run: Path, config: Config) -> Collected:
-    """Return the successes that a finished run kept, of a configuration's tasks.
-
-    Raises:
-        ConfigError: If it kept none, or none of these tasks.
-    """
+    """Return the successes that a finished run kept, for a configuration's tasks."""
     if not (run / SUCCESSES).is_dir():
         raise ConfigError(
             f"{run} kept no successes: that takes curation.pool.enabled = true, curation.pool.keep_per_task of at "
@@ -153,11 +147,7 @@ def from_run(run: Path, config: Config) -> Collected:
 
 
 def check_desktop(config: Config) -> None:
-    """Refuse tasks that cannot be played here.
-
-    Raises:
-        ConfigError: If they are not the mock desktop's.
-    """
+    """Refuse tasks other than those of the mock desktop."""
     if config.tasks.source != "mock":
         raise ConfigError(
             f'successes are played on the mock desktop, which does not know tasks.source = "{config.tasks.source}"; '
@@ -166,7 +156,7 @@ def check_desktop(config: Config) -> None:
 
 
 def first_model(config: Config) -> Vlm:
-    """Return the model that a configuration begins with, before any warm start."""
+    """Return the first model of a configuration, before any warm start."""
     one_thread()
     return build(vlm_config(config), seed=config.run.seed)
 
@@ -174,7 +164,7 @@ def first_model(config: Config) -> Vlm:
 def play_tasks(
     prepared: PreparedRun, answers: Answers, weights: Weights, attempts: int, on_step: Progress | None = None
 ) -> tuple[list[Trajectory], int]:
-    """Try every task so many times; return the successes and how many attempts there were."""
+    """Try every task ``attempts`` times; return the successes and the number of attempts."""
     config = prepared.config
     pairs = [(task, index) for task in prepared.tasks for index in range(attempts)]
     tried = [
@@ -190,7 +180,7 @@ def play_tasks(
         for number, (task, index) in enumerate(pairs)
     ]
     maker = desktop_maker(config)
-    desktops = [maker() for _ in range(min(AT_ONCE, len(tried)))]
+    desktops = [maker() for _ in range(min(MAX_DESKTOPS, len(tried)))]
     successes: list[Trajectory] = []
     for first in range(0, len(tried), len(desktops)):
         wave = tried[first : first + len(desktops)]

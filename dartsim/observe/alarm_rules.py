@@ -1,7 +1,7 @@
-"""Alarms: rules over a run's measurements that say when it suffers, looked at now and then.
+"""Alarms: rules over a run's measurements.
 
-A rule returns since when, and what was found; or None. Nothing here schedules anything: whoever has a reason to look
-(a snapshot, the progress display) calls ``look``, so a run that is watched does exactly what it does unwatched.
+A rule returns since when its condition holds, with a sentence about it, or None. Nothing here schedules anything: a
+snapshot or the progress display calls ``look``, so watching a run does not change it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from dartsim.observe import EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.alarm import Alarm, hours
 from dartsim.observe.records import MISMATCH_ALARM
 
-MOST = 200
-"""Alarms of a run that are kept; a cause that comes and goes raises no more."""
-LOOKS_A_WINDOW = 12
+MAX_ALARMS = 200
+"""A run with so many alarms raises no more."""
+CHECKS_PER_WINDOW = 12
 INTERVALS = 33
-"""Newest updates whose spacing is the usual one."""
+"""Newest updates whose median spacing is the expected one."""
 DROPPED, LOAD_CAUSE = "dropped/", "load_cause/"
 GIB = 2**30
-EASED = 0.9
-"""Of its bound: where an alarm that was raised is over, so that what goes up and down about it is one alarm."""
+HYSTERESIS = 0.9
+"""Share of its bound at which an alarm is cleared, so that a value that oscillates about the bound is one alarm."""
 
 
 class DiskUse(NamedTuple):
     """How full a run's disk is, bytes.
 
     Attributes:
-        free: Left on the disk.
-        used: What the run's store takes.
-        quota: Most that it may take; None: no bound but the disk's.
+        free: Free space on the disk.
+        used: Size of the run's store.
+        quota: Maximum size of the store; None: no limit.
     """
 
     free: int
@@ -45,15 +45,15 @@ class DiskUse(NamedTuple):
     quota: int | None = None
 
 
-class Found(NamedTuple):
-    """What a rule found."""
+class Finding(NamedTuple):
+    """Since when a rule's condition holds, and a sentence about it."""
 
     since: float
     text: str
 
 
-class Look(NamedTuple):
-    """Totals at one moment."""
+class Totals(NamedTuple):
+    """Counts at one time."""
 
     time: float
     counts: Mapping[str, float]
@@ -63,11 +63,11 @@ class Alarms(Instrument):
     """The alarms of one run; raised ones are in ``recorder.alarms``.
 
     Args:
-        recorder: What is measured.
-        limits: When an alarm is raised.
-        batch_attempts: Attempts that a smallest batch is made of.
-        mismatch_bound: Of the difference of log-probabilities, nats, for the message; None: not looked at.
-        disk: Tells how full the disk is; None: not looked at.
+        recorder: The run's measurements.
+        limits: Bounds of the alarms.
+        batch_attempts: Attempts of the smallest batch.
+        mismatch_bound: Bound of the difference of log-probabilities, nats; None: not checked.
+        disk: Returns how full the disk is; None: not checked.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Alarms(Instrument):
         self._batch_attempts = batch_attempts
         self._mismatch_bound = mismatch_bound
         self._disk = disk
-        self._rules: Mapping[str, Callable[[], Found | None]] = {
+        self._rules: Mapping[str, Callable[[], Finding | None]] = {
             "trainer_starved": self._trainer_starved,
             "no_trajectory": self._no_trajectory,
             "engine_down": self._engine_down,
@@ -94,45 +94,41 @@ class Alarms(Instrument):
             "disk_near_full": self._disk_near_full,
             "desktops_failing": self._desktops_failing,
         }
-        # What a run suffered from when it crashed is over, or goes on, once it is looked at again.
+        # Alarms that were open when the run crashed are cleared or kept at the first check.
         self._open = {alarm.name: alarm for alarm in recorder.alarms if alarm.cleared is None}
         self._now = recorder.now
         self._ended_at = recorder.now
         self._down_since: dict[int, float] = {}
         self._mismatches = float(recorder.counts[MISMATCH_ALARM])
-        self._leased = Look(recorder.now, dict(recorder.counts))
+        self._leased = Totals(recorder.now, dict(recorder.counts))
         """As of the last batch."""
-        self._looks: deque[Look] = deque([self._leased])
+        self._window: deque[Totals] = deque([self._leased])
 
     def look(self, now: float | None = None) -> list[Alarm]:
-        """Judge the run, and return the alarms that are new.
-
-        Args:
-            now: Loop time until which everything stays as it is; by default the present.
-        """
+        """Check every rule, and return the alarms that are new; ``now``: loop time, by default the present."""
         self._now = now = self._recorder.now if now is None else now - self._recorder.started
         self._remember()
         new: list[Alarm] = []
         for name, rule in self._rules.items():
-            found, known = rule(), self._open.get(name)
-            if found is None:
+            finding, known = rule(), self._open.get(name)
+            if finding is None:
                 if known is not None:
                     known.cleared = now
                     del self._open[name]
             elif known is not None:
-                known.found = found.text
-            elif len(self._recorder.alarms) < MOST:
-                self._open[name] = alarm = Alarm(name=name, found=found.text, since=found.since, raised=now)
+                known.found = finding.text
+            elif len(self._recorder.alarms) < MAX_ALARMS:
+                self._open[name] = alarm = Alarm(name=name, found=finding.text, since=finding.since, raised=now)
                 self._recorder.alarms.append(alarm)
                 new.append(alarm)
         return new
 
     @property
     def standing(self) -> list[Alarm]:
-        """Those that held at the last look, whichever life of the run raised them; the oldest first."""
+        """Alarms that held at the last check, in any life of the run, oldest first."""
         return list(self._open.values())
 
-    # -- what is remembered -----------------------------------------------------------------------
+    # -- history -----------------------------------------------------------------------
 
     @override
     def attempt_ended(self, trajectory: Trajectory) -> None:
@@ -142,11 +138,11 @@ class Alarms(Instrument):
         recorder, window = self._recorder, self._limits.window_seconds
         now, counts = self._now, recorder.counts
         if counts["admitted_turns"] != self._leased.counts.get("admitted_turns", 0):
-            self._leased = Look(now, dict(counts))
-        if now - self._looks[-1].time >= window / LOOKS_A_WINDOW:
-            self._looks.append(Look(now, dict(counts)))
-        while len(self._looks) > 1 and self._looks[1].time <= now - window:
-            self._looks.popleft()
+            self._leased = Totals(now, dict(counts))
+        if now - self._window[-1].time >= window / CHECKS_PER_WINDOW:
+            self._window.append(Totals(now, dict(counts)))
+        while len(self._window) > 1 and self._window[1].time <= now - window:
+            self._window.popleft()
         for track in recorder.engines.tracks:
             if track.state in (EngineState.DOWN, EngineState.LOADING):
                 self._down_since.setdefault(track.index, track.since - recorder.started)
@@ -154,14 +150,14 @@ class Alarms(Instrument):
                 self._down_since.pop(track.index, None)
 
     def _recent(self, name: str) -> float:
-        """Return how much of something was counted within the window."""
-        return self._recorder.counts[name] - self._looks[0].counts.get(name, 0)
+        """Return the increase of a count within the window."""
+        return self._recorder.counts[name] - self._window[0].counts.get(name, 0)
 
-    def _drops_since(self, look: Look) -> dict[str, int]:
-        """Return the drop reasons since a look, the most frequent first."""
+    def _drops_since(self, start: Totals) -> dict[str, int]:
+        """Return the drops by reason since a time, the most frequent first."""
         counts = self._recorder.counts
         since = {
-            name.removeprefix(DROPPED): int(number - look.counts.get(name, 0))
+            name.removeprefix(DROPPED): int(number - start.counts.get(name, 0))
             for name, number in counts.items()
             if name.startswith(DROPPED)
         }
@@ -169,7 +165,7 @@ class Alarms(Instrument):
 
     # -- the rules --------------------------------------------------------------------------------
 
-    def _trainer_starved(self) -> Found | None:
+    def _trainer_starved(self) -> Finding | None:
         recorder, limits = self._recorder, self._limits
         track = recorder.trainer.tracks[0]
         if track.state != TrainerState.WAIT_DATA:
@@ -183,13 +179,13 @@ class Alarms(Instrument):
         ended = int(recorder.counts["trajectories"] - self._leased.counts.get("trajectories", 0))
         drops = ", ".join(f"{number} {reason}" for reason, number in self._drops_since(self._leased).items())
         expected = "no update was finished yet" if usual is None else f"the median between updates is {hours(usual)}"
-        return Found(
+        return Finding(
             track.since - recorder.started,
             f"the trainer has had no batch for {hours(waited)} (bound {hours(bound)}; {expected}); {ended} attempts "
             f"ended meanwhile, dropped: {drops or 'none'}; {self._detail('trainer', 0)}{self._refusals()}",
         )
 
-    def _no_trajectory(self) -> Found | None:
+    def _no_trajectory(self) -> Finding | None:
         quiet, bound = self._now - self._ended_at, self._limits.no_trajectory_seconds
         if quiet <= bound:
             return None
@@ -198,80 +194,82 @@ class Alarms(Instrument):
         doing = ", ".join(
             f"{states.count(name)} {name}" for name in sorted(set(states), key=states.count, reverse=True)
         )
-        return Found(self._ended_at, f"no attempt has ended for {hours(quiet)} (bound {hours(bound)}); slots: {doing}")
+        return Finding(
+            self._ended_at, f"no attempt has ended for {hours(quiet)} (bound {hours(bound)}); slots: {doing}"
+        )
 
-    def _engine_down(self) -> Found | None:
+    def _engine_down(self) -> Finding | None:
         now, bound = self._now, self._limits.engine_down_seconds
         down = {index: since for index, since in self._down_since.items() if now - since > bound}
         if not down:
             return None
-        index = min(down, key=lambda one: down[one])
+        index = min(down, key=lambda number: down[number])
         more = f" and {len(down) - 1} more" if len(down) > 1 else ""
         others = len(self._recorder.engines) - len(down)
-        return Found(
+        return Finding(
             down[index],
             f"worker {index}{more} has not served for {hours(now - down[index])} (bound {hours(bound)}); "
             f"{self._detail('engines', index)}; the other {others} serve{self._refusals()}",
         )
 
-    def _stale_drops(self) -> Found | None:
+    def _stale_drops(self) -> Finding | None:
         stale, trained = self._recent("dropped/stale"), self._recent("trained_trajectories")
         bound = self._limits.stale_share
         if stale + trained < 2 * self._batch_attempts or stale <= bound * (stale + trained):
             return None
-        return Found(
-            self._looks[0].time,
+        return Finding(
+            self._window[0].time,
             f"{stale:.0f} trajectories were dropped as stale and {trained:.0f} trained, "
-            f"{stale / (stale + trained):.0%} (bound {bound:.0%}), since {hours(self._looks[0].time)}"
+            f"{stale / (stale + trained):.0%} (bound {bound:.0%}), since {hours(self._window[0].time)}"
             f"{self._refusals()}",
         )
 
-    def _nothing_to_train(self) -> Found | None:
+    def _nothing_to_train(self) -> Finding | None:
         drops = self._drops_since(self._leased)
         lost = sum(number for reason, number in drops.items() if reason not in ("stale", "unused", "replaced"))
         bound = self._limits.dropped_batches * self._batch_attempts
         ended = self._recorder.counts["trajectories"] - self._leased.counts.get("trajectories", 0)
-        # Attempts of open groups have ended and are not dropped yet: that is no reason to say that it is over.
-        if lost < bound or lost < self._eased("nothing_to_train", self._limits.dropped_share) * ended:
+        # Ended attempts of open groups are not dropped yet, which must not clear the alarm.
+        if lost < bound or lost < self._bound_of("nothing_to_train", self._limits.dropped_share) * ended:
             return None
         reasons = ", ".join(f"{number} {reason}" for reason, number in drops.items())
-        return Found(
+        return Finding(
             self._leased.time,
             f"of {ended:.0f} attempts since the last batch, {lost} were dropped by the group rule (bound {bound:.0f} "
             f"and {self._limits.dropped_share:.0%}): {reasons}",
         )
 
-    def _mismatch(self) -> Found | None:
+    def _mismatch(self) -> Finding | None:
         seen, self._mismatches = self._mismatches, self._recorder.counts[MISMATCH_ALARM]
         if self._mismatch_bound is None or self._mismatches <= seen:
             return None
         last = self._recorder.updates[-1] if self._recorder.updates else None
         value = last.metrics.get("importance/mismatch_mean") if last else None
         said = "" if value is None else f", {value:.3g} nats in the last one"
-        return Found(
+        return Finding(
             last.time if last else self._now,
             f"worker and learner disagree at equal weights in {self._mismatches:.0f} updates{said} "
             f"(bound trainer.mismatch_bound = {self._mismatch_bound:g} nats)",
         )
 
-    def _disk_near_full(self) -> Found | None:
+    def _disk_near_full(self) -> Finding | None:
         use = None if self._disk is None else self._disk()
         if use is None:
             return None
         free, bound = use.free / GIB, self._limits.disk_free_gib
         if free < bound:
-            return Found(self._now, f"{free:.2f} GiB are free on the run's disk (bound {bound:g} GiB)")
-        # A store that makes room goes up and down below its quota: that is one alarm, not many.
-        share = self._eased("disk_near_full", self._limits.disk_share)
+            return Finding(self._now, f"{free:.2f} GiB are free on the run's disk (bound {bound:g} GiB)")
+        # A store that frees space oscillates below its quota: that is one alarm.
+        share = self._bound_of("disk_near_full", self._limits.disk_share)
         if use.quota is None or use.used <= share * use.quota:
             return None
-        return Found(
+        return Finding(
             self._now,
             f"the store takes {use.used / GIB:.2f} of its {use.quota / GIB:.2f} GiB "
             f"(bound {self._limits.disk_share:.0%}); what ended first is forgotten to make room",
         )
 
-    def _desktops_failing(self) -> Found | None:
+    def _desktops_failing(self) -> Finding | None:
         starts, broken = self._recent("fault/start"), self._recent("ending/broken")
         tries = self._recent("trajectories") + starts
         failed, bound = starts + broken, self._limits.failing_share
@@ -283,24 +281,24 @@ class Alarms(Instrument):
             if name.startswith(("start_cause/", "cause/"))
         }
         said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
-        return Found(
-            self._looks[0].time,
+        return Finding(
+            self._window[0].time,
             f"{failed:.0f} of {tries:.0f} starts and attempts failed, {failed / tries:.0%} (bound {bound:.0%}), since "
-            f"{hours(self._looks[0].time)}; causes: {said or 'unknown'}",
+            f"{hours(self._window[0].time)}; causes: {said or 'unknown'}",
         )
 
     def _refusals(self) -> str:
-        """Say how many loads of weights failed of late, and why; nothing if none did."""
+        """Return how many loads of weights failed recently, and why."""
         causes = {
             name.removeprefix(LOAD_CAUSE): self._recent(name)
             for name in sorted(self._recorder.counts)
             if name.startswith(LOAD_CAUSE)
         }
         said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
-        return f"; loads of weights that failed since {hours(self._looks[0].time)}: {said}" if said else ""
+        return f"; loads of weights that failed since {hours(self._window[0].time)}: {said}" if said else ""
 
-    def _eased(self, name: str, bound: float) -> float:
-        return bound * (EASED if name in self._open else 1.0)
+    def _bound_of(self, name: str, bound: float) -> float:
+        return bound * (HYSTERESIS if name in self._open else 1.0)
 
     def _detail(self, population: str, index: int) -> str:
         return self._recorder.status_source.detail(population, index)

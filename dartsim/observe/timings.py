@@ -1,4 +1,4 @@
-"""How long things took in a real run, one line each, with what went on beside: what a latency profile is made from."""
+"""Durations of calls in a real run, with the calls in progress beside them; latency profiles are fitted to them."""
 
 from __future__ import annotations
 
@@ -22,44 +22,38 @@ from dartsim.observe.recorder import Instrument
 Entry = Mapping[str, Any]
 """One line of the timings; see ``Timings``."""
 TIMINGS, OLDER = "timings.jsonl", "timings.old.jsonl"
-"""Files of a run's folder: the newest lines, and the ones just before them."""
+"""Files of the run directory: the newest lines, and those before them."""
 PART_BYTES = 32 * 2**20
-"""Most that each of them takes: at 4,000 turns a minute about twelve minutes each."""
+"""Maximum size of each: about twelve minutes at 4,000 turns a minute."""
 CUT = "cut"
-"""What the first line of the newer file is, once lines were let go."""
+"""Kind of the first line of the newer file, once lines were deleted."""
 
 
 class Lines(Protocol):
-    """Where lines are written."""
+    """A file that lines are written to."""
 
     def write(self, line: str, /) -> Any:
-        """Write one, with its end."""
+        """Write a line, with its end."""
         ...
 
 
-class Newest:
-    """A file of lines that keeps the newest: the last stretch of a run as a whole, and nothing before it.
+class RotatingFile:
+    """A file that keeps the newest lines, without gaps: readers need to know what happened at the same time.
 
-    A sample would not do, because who reads timings asks what went on at the same time. Once the file has
-    ``PART_BYTES`` it takes the place of ``OLDER``, and another one is begun; so one to two times as many are kept. If
-    lines were let go by that, the new file's first line is a ``cut``, whose ``since`` says from which second of the
-    run on every line is there.
-
-    Args:
-        path: The file; what is there is kept.
-        part_bytes: Most that it takes.
+    Once the file has ``part_bytes`` it replaces ``OLDER``, and a new one is started. If that deleted lines, the new
+    file's first line is a ``cut``, and every line since its ``since`` (seconds of the run) is kept.
     """
 
     def __init__(self, path: Path, part_bytes: int = PART_BYTES) -> None:
         self._path = path
-        self._most = part_bytes
+        self._max_bytes = part_bytes
         self._file = path.open("a", encoding="utf-8")
         self._bytes = path.stat().st_size
 
     def write(self, line: str) -> None:
         """Write a line of ASCII, with its end."""
-        if self._bytes and self._bytes + len(line) > self._most:
-            self._begin_another(json.loads(line)["at"])
+        if self._bytes and self._bytes + len(line) > self._max_bytes:
+            self._rotate(json.loads(line)["at"])
         self._file.write(line)
         self._bytes += len(line)
 
@@ -67,7 +61,7 @@ class Newest:
         """Write what is pending."""
         self._file.close()
 
-    def _begin_another(self, now: float) -> None:
+    def _rotate(self, now: float) -> None:
         self._file.close()
         older = self._path.with_name(OLDER)
         lost = older.is_file()
@@ -84,9 +78,9 @@ class Timings(Instrument):
 
     ``what`` is one of
 
-    - ``env/…`` (start, reset, step, evaluate, close): the control plane's calls of a desktop, with its ``slot``;
+    - ``env/…`` (start, reset, step, evaluate, close): calls of a desktop, with its ``slot``;
     - ``desktop/…`` (start, boot, setup, ready, step, act, settle, screenshot, evaluate, teardown): what a desktop in
-      a container did within them;
+      a container did in them;
     - ``worker/generate`` (with ``live``: requests on that worker, itself included, when it began), ``worker/load``,
       and of a worker in this process ``worker/batch`` (``size`` requests computed at once) and ``worker/put`` (new
       weights put in, without waiting for a batch to end), each with ``waited``: seconds until the loop had it begun and
@@ -96,8 +90,8 @@ class Timings(Instrument):
       ``reward`` (null if it has none);
     - ``loop/busy``: of the last ``of`` seconds, those in which the event loop itself was at work.
 
-    Every line has ``busy``: what of each kind was under way beside it when it ended, itself included; a call that
-    raised has ``failed``, one that was cancelled ``cancelled``.
+    Every line has ``busy``: the calls of each kind in progress when it ended, itself included; a call that raised has
+    ``failed``, one that was cancelled ``cancelled``.
     """
 
     def __init__(self, file: Lines) -> None:
@@ -106,24 +100,24 @@ class Timings(Instrument):
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, *, goes_on: bool = False) -> Iterator[Timings]:
-        """Write into a run's folder; behind what its earlier lives wrote there if it goes on."""
+    def open(cls, folder: Path, *, resumed: bool = False) -> Iterator[Timings]:
+        """Write into a run directory; if the run is resumed, after the lines of earlier lives."""
         path = folder / TIMINGS
-        if not goes_on:
+        if not resumed:
             for old in (path, folder / OLDER):
                 old.unlink(missing_ok=True)
         elif path.is_file():
             whole = path.read_bytes().rfind(b"\n") + 1  # a crash may have cut a line off
             os.truncate(path, whole)
-        with closing(Newest(path)) as file:
+        with closing(RotatingFile(path)) as file:
             yield cls(file)
 
     def desktop(self, slot: int, what: str, seconds: float) -> None:
-        """Note what a desktop did."""
+        """Record what a desktop did."""
         self._write(f"desktop/{what}", seconds, slot=slot)
 
     def worker(self, index: int, what: str, seconds: float, waited: float, size: int) -> None:
-        """Note what a worker of this process did in its thread, and how long that waited for the event loop."""
+        """Record what a worker of this process did in its thread, and how long it waited for the event loop."""
         self._write(f"worker/{what}", seconds, worker=index, waited=round(waited, 6), size=size)
 
     @override
@@ -133,7 +127,7 @@ class Timings(Instrument):
         self._write("attempt", seconds, **which, turns=len(trajectory.turns), reward=trajectory.reward)
 
     async def watch(self, idle_seconds: Callable[[], float], every_seconds: float = 0.5) -> None:
-        """Note how busy the running loop is until cancelled, given the seconds it had nothing to do so far."""
+        """Record how busy the running loop is until cancelled; ``idle_seconds`` returns its idle time so far."""
         loop = asyncio.get_running_loop()
         while True:
             begun, idle = loop.time(), idle_seconds()
@@ -143,7 +137,7 @@ class Timings(Instrument):
 
     @contextmanager
     def doing(self, what: str, **context: Any) -> Iterator[None]:
-        """Note how long a block takes, also if it fails."""
+        """Record how long a block takes, also if it fails."""
         loop = asyncio.get_running_loop()
         kind = what.partition("/")[0]
         begun = loop.time()
@@ -168,13 +162,13 @@ class Timings(Instrument):
 
 
 def read_timings(folder: Path) -> list[Entry]:
-    """Return the timings of a run, in order, as far as they are kept. A last line that was cut off is left out.
+    """Return the timings of a run that are kept, in order, without an incomplete last line.
 
     Args:
-        folder: The run's, or the file itself.
+        folder: The run directory, or the file itself.
 
     Raises:
-        ConfigError: If there are none, or a line is not what it should be.
+        ConfigError: If there are none, or a line is invalid.
     """
     path = folder if folder.suffix == ".jsonl" else folder / TIMINGS
     older = path.with_name(OLDER)
@@ -200,7 +194,7 @@ def read_timings(folder: Path) -> list[Entry]:
 
 
 class TimedDesktop:
-    """A desktop whose calls are noted; implements ``dartsim.core.ports.AsyncEnv``."""
+    """A desktop whose calls are timed; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(self, slot: int, inner: AsyncEnv, timings: Timings) -> None:
         self._slot = slot
@@ -229,7 +223,7 @@ class TimedDesktop:
 
 
 class TimedDesktops:
-    """A provider of desktops whose calls are noted; implements ``dartsim.core.ports.EnvProvider``."""
+    """A provider of desktops whose calls are timed; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, inner: EnvProvider, timings: Timings) -> None:
         self._inner = inner
@@ -242,7 +236,7 @@ class TimedDesktops:
 
 
 class TimedWorker:
-    """A worker whose calls are noted; implements ``dartsim.core.ports.PolicyWorker``."""
+    """A worker whose calls are timed; implements ``dartsim.core.ports.PolicyWorker``."""
 
     def __init__(self, index: int, inner: PolicyWorker, timings: Timings) -> None:
         self._index = index
@@ -266,7 +260,7 @@ class TimedWorker:
 
 
 class TimedLearner:
-    """A learner whose updates are noted; implements ``dartsim.core.ports.Learner``."""
+    """A learner whose updates are timed; implements ``dartsim.core.ports.Learner``."""
 
     def __init__(self, inner: Learner, timings: Timings) -> None:
         self._inner = inner

@@ -50,7 +50,7 @@ class EnvCluster:
     def __init__(
         self, provider: EnvProvider, config: RolloutConfig, recorder: Recorder, *, rest_seconds: float = 300.0
     ) -> None:
-        self._provider = provider
+        self.provider = provider
         self._config = config
         self._recorder = recorder
         self._rest_seconds = rest_seconds
@@ -108,7 +108,7 @@ class EnvCluster:
             track.enter(DesktopState.STARTING)
             try:
                 async with asyncio.timeout(seconds):
-                    return await self._provider.start(slot)
+                    return await self.provider.start(slot)
             except EnvStartFailed as fault:
                 last: EnvStartFailed = fault
             except TimeoutError:

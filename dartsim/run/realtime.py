@@ -65,7 +65,7 @@ def run_realtime(
         nonlocal interrupted
         async with AsyncExitStack() as stack:
             stack.enter_context(session(prepared.config))
-            writing = None if folder is None else Timings.open(folder, goes_on=resume_point is not None)
+            writing = None if folder is None else Timings.open(folder, resumed=resume_point is not None)
             timings = None if writing is None else stack.enter_context(writing)
             loop = asyncio.get_running_loop()
             if timings is not None and isinstance(loop, RunLoop):

@@ -62,7 +62,7 @@ class Trainer:
         before_publication: Callable[[], Awaitable[None]] | None = None,
         held: TrainerState = TrainerState.WAIT_PUBLISH,
     ) -> None:
-        self._learner = learner
+        self.learner = learner
         self._source = source
         self._publisher = publisher
         self._recorder = recorder
@@ -121,7 +121,7 @@ class Trainer:
         """Ask for an update until its outcome is known."""
         while True:
             try:
-                return await self._learner.update(batch)
+                return await self.learner.update(batch)
             except UpdateUncertain as fault:
                 self.failures += 1
                 await self._after_failure(fault, self.failures)

@@ -137,7 +137,7 @@ class HungEnv:
 
 def test_hung_desktops_raise_no_trajectory_and_say_what_slots_do():
     def spoil(system):
-        system.cluster._provider = Hung(system.cluster._provider, system.recorder.clock, 1800.0)
+        system.cluster.provider = Hung(system.cluster.provider, system.recorder.clock, 1800.0)
 
     limits = {"step_seconds": 14400.0, "lease_seconds": 14400.0}
     found = suffer(spoil, rollout={"limits": limits}, alarms={"starved_seconds": 7200.0})
@@ -271,7 +271,7 @@ def test_tasks_that_nobody_can_do_raise_nothing_to_train():
 
 def test_worker_and_learner_that_disagree_raise_mismatch():
     def spoil(system):
-        learner = system.trainer._learner
+        learner = system.trainer.learner
         update = learner.update
 
         async def worse(batch):
@@ -312,7 +312,7 @@ def test_starts_that_fail_raise_desktops_failing_with_their_causes():
             return await self._inner.start(slot)
 
     def spoil(system):
-        system.cluster._provider = Flaky(system.cluster._provider)
+        system.cluster.provider = Flaky(system.cluster.provider)
 
     found = suffer(spoil)
     assert names(found) == ["desktops_failing"]

@@ -12,7 +12,7 @@ import pytest
 from dartsim.core.checks import check_env_provider, check_policy_worker, sample_batch, sample_trajectory
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
-from dartsim.observe.timings import Newest, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
+from dartsim.observe.timings import RotatingFile, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.real.local import LocalWorker
 from dartsim.real.loop import RunLoop
 
@@ -45,21 +45,21 @@ class Provider:
 
 
 def test_a_run_that_goes_on_keeps_the_timings_of_its_earlier_lives(tmp_path):
-    async def live(goes_on):
-        with Timings.open(tmp_path, goes_on=goes_on) as timings, timings.doing("learner/update"):
+    async def live(resumed):
+        with Timings.open(tmp_path, resumed=resumed) as timings, timings.doing("learner/update"):
             pass
 
     path = tmp_path / "timings.jsonl"
-    asyncio.run(live(goes_on=False))
+    asyncio.run(live(resumed=False))
     path.write_text(path.read_text() + '{"at": 1.0, "wh')  # and killed
-    for goes_on, wanted in ((True, 2), (True, 3), (False, 1)):
-        asyncio.run(live(goes_on))
+    for resumed, wanted in ((True, 2), (True, 3), (False, 1)):
+        asyncio.run(live(resumed))
         assert len(read_timings(tmp_path)) == wanted
 
 
 def stretch(path, numbers, most):
     """Write a line a second into a file that keeps the newest."""
-    with closing(Newest(path, part_bytes=most)) as file:
+    with closing(RotatingFile(path, part_bytes=most)) as file:
         for number in numbers:
             file.write(json.dumps({"at": float(number), "what": "learner/update", "seconds": 0.5}) + "\n")
 

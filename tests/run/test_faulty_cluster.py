@@ -127,7 +127,7 @@ def check(system, store):
 
 
 def hosts(system):
-    provider = system.cluster._provider
+    provider = system.cluster.provider
     while not hasattr(provider, "host_of"):
         provider = provider._inner  # behind its spares and its faults
     return [provider.host_of(slot) for slot in range(len(provider._slots))]

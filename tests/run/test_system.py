@@ -108,7 +108,7 @@ def run(config, *, seed=None, perturb=None, success_rate=None):
 
 
 def hosts(system):
-    provider = system.cluster._provider
+    provider = system.cluster.provider
     return [host for host, _ in getattr(provider, "_inner", provider)._slots]  # behind its faults, if any
 
 
