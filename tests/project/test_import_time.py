@@ -23,7 +23,8 @@ EXTRAS = [
     "transformers", "vllm",
 ]  # fmt: skip
 LEARN = [
-    *(f"dartsim.run.{name}" for name in ("collecting", "demonstrations", "evaluation", "learning")),
+    *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning")),
+    "dartsim.lab.collecting",
     *(f"dartsim.real.{name}" for name in ("engines.backend", "learners.backend", "vlm.plan")),
 ]
 """What puts a real model into a run: loaded where there is something to train or to serve."""
