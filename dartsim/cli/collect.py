@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 NAMED = 5
-"""Unknown tasks that the message names."""
+"""Largest number of unknown tasks in the message."""
 
 
 def collect(
@@ -54,10 +54,10 @@ def collect(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Collect successes into a folder, which a run begins with if `curation.pool.file` names it.
+    """Collect successes into a folder; a run with this folder as `curation.pool.file` starts with them.
 
-    A model's success keeps the log-probabilities and the version of the weights that made it. An oracle has no
-    log-probabilities: the first weights of the run that begins with its successes give them theirs.
+    A model's successes keep the log-probabilities and the version of its weights. An oracle's successes get their
+    log-probabilities from the initial weights of the run that uses them.
     """
     source = _single_source(oracle, model, run)
     folder = out_folder or new_folder(f"successes-{source}")
@@ -68,26 +68,26 @@ def collect(
     # Imported here: it brings torch, and names the extra that is missing.
     from dartsim.lab.collecting import from_model, from_oracle, from_run
 
-    with _bar(source) as told:
+    with _bar(source) as on_step:
         if oracle is not None:
-            found = from_oracle(resolved, oracle, told)
+            collected = from_oracle(resolved, oracle, on_step)
         elif model is not None:
-            found = from_model(model, attempts, config=resolved if asked else None, best=best, on_step=told)
+            collected = from_model(model, attempts, config=resolved if asked else None, best=best, on_step=on_step)
         else:
             assert run is not None, "one of the three was given"
-            found = from_run(run, resolved)
-    found.write(folder)
+            collected = from_run(run, resolved)
+    collected.write(folder)
     if json_file != "-":
-        _say(found, folder)
+        _show(collected, folder)
     if json_file is not None:
-        write_json(_figures(found, folder), json_file)
+        write_json(_figures(collected, folder), json_file)
 
 
 def _single_source(oracle: int | None, model: Path | None, run: Path | None) -> str:
-    """Return the one source that was requested.
+    """Return the requested source.
 
     Raises:
-        ConfigError: If it is none, or more than one.
+        ConfigError: If there is not exactly one.
     """
     given = [name for name, value in (("oracle", oracle), ("model", model), ("run", run)) if value is not None]
     if len(given) != 1:
@@ -100,7 +100,7 @@ def _config(file: Path | None, preset: str | None, overrides: Sequence[str], run
     """Return the configuration whose tasks are collected for.
 
     Raises:
-        ConfigError: If it is wrong, or has no model that could be trained on successes.
+        ConfigError: If it is invalid, or has no model to train on successes.
     """
     from dartsim.config import load
     from dartsim.observe.rundir import CONFIG, read_run
@@ -122,7 +122,7 @@ def _config(file: Path | None, preset: str | None, overrides: Sequence[str], run
 
 @contextmanager
 def _bar(source: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar, and yield what moves it; nothing where output is not a terminal."""
+    """Show a bar on terminals, and yield the function that updates it."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
         unit = {"oracle": "tasks", "model": "attempts", "run": "reading"}[source]
@@ -130,28 +130,27 @@ def _bar(source: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _say(found: Collected, folder: Path) -> None:
-    tried = "" if found.attempts is None else f" in {found.attempts} attempts"
-    out.print(f"{len(found.successes)} successes{tried}, at {found.solved} of {found.num_tasks} tasks")
-    if found.unknown:
-        more = ", …" if len(found.unknown) > NAMED else ""
+def _show(collected: Collected, folder: Path) -> None:
+    tried = "" if collected.attempts is None else f" in {collected.attempts} attempts"
+    out.print(f"{len(collected.successes)} successes{tried}, at {collected.solved} of {collected.num_tasks} tasks")
+    if collected.unknown:
+        more = ", …" if len(collected.unknown) > NAMED else ""
         errors.print(
-            f"skipped successes of {len(found.unknown)} tasks that are not in the configuration: "
-            f"{', '.join(found.unknown[:NAMED])}{more}",
+            f"skipped successes of {len(collected.unknown)} tasks that are not in the configuration: "
+            f"{', '.join(collected.unknown[:NAMED])}{more}",
             highlight=False,
         )
     out.print(f'use them in a run with: curation.pool.file = "{folder}"', soft_wrap=True, highlight=False)
 
 
-def _figures(found: Collected, folder: Path) -> dict[str, Any]:
-    """Return what was collected as plain values."""
+def _figures(collected: Collected, folder: Path) -> dict[str, Any]:
     return {
-        "source": found.source,
-        "successes": len(found.successes),
-        "turns": sum(len(success.turns) for success in found.successes),
-        "attempts": found.attempts,
-        "tasks": found.num_tasks,
-        "tasks_solved": found.solved,
-        "unknown_tasks": list(found.unknown),
+        "source": collected.source,
+        "successes": len(collected.successes),
+        "turns": sum(len(success.turns) for success in collected.successes),
+        "attempts": collected.attempts,
+        "tasks": collected.num_tasks,
+        "tasks_solved": collected.solved,
+        "unknown_tasks": list(collected.unknown),
         "out": str(folder),
     }

@@ -53,9 +53,8 @@ def presets(
     if json_file is not None:
         write_json(abouts, json_file)
         return
-    table = plain_table(show_header=not names)
-    table.add_column("preset", no_wrap=True)
-    table.add_column("what", overflow="fold")
+    table = plain_table("preset", "what", show_header=not names)
+    table.columns[0].no_wrap = True
     for name, about in abouts.items():
         table.add_row(name, about["title"])
         if names:
@@ -72,19 +71,15 @@ def profiles() -> None:
     from dartsim.sim.env_profiles import PROFILES as ENVS
     from dartsim.sim.gpu import PROFILES as GPUS
 
-    desktops = plain_table(title="desktops (cluster.env.profile)")
-    desktops.add_column("profile", no_wrap=True)
-    for column in ("boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB"):
-        desktops.add_column(column, justify="right", overflow="fold")
+    columns = ("boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB")
+    desktops = plain_table("profile", numbers=columns, title="desktops (cluster.env.profile)")
     for name, env in ENVS.items():
         boot = env.start.mean + env.boot.mean
         means = (boot, env.setup.mean, env.step.mean, env.evaluate.mean, env.teardown.mean, env.memory_gib)
         desktops.add_row(name, *(f"{value:.1f}" for value in means))
-    gpus = plain_table(title="GPUs (cluster.engine.gpu)")
-    gpus.add_column("profile", no_wrap=True)
-    gpus.add_column("ms/token alone", justify="right")
-    gpus.add_column("KV tokens", justify="right")
-    gpus.add_column("source", overflow="fold")
+    gpu_columns = ("ms/token alone", "KV tokens")
+    gpus = plain_table("profile", numbers=gpu_columns, after=("source",), title="GPUs (cluster.engine.gpu)")
+    desktops.columns[0].no_wrap = gpus.columns[0].no_wrap = True
     for name, gpu in GPUS.items():
         gpus.add_row(name, f"{gpu.iteration_seconds(1) * 1e3:.1f}", f"{gpu.kv_capacity_tokens:,}", gpu.source)
     out.print(desktops)
@@ -171,11 +166,9 @@ def faults(
 
 
 def _table(kinds: list[dict[str, Any]], profiles: tuple[str, ...]) -> Table:
-    table = plain_table()
-    table.add_column("kind", no_wrap=True)
-    for profile in profiles:
-        table.add_column(profile, justify="right", no_wrap=True)
-    table.add_column("of 1,000", no_wrap=True)
+    table = plain_table("kind", numbers=profiles, after=("of 1,000",))
+    for column in table.columns:
+        column.no_wrap = True
     for kind in kinds:
         rates = (f"{1000.0 * kind['rates'][profile]:g}" for profile in profiles)
         table.add_row(kind["name"], *rates, kind["unit"])

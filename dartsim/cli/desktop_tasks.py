@@ -129,14 +129,14 @@ async def _check(
     from dartsim.real.desktop.tasks.playing import desktops
 
     free = list(range(at_once))
-    room = asyncio.Semaphore(at_once)
+    limit = asyncio.Semaphore(at_once)
     done = 0
 
     with errors.status(f"0 of {len(chosen)} tasks") as status:
 
-        async def one(provider: EnvProvider, task: Task) -> TaskCheckRow:
+        async def check(provider: EnvProvider, task: Task) -> TaskCheckRow:
             nonlocal done
-            async with room:
+            async with limit:
                 slot = free.pop()
                 try:
                     return await _row(provider, task, slot, gif)
@@ -146,7 +146,7 @@ async def _check(
                     status.update(f"{done} of {len(chosen)} tasks")
 
         async with desktops(spec, settings, screen=screen) as provider, asyncio.TaskGroup() as group:
-            rows = [group.create_task(one(provider, task)) for task in chosen]
+            rows = [group.create_task(check(provider, task)) for task in chosen]
     return [row.result() for row in rows]
 
 
@@ -181,23 +181,17 @@ def _apps(task: Task) -> list[str]:
     return [str(app) for app in task.spec.get("related_apps", ())]
 
 
-def _table(*columns: str) -> Table:
-    table = plain_table()
-    for name in columns:
-        number = name in ("steps", "oracle", "nothing", "seconds")
-        table.add_column(name, justify="right" if number else "left", no_wrap=number or name == "task")
-    return table
-
-
 def _listing(rows: Sequence[TaskCheckRow], chosen: Sequence[Task]) -> Table:
-    table = _table("task", "app", "steps", "instruction")
+    table = plain_table("task", "app", numbers=("steps",), after=("instruction",))
+    table.columns[0].no_wrap = True
     for row, task in zip(rows, chosen, strict=True):
         table.add_row(row.task, ", ".join(row.apps), str(row.steps), task.instruction)
     return table
 
 
 def _checked(rows: Sequence[TaskCheckRow]) -> Table:
-    table = _table("task", "app", "steps", "oracle", "nothing", "seconds", "")
+    table = plain_table("task", "app", numbers=("steps", "oracle", "nothing", "seconds"), after=("",))
+    table.columns[0].no_wrap = True
     for row in rows:
         figures = ["–" if value is None else f"{value:g}" for value in (row.oracle, row.nothing, row.seconds)]
         verdict = "ok" if row.passed else f"failed{': ' + row.fault if row.fault else ''}"

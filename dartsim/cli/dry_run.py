@@ -25,9 +25,8 @@ def plan(config: Config) -> dict[str, Any]:
     """Return what a run of this configuration would start, as plain values.
 
     Raises:
-        ConfigError: If it could not work on any machine: a name is unknown, numbers do not match, or parts do not fit
-            where they are put.
-        TaskFileError: If a task file that is there cannot be used.
+        ConfigError: If it cannot work on any machine: a name is unknown, numbers do not match, or processes do not fit.
+        TaskFileError: If an existing task file is invalid.
     """
     needed = estimate(config)
     prepare(_with_tasks(config))
@@ -44,21 +43,21 @@ def plan(config: Config) -> dict[str, Any]:
 
 
 def _with_tasks(config: Config) -> Config:
-    """Return the configuration with tasks that are there: missing task files are listed with the other requirements."""
+    """Return the configuration, with generated tasks if the task files, a listed requirement, are missing."""
     tasks = config.tasks
     if tasks.source != "osworld" or (Path(str(tasks.folder)) / f"{tasks.list_name}.json").is_file():
         return config
     return config.model_copy(update={"tasks": tasks.model_copy(update={"source": "generated"})})
 
 
-def _placed(config: Config, kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
-    """Return what would start, with where Ray would place it."""
+def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry, with its placement by Ray."""
     if not placed(config, kind):
-        return found
+        return entry
     number, part = actors(config, kind)
     asked = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
     each = ", ".join(f"{name} {amount:g}" for name, amount in asked.items() if amount)
-    return {**found, "what": f"{found['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
+    return {**entry, "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
 
 
 # ---- what would start
@@ -67,22 +66,22 @@ def _placed(config: Config, kind: Kind, found: dict[str, Any]) -> dict[str, Any]
 # ---- printing
 
 
-def show(found: dict[str, Any], console: Console) -> None:
+def show(plan: dict[str, Any], console: Console) -> None:
     """Print the plan, with commands in shell syntax."""
-    console.print(f"{found['preset']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
+    console.print(f"{plan['preset']}: {plan['hours']:g} hours by the {plan['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
-        console.print(f"\n[bold]{part}[/bold]: {found[part]['what']}")
-        _show_part(found[part], console)
-    if any("processes" in found[part] for part in ("engines", "learner")):
+        console.print(f"\n[bold]{part}[/bold]: {plan[part]['what']}")
+        _show_part(plan[part], console)
+    if any("processes" in plan[part] for part in ("engines", "learner")):
         console.print(f"\n{PORT}, {MODEL}, {SITE} and {FOLDER} are a free port and folders made at the start")
-    if found["memory"] is not None:
-        _show_memory(found["memory"], console)
-    _show_missing(found["missing"], console)
+    if plan["memory"] is not None:
+        _show_memory(plan["memory"], console)
+    _show_missing(plan["missing"], console)
 
 
 def _show_part(part: dict[str, Any], console: Console) -> None:
-    for one in part.get("processes", ()):
-        _show_process(one, console)
+    for process in part.get("processes", ()):
+        _show_process(process, console)
     if (command := part.get("command")) is not None:
         console.print(shlex.join(command), highlight=False, markup=False, soft_wrap=True)
     for address in part.get("addresses", ()):
@@ -96,14 +95,14 @@ def _show_part(part: dict[str, Any], console: Console) -> None:
         )
     if (there := part.get("start_there")) is not None:
         console.print("start them there:")
-        for one in there:
-            _show_process(one, console)
+        for process in there:
+            _show_process(process, console)
 
 
-def _show_process(one: dict[str, Any], console: Console) -> None:
-    console.print(f"# {one['name']}, {one['listens']}", highlight=False, markup=False)
-    words = [f"{name}={shlex.quote(value)}" for name, value in one["environment"].items()]
-    words += [shlex.quote(word) for word in one["command"]]
+def _show_process(process: dict[str, Any], console: Console) -> None:
+    console.print(f"# {process['name']}, {process['listens']}", highlight=False, markup=False)
+    words = [f"{name}={shlex.quote(value)}" for name, value in process["environment"].items()]
+    words += [shlex.quote(word) for word in process["command"]]
     console.print(" ".join(words), highlight=False, markup=False, soft_wrap=True)
 
 

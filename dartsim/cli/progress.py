@@ -1,4 +1,4 @@
-"""Progress of simulations: how far simulated time has come, how fast it goes, and the figures so far."""
+"""Progress bars of runs: time, speed, and the figures so far."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dartsim.observe.figures import figures
 
 
 class TimeColumn(ProgressColumn):
-    """How far a run's time has come: simulated hours; of a real run hours, or minutes if it is short."""
+    """The run's time: simulated hours; for a real run hours, or minutes if it is short."""
 
     def render(self, task: Task) -> Text:
-        """Return it beside what it shall be."""
+        """Return the time and the total."""
         total = task.total or 0.0
         if task.fields.get("simulated", True):
             return Text(f"{task.completed:5.1f} of {total:g} simulated h")
@@ -29,10 +29,10 @@ class TimeColumn(ProgressColumn):
 
 
 class SpeedColumn(ProgressColumn):
-    """Simulated time a second of real time; nothing for a real run."""
+    """Simulated time per real time; empty for a real run."""
 
     def render(self, task: Task) -> Text:
-        """Return it as a multiple."""
+        """Return the speed as a multiple."""
         if not task.fields.get("simulated", True):
             return Text()
         elapsed = task.finished_time if task.finished else task.elapsed
@@ -43,7 +43,7 @@ class SpeedColumn(ProgressColumn):
 
 @contextmanager
 def bars(console: Console = errors) -> Iterator[Progress]:
-    """Show one bar for each simulation; nothing where output is not a terminal."""
+    """Show one bar for each run, on terminals only."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
@@ -57,20 +57,13 @@ def bars(console: Console = errors) -> Iterator[Progress]:
 
 
 class RunBar(Instrument):
-    """Shows how far a run is in a progress bar.
-
-    Args:
-        progress: Shows it.
-        name: Of the run.
-        hours: Of its time in all.
-        simulated: Whether its time is virtual.
-    """
+    """Shows a run of so many hours in a progress bar."""
 
     period_seconds = 10.0
 
     def __init__(self, progress: Progress, name: str, hours: float, *, simulated: bool = True) -> None:
         self._progress = progress
-        self._task = progress.add_task(name, total=hours, live="starting its parts", simulated=simulated)
+        self._task = progress.add_task(name, total=hours, live="starting", simulated=simulated)
         self._recorder: Recorder | None = None
         self._shown = 0.0
 
@@ -84,7 +77,7 @@ class RunBar(Instrument):
         if real - self._shown < 0.2:  # at most five times a second
             return
         self._shown = real
-        begun = 0.0 if self._recorder is None else self._recorder.started  # engines may have taken minutes to start
+        begun = 0.0 if self._recorder is None else self._recorder.started  # engines may take minutes to start
         self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
 
     @override
@@ -101,20 +94,11 @@ class RunBar(Instrument):
         if recorder is None or len(recorder.snapshots) < 2:
             return ""
         now = figures(recorder.snapshots[0], recorder.measure())
-        learned = self._learned(recorder)
         alarms = [alarm.name for alarm in recorder.alarms if alarm.cleared is None]
-        raised = f"ALARM {', '.join(alarms)} · " if alarms else ""
+        success = next((u.metrics[HELD_OUT] for u in reversed(recorder.updates) if HELD_OUT in u.metrics), None)
         return (
-            raised
-            + learned
-            + (
-                f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
-                f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · "
-                f"staleness <= {recorder.staleness_max}"
-            )
+            (f"ALARM {', '.join(alarms)} · " if alarms else "")
+            + ("" if success is None else f"success {success:.0%} · ")
+            + f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
+            f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · staleness <= {recorder.staleness_max}"
         )
-
-    def _learned(self, recorder: Recorder) -> str:
-        """Return the newest success rate on held-out tasks, if any was measured."""
-        newest = next((u.metrics[HELD_OUT] for u in reversed(recorder.updates) if HELD_OUT in u.metrics), None)
-        return "" if newest is None else f"success {newest:.0%} · "

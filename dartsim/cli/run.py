@@ -28,7 +28,7 @@ from dartsim.cli.options import (
 )
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
-from dartsim.cli.status import alarm_text
+from dartsim.observe.alarm import KINDS, alarm_text
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -154,8 +154,6 @@ def execute_with_progress(
 
 
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
-    from dartsim.observe.alarm import KINDS
-
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         out.print(_learned(run_dir.summary))

@@ -1,4 +1,4 @@
-"""``dartsim status``: what each component of a run waits for, since when, and what would wake it."""
+"""``dartsim status``: what each component of a run waits for, since when, and what ends the wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dartsim.cli.console import out, plain_table, printable, write_json
 from dartsim.cli.options import JsonInstead
-from dartsim.observe.alarm import hours
+from dartsim.observe.alarm import alarm_text, hours
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -27,7 +27,7 @@ EXAMPLES = (
 )
 BETWEEN_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""After which a run in real time, which writes its status every few seconds, is said to write none."""
+"""Time after which a run in real time, which writes its status every few seconds, is reported as silent."""
 SLOTS_SHOWN = 6
 ENDED = ("finished", "interrupted", "failed", "crashed")
 
@@ -38,9 +38,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Keep updating until the run ends.")] = False,
     each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
 ) -> None:
-    """Show what every component of a run waits for, since when, and what would wake it; and the run's alarms.
+    """Show what every component of a run waits for, since when, and what ends the wait; and the run's alarms.
 
-    It reads what the run writes down now and then, and asks nothing of the run itself.
+    It reads the status file that the run writes, and does not disturb the run.
     """
     if not watch:
         found = read_status(folder)
@@ -60,10 +60,10 @@ def status(
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return a run's ``status.json``, its state put right if its process is gone.
+    """Return a run's ``status.json``, with the state ``crashed`` if its process is gone.
 
     Raises:
-        ConfigError: If the folder has none, or it cannot be read.
+        ConfigError: If there is none, or it cannot be read.
     """
     from dartsim.core.errors import ConfigError
     from dartsim.observe.rundir import CONFIG, SUMMARY, is_held
@@ -71,7 +71,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    running = is_held(folder)  # before the file: who ends in between has written its end
+    running = is_held(folder)  # before reading the file, which a run that ends meanwhile has updated
     path = folder / STATUS
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def _silent_since(path: Path) -> str | None:
-    """Return when a status was written that should have been written again since, by the machine's clock."""
+    """Return when an overdue status was last written, by the machine's clock; None if it is not overdue."""
     written = path.stat().st_mtime
     if time.time() - written < SILENT_SECONDS:
         return None
@@ -100,7 +100,7 @@ def _silent_since(path: Path) -> str | None:
 
 
 def _begun(folder: Path) -> dict[str, Any]:
-    """Return the status of a run that was begun and of which nothing has happened."""
+    """Return the status of a run that has started and has no status file yet."""
     from dartsim.config import load
     from dartsim.observe.rundir import CONFIG, is_held
 
@@ -120,18 +120,8 @@ def _begun(folder: Path) -> dict[str, Any]:
     }
 
 
-def alarm_text(alarm: Mapping[str, Any]) -> str:
-    """Return an alarm of ``summary.json`` as one line."""
-    over = alarm["cleared_seconds"]
-    until = "" if over is None else f", over at {hours(over)}"
-    return (
-        f"{alarm['name']} since {hours(alarm['since_seconds'])}{until}: {alarm['found']}. Likely: {alarm['likely']}. "
-        f"Do: {alarm['todo']}. ({alarm['page']}, exit code {alarm['exit_code']})"
-    )
-
-
 def _stream(folder: Path, target: str) -> None:
-    """Print one line of JSON whenever the status has changed, until the run ends; a file has the newest only."""
+    """Print a line of JSON whenever the status changes, until the run ends; a file contains only the newest."""
     last: dict[str, Any] = {}
     while last.get("state") not in ENDED:
         if last:
@@ -155,10 +145,10 @@ def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
         lines.append(str(found["error"]))
     if found.get("silent_since"):
         lines.append(
-            f"silent: its process lives, and has written nothing since {found['silent_since']}: it is inside one call "
-            "that does not return. Likely: the database (curation.store) or the disk of the run's folder does not "
-            "answer, or the process or its machine was paused. It goes on by itself once that does; if not, kill it "
-            "and `dartsim resume` the run"
+            f"silent: its process is alive, and has written nothing since {found['silent_since']}: a call does not "
+            "return. Likely: the database (curation.store) or the disk of the run's folder does not answer, or the "
+            "process or its machine was paused. It continues once that is over; otherwise kill it and `dartsim resume` "
+            "the run"
         )
     lines += [f"alarm: {alarm_text(alarm)}" for alarm in found["alarms"]]
     counts = ", ".join(f"{name} {number:,}" for name, number in found["counts"].items())
@@ -177,7 +167,7 @@ def _table(found: Mapping[str, Any], *, each: bool) -> Table:
 
 
 def _grouped(components: Sequence[Mapping[str, Any]], *, each: bool) -> list[list[Mapping[str, Any]]]:
-    """Return the components, slots of the same state together unless each is wanted."""
+    """Return the components, with slots of the same state in one group unless ``each`` is set."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for part in components:
         alone = each or not part["component"].startswith("slot ")

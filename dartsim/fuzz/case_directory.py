@@ -1,8 +1,8 @@
-"""The directory of a replayed case: what was run, what happened, why it was idle, and a trace of the last minute.
+"""The directory of a replayed case: configuration, events, idle causes, and a trace of the last minute.
 
-    case.json       the token and what it stands for, the rule, the event hash
+    case.json       the token and its case, the rule, the event hash
     config.toml     the resolved configuration
-    events.jsonl    every call and every event at the ports, in order, one a line
+    events.jsonl    the calls and events at the ports, one per line
     idle.json       why desktops, workers and trainer were idle in the last minute
     trace.json.gz   the last minute, for ui.perfetto.dev
 
@@ -26,16 +26,11 @@ from dartsim.observe.rundir import write_bytes, write_text
 from dartsim.observe.timeline import recorded_window
 
 LAST_SECONDS = 60.0
-"""What the trace shows: the minute before the failure, or before the end."""
+"""Length of the trace, before the failure or the end."""
 
 
 def write_case_directory(path: Path, result: CaseResult) -> Path:
-    """Write what a case led to, run with ``keep``; return the directory.
-
-    Args:
-        path: A directory, made if needed; files of the same names in it are replaced.
-        result: What ``run_case(case, keep=True)`` returned.
-    """
+    """Write the result of ``run_case(case, keep=True)`` to a directory, and return it."""
     path.mkdir(parents=True, exist_ok=True)
     case = result.case
     facts = {
@@ -73,7 +68,7 @@ def _write_trace(path: Path, recorder: Recorder, facts: dict[str, Any]) -> None:
 
 
 def _clipped(event: dict[str, Any], start: float) -> dict[str, Any] | None:
-    """Return the part of a trace's event that lies after ``start``, microseconds; None if there is none."""
+    """Return the part of a trace event after ``start``, microseconds; None if there is none."""
     if "ts" not in event or event["ts"] >= start:
         return event
     left = event["ts"] + event.get("dur", 0) - round(start)

@@ -1,4 +1,4 @@
-"""``Case``: everything that decides one run of the search, and the token that it is written as."""
+"""``Case``: everything that determines one run of the search, and its token."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
 
 FORMAT = 4
-"""Format of tokens; any other one is refused."""
+"""Format of tokens; others are refused."""
 
 Choice = str | int | float | bool | None
 
 
 def fault_window(kind: str, at_seconds: float, lasts_seconds: float, target: int | None = None) -> FaultWindow:
-    """Return a window in which every call of its target, or of all targets, is affected."""
+    """Return a window that affects every call of its target, or of all targets."""
     return FaultWindow(kind=kind, at_seconds=at_seconds, lasts_seconds=lasts_seconds, target=target, times=None)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run: a preset, what of the cluster differs from the simplest one, faults, and a seed.
+    """One run: a preset, differences from the simplest cluster, faults, and a seed.
 
     Attributes:
-        preset: Whose scheduler it is, or ``dartsim.fuzz.space.DRAWN``: then the scheduler is among the choices.
-        seed: Decides every latency, outcome and order of the run.
-        choices: By the name of the dimension; a dimension that is left out has its simplest value.
-        faults: Windows of faults, in no particular order; see ``fault_window``.
-        profile: Faults at rates, until they are healed: a value of ``cluster.faults.profile``.
+        preset: Its scheduler, or ``dartsim.fuzz.space.DRAWN``: then the scheduler is among the choices.
+        seed: Of every latency, outcome and order.
+        choices: By dimension; missing dimensions have their simplest value.
+        faults: Fault windows, in any order; see ``fault_window``.
+        profile: Fault rates until healed: a value of ``cluster.faults.profile``.
     """
 
     preset: str
@@ -44,7 +44,7 @@ class Case:
     profile: str = "none"
 
     def token(self) -> str:
-        """Return it as one word that ``from_token`` reads."""
+        """Return it as one word for ``from_token``."""
         tree = {
             "format": FORMAT,
             "preset": self.preset,
@@ -58,7 +58,7 @@ class Case:
 
 
 def from_token(token: str) -> Case:
-    """Return the case that a token stands for.
+    """Return the case of a token.
 
     Raises:
         ConfigError: If it is not a token of this format.

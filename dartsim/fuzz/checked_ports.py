@@ -1,7 +1,7 @@
-"""The ports of the control plane, checked: every call of a desktop, worker or learner, on its way in and out.
+"""Checked ports of the control plane: every call of a desktop, worker or learner, and its result.
 
-The rules I1 to I16 are those of docs/fuzzing.md. Inside a call the running task belongs to the node of its component,
-so that the perturbed loop wakes it in no fixed order with others.
+The rules I1 to I16 are those of docs/fuzzing.md. During a call the task belongs to the node of its component, so that
+the perturbed loop may reorder it with tasks of other nodes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ from dartsim.sim.tasks import NODE
 from dartsim.sim.worker import SimWorker
 
 SLACK_SECONDS = 1e-6
-"""Of a deadline: rounding errors of sums."""
+"""Tolerance of a deadline, for rounding errors."""
 
 
 class RuleViolated(InvariantViolated):
-    """A rule that the search checks did not hold.
-
-    Attributes:
-        rule: Its number.
-    """
+    """A checked rule was broken; ``rule`` is its number."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
@@ -37,7 +33,7 @@ class RuleViolated(InvariantViolated):
 
 
 class PortCall(NamedTuple):
-    """A call of a port that is under way: what it is, when it began, and how long it may take (None: any time)."""
+    """A call in progress: its name, its start, and its largest duration (None: any)."""
 
     name: str
     began: float
@@ -45,22 +41,22 @@ class PortCall(NamedTuple):
 
 
 class PortMonitor:
-    """Everything that was observed at the ports, and the first violation of a rule.
+    """Observations at the ports, and the first broken rule.
 
     Args:
         config: Of the run.
-        keep_log: Whether to keep a log of the calls.
+        keep_log: Whether to log the calls.
 
     Attributes:
-        ending: Whether the run is being ended, so that nothing new begins.
-        late: Whether answers may be delayed on their way.
-        dead: Whether the process was killed: then nothing that its remains do matters.
-        violated: The first violation: production code may swallow the error that was raised.
-        log: What happened, in order, as (time, event, facts); None if it is not kept.
-        progress: When an attempt was last scored, or an update finished.
-        scores: What evaluations returned, by the attempt's seed.
-        replies: What workers returned, by attempt.
-        calls: Calls under way.
+        ending: Returns whether the run is ending, so that nothing new starts.
+        late: Whether replies may be delayed in transport.
+        dead: Whether the process was killed; its remaining tasks do not matter.
+        violated: The first violation, because production code may swallow the raised error.
+        log: Events as (time, event, facts); None without a log.
+        progress: Time of the last score or update.
+        scores: Results of evaluations, by the attempt's seed.
+        replies: Replies of workers, by attempt.
+        calls: Calls in progress.
     """
 
     def __init__(self, config: Config, *, keep_log: bool = False) -> None:
@@ -76,9 +72,9 @@ class PortMonitor:
         self.desktops: dict[int, object] = {}
         """Live desktop of each slot."""
         self.asking: dict[int, int] = {}
-        """Worker that computes each attempt's present turn."""
+        """Worker that computes the current turn of each attempt."""
         self.updated: Version = 0
-        """Newest version that the learner has returned."""
+        """Newest version of the learner."""
         self.time = asyncio.get_running_loop().time
 
     def fail(self, rule: str, text: str) -> None:
@@ -100,7 +96,7 @@ class PortMonitor:
 
     @contextmanager
     def call(self, key: object, name: str, limit: float | None, node: Node) -> Iterator[None]:
-        """Check a call of a component, which takes one at a time, and let it run on the component's node."""
+        """Check that a component has one call at a time, and run the call on the component's node."""
         if key in self.calls:
             self.fail("I4", f"{name} was called during {self.calls[key].name}")
         self.calls[key] = PortCall(name, self.time(), limit)
@@ -115,7 +111,7 @@ class PortMonitor:
 
 
 class CheckedEnv:
-    """A desktop: one attempt, one call at a time, nothing after its end."""
+    """A desktop: one attempt, one call at a time, no call after its end."""
 
     def __init__(self, monitor: PortMonitor, slot: int, inner: AsyncEnv, node: Node) -> None:
         self._monitor = monitor
@@ -134,7 +130,7 @@ class CheckedEnv:
             yield
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set up, for one attempt alone."""
+        """Set up, for one attempt only."""
         with self._call("setup", self._limits.setup_seconds):
             if self._seed is not None:
                 self._monitor.fail("I4", f"the desktop of slot {self._slot} was given a second attempt")
@@ -155,7 +151,7 @@ class CheckedEnv:
             return score
 
     async def close(self) -> None:
-        """Tear down; the second time does nothing."""
+        """Tear down, once."""
         if self._closed:
             return
         try:
@@ -168,7 +164,7 @@ class CheckedEnv:
 
 
 class CheckedProvider:
-    """Starts desktops: one in each slot."""
+    """Starts one desktop in each slot."""
 
     def __init__(self, monitor: PortMonitor, inner: EnvProvider) -> None:
         self._monitor = monitor
@@ -176,10 +172,10 @@ class CheckedProvider:
         self._nodes: dict[int, Node] = {}
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Start one where none is."""
+        """Start a desktop in a free slot."""
         monitor = self._monitor
         node = self._nodes.setdefault(slot, Node(f"desktop-{slot}"))
-        limits = monitor.config.rollout.limits  # one that is given up in the end is torn down before it returns
+        limits = monitor.config.rollout.limits  # a failed start tears down before it returns
         with monitor.call(("start", slot), f"start {slot}", limits.start_seconds + limits.close_seconds, node):
             if slot in monitor.desktops:
                 monitor.fail("I9", f"a desktop was started in slot {slot}, where there is one that was not closed")
@@ -189,13 +185,13 @@ class CheckedProvider:
 
 
 class CheckedWorker:
-    """An engine: loads do not overlap and rise, requests come to an engine that serves.
+    """An engine: loads do not overlap and versions rise; requests only reach a serving engine.
 
     Args:
-        monitor: What was observed.
-        inner: The engine, behind its faults.
+        monitor: The observations.
+        inner: The engine with its faults.
         engine: The engine itself.
-        version: What it serves at first.
+        version: Its initial version.
     """
 
     def __init__(self, monitor: PortMonitor, inner: PolicyWorker, engine: SimWorker, version: Version = 0) -> None:
@@ -209,12 +205,12 @@ class CheckedWorker:
         self._monitor = monitor
         self._loading = False
         self._newest = version
-        """Newest version that it was told to load."""
+        """Newest version of any load."""
         self._keeps = monitor.config.rollout.sync.sync_mode.keeps_requests
         self._request_seconds = monitor.config.rollout.limits.request_seconds
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one turn, which no other worker is asked at the same time."""
+        """Answer one turn, which no other worker computes at the same time."""
         monitor, attempt = self._monitor, request.attempt.id
         if self._loading or not self.usable:
             what = "loads weights" if self._loading else "has no weights"
@@ -236,11 +232,7 @@ class CheckedWorker:
         return reply
 
     def _check(self, request: Request, reply: Reply, asked: Version) -> None:
-        """Compare a reply with the versions that the worker had.
-
-        Where messages are delayed, a reply may arrive after a load that came after it, or before the answer of a load
-        that came before it.
-        """
+        """Compare a reply with the worker's versions; delayed messages may cross a load."""
         monitor = self._monitor
         first, last = (asked, self._newest) if monitor.late else (self.version, self.version)
         if reply.worker != self.index or not first <= reply.version <= last:
@@ -256,7 +248,7 @@ class CheckedWorker:
         turns.append(reply)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take newer weights that were committed, one load at a time, with no live request if they were drained."""
+        """Load newer, committed weights, one load at a time, without live requests if drained."""
         monitor, version = self._monitor, weights.version
         monitor.note("load", worker=self.index, version=version)
         if self._loading:
@@ -281,7 +273,7 @@ class CheckedWorker:
 
 
 class CheckedLearner:
-    """A trainer: one update at a time, of versions in order."""
+    """A learner: one update at a time, with versions in order."""
 
     def __init__(self, monitor: PortMonitor, inner: Learner) -> None:
         self._monitor = monitor
@@ -293,8 +285,8 @@ class CheckedLearner:
         monitor = self._monitor
         with monitor.call("update", f"update {batch.update}", None, self._node):
             if not batch.trajectories or batch.update != monitor.updated + 1:
-                found = f"update {batch.update} of {len(batch.trajectories)} after version {monitor.updated}"
-                monitor.fail("I6", found)
+                text = f"update {batch.update} of {len(batch.trajectories)} after version {monitor.updated}"
+                monitor.fail("I6", text)
             result = await self._inner.update(batch)
             monitor.updated = result.weights.version
             return result

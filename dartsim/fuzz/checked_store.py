@@ -1,4 +1,4 @@
-"""``CheckedStore``: every transition that the store is told, checked; in memory, or over a database in many lives."""
+"""``CheckedStore``: checks every transition of a store, in memory or in a database over several lives."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.valu
 
 
 class CheckedStore:
-    """A store that checks everything it is told; implements ``dartsim.core.ports.Store``.
+    """A store that checks every transition; implements ``dartsim.core.ports.Store``.
 
     Args:
-        monitor: What was observed at the ports.
+        monitor: The observations at the ports.
         inner: The store.
-        past: What lives before this one left in it.
+        past: What earlier lives left in it.
     """
 
     def __init__(self, monitor: PortMonitor, inner: Store, past: EarlierLives = NO_LIVES) -> None:
         self._monitor = monitor
         self._inner = inner
         self.ended: dict[int, str] = dict(past.ended)
-        """Last states, by attempt."""
+        """Final states, by attempt."""
         self._ended_before = Counter(past.ended.values())
         self.seen: Counter[int] = Counter(past.attempts)
         self.consumed: Counter[int] = Counter(n for n, state in past.ended.items() if state == _TRAINED)
@@ -50,7 +50,7 @@ class CheckedStore:
         return {**self.ended, **self._inner.live}
 
     def record(self, trajectory: Trajectory) -> None:
-        """Keep it, and compare it with what its desktop and its workers said."""
+        """Store it, and compare it with the observations at its desktop and workers."""
         monitor, attempt = self._monitor, trajectory.attempt
         if monitor.dead:
             return
@@ -69,7 +69,7 @@ class CheckedStore:
             monitor.progress = monitor.time()
 
     def lease(self, batch: Batch) -> None:
-        """Mark as leased; nothing in it may be too old, or be part of half a group."""
+        """Mark as leased; the batch must not be stale, too large or have duplicates."""
         monitor = self._monitor
         if monitor.dead:
             return
@@ -93,7 +93,7 @@ class CheckedStore:
         self._inner.release(batch)
 
     def trained(self, batch: Batch, version: Version, *args: Any, **options: Any) -> None:
-        """Mark as trained; the update must have happened, once, on nothing stale."""
+        """Mark as trained; the update must have happened, once, without stale trajectories."""
         monitor = self._monitor
         if monitor.dead:
             return
@@ -127,7 +127,7 @@ class CheckedStore:
             self._monitor.fail("I2", f"attempts {[t.attempt.id for t in trajectories]} were dropped as {reason}")
 
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        """Mark as dropped what could not be read back: no file was torn, so there is nothing."""
+        """Fail: no file is torn, so that every trajectory can be read back."""
         self._monitor.fail("I3", f"attempts {list(attempts)} were stored, and are given up as {reason} after a crash")
 
     def eligible(self, group: Group) -> None:
@@ -139,7 +139,7 @@ class CheckedStore:
         self._inner.settle(source, now=now)
 
     def suspend(self) -> None:
-        """Let the store keep nothing more: what it is told from now on it does not hear."""
+        """Make the store ignore further transitions."""
         self._inner.suspend()
         if self._inner.resumable:
             self._monitor.dead = True
@@ -161,7 +161,7 @@ class CheckedStore:
         turns = [turn.reply for turn in trajectory.turns]
         if trajectory.ending is Ending.CANCELLED:
             return  # its turns are gone
-        # A reply that came in the instant in which its attempt was ended is in no turn.
+        # A reply may arrive at the very end of its attempt, and is then in no turn.
         if turns != replies[: len(turns)] or len(replies) - len(turns) > (1 if trajectory.masked else 0):
             monitor.fail("I7", f"attempt {attempt.id} has {len(turns)} turns, not those of its {len(replies)} replies")
         if len(turns) > attempt.turn_limit:
@@ -174,10 +174,10 @@ class CheckedStore:
         for group in batch.groups:
             for t in group.trajectories:
                 if t.attempt.group != group.id:
-                    continue  # a stored success: the pool's rule, not this one
+                    continue  # stored successes have their own rule
                 versions = {"oldest": t.oldest_version, "newest": t.newest_version, "start": t.attempt.version}
-                made = versions[rule.measured_by]
-                if batch.version - made > rule.max_staleness:
+                version = versions[rule.measured_by]
+                if batch.version - version > rule.max_staleness:
                     self._monitor.fail(
-                        "I5", f"attempt {t.attempt.id}, made by version {made}, is in a batch of {batch.version}"
+                        "I5", f"attempt {t.attempt.id}, made by version {version}, is in a batch of {batch.version}"
                     )

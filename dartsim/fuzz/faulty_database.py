@@ -19,35 +19,33 @@ from dartsim.store.database import open_in_memory
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
 ERRORS = {"store_error": "disk I/O error (fuzz)", "store_full": "database or disk is full (fuzz)"}
-"""What the database says when it refuses a transaction, by the kind of fault."""
+"""Error of a failed transaction, by the kind of fault."""
 
 COMMIT_KINDS = (*ERRORS, "killed_before_commit", "killed_after_commit")
-"""Kinds of faults of transactions."""
+"""Faults of transactions."""
 
 KINDS = frozenset((*COMMIT_KINDS, "killed"))
-"""All kinds of faults that are injected here."""
+"""All faults of the database."""
 
 
 class ProcessKilled(BaseException):
-    """The end of a process in virtual time, inside a call; what its remains do is written nowhere."""
+    """The process ends in virtual time, inside a call; nothing is written afterwards."""
 
 
 class FaultyDatabase:
-    """A database in memory, with the faults of its transactions and of the process that writes to it.
-
-    Each of these faults happens once in a run: whoever resumes the run has made room before.
+    """A database in memory, with faults of its transactions and of its process, each once in a run.
 
     Args:
-        faults: Of the case; those of other components are left out.
-        counts: Where faults are counted.
+        faults: Of the case; those of other components are ignored.
+        counts: Counts injected faults.
 
     Attributes:
         engine: The database.
-        now: Virtual time, seconds; that of the last life's end while nothing runs.
-        on_commit: Called when a transaction is written for good.
+        now: Virtual time, seconds; between two lives, the end of the last one.
+        on_commit: Called when a transaction is committed.
         on_death: Called when the process is killed.
-        failed: Whether a transaction of the present life was refused.
-        dead: Whether the present life was killed.
+        failed: Whether a transaction of this life failed.
+        dead: Whether this life was killed.
     """
 
     def __init__(self, faults: Sequence[FaultWindow], counts: Counter[str]) -> None:
@@ -61,13 +59,13 @@ class FaultyDatabase:
         event.listen(self.engine, "commit", self._commit)
 
     def begin(self, now: float) -> None:
-        """A life begins."""
+        """Start a life."""
         self.now = lambda: now
         self.failed = self.dead = False
         self.on_commit = self.on_death = lambda: None
 
     def kills(self) -> list[FaultWindow]:
-        """Return the kills at set instants that are to come."""
+        """Return the pending kills at set times."""
         return [fault for fault in self._pending if fault.kind == "killed"]
 
     def kill(self, fault: FaultWindow) -> None:
@@ -86,7 +84,7 @@ class FaultyDatabase:
         self._counts[f"fault/{fault.kind}"] += 1
 
     def _commit(self, connection: Connection) -> None:
-        """Let a transaction be written, or not; called before it is."""
+        """Let a transaction succeed or fail; called before it is written."""
         if self.dead:
             raise _refused("of a dead process (fuzz)")
         fault = self._due()
@@ -120,14 +118,7 @@ RULE = "I3"
 
 @dataclass(frozen=True, slots=True)
 class EarlierLives:
-    """What earlier lives of a run left.
-
-    Attributes:
-        attempts: Those that are stored.
-        ended: Last states, by attempt.
-        masked: How many have no reward.
-        version: Newest version that was committed.
-    """
+    """What earlier lives left: stored attempts, final states by attempt, masked attempts, and the newest version."""
 
     attempts: frozenset[int] = frozenset()
     ended: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -139,13 +130,12 @@ NO_LIVES = EarlierLives()
 
 
 class DatabaseChecks:
-    """What a database must hold: what the store was told until its last transaction.
+    """Checks that a database contains exactly what the store was told until its last transaction.
 
     Attributes:
-        lives: How often the process was begun.
-        recovering: Whether the store is being brought to where a run can go on, which gives leased batches back.
-        read: Returns the state of every trajectory and the number of finished updates, as the store was told; None
-            while nothing runs.
+        lives: Number of starts of the process.
+        recovering: Whether the store is recovering, which returns leased batches.
+        read: Returns the state of every trajectory and the number of finished updates; None while nothing runs.
     """
 
     def __init__(self) -> None:
@@ -156,12 +146,12 @@ class DatabaseChecks:
         self.read: Callable[[], tuple[dict[int, str], Version]] | None = None
 
     def commit(self) -> None:
-        """A transaction is written: all that was told until now is in it."""
+        """Note what a committed transaction contains: everything so far."""
         if self.read is not None:
             self._told, self._updates = self.read()
 
     def at_rest(self) -> None:
-        """The process dies outside of any call: every update that was done must be written.
+        """Check, when the process dies outside of any call, that every finished update is written.
 
         Raises:
             RuleViolated: If one is not.
@@ -170,14 +160,14 @@ class DatabaseChecks:
             raise RuleViolated(RULE, f"{done} updates were done, and {self._updates} are written")
 
     def check(self, engine: Engine) -> None:
-        """Compare a database whose process has ended with what it was told.
+        """Compare the database of an ended process with what it was told.
 
         Raises:
-            RuleViolated: If something was lost, or doubled, or went back.
+            RuleViolated: If something was lost, doubled or reverted.
         """
         self.read = None
         if not inspect(engine).has_table(TRAJECTORIES.name):
-            return self._compare({})  # it died before its tables were made
+            return self._compare({})  # it died before it had tables
         with engine.connect() as connection:
             columns = TRAJECTORIES.c
             rows = {row.attempt: row.state for row in connection.execute(select(columns.attempt, columns.state))}
@@ -205,14 +195,14 @@ class DatabaseChecks:
                 raise RuleViolated(RULE, f"attempt {attempt} was written as {self._told[attempt]}, and is {state}")
 
     def begin(self, engine: Engine, version: Version) -> EarlierLives:
-        """Return what the next life finds, once its store has recovered.
+        """Return what the next life finds after recovery.
 
         Args:
             engine: The database.
-            version: What the process says that the last update made.
+            version: The version with which the life starts.
 
         Raises:
-            RuleViolated: If an update is gone, or a batch was not given back.
+            RuleViolated: If an update is lost, or a batch was not returned.
         """
         self.recovering = False
         if version != self._updates:
@@ -223,7 +213,7 @@ class DatabaseChecks:
             rows = list(connection.execute(query))
         leased = [attempt for attempt, state, _ in rows if state == TrajectoryState.LEASED.value]
         if leased:
-            raise RuleViolated(RULE, f"attempts {leased} are leased to an update that nobody does any more")
+            raise RuleViolated(RULE, f"attempts {leased} are leased to an abandoned update")
         self._told = {attempt: state for attempt, state, _ in rows}
         return EarlierLives(
             attempts=frozenset(self._told),

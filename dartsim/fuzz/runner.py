@@ -1,4 +1,4 @@
-"""Runs one case: the production control plane over a modelled cluster with faults, checked at its ports."""
+"""Runs one case: the production control plane on a modelled cluster with faults, with checked ports."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
 
 CHECK_SECONDS, LONG_CHECK_SECONDS = 8.0, 60.0
-"""Virtual seconds between two checks of everything; in a run of hours."""
+"""Virtual seconds between two complete checks; in a run of hours."""
 
 LATE_KINDS = frozenset(("store_stall", "worker_slow"))
-"""Kinds of faults that delay replies on their way."""
+"""Kinds of faults that delay replies in transport."""
 
 LONGEST_REST_SECONDS = 300.0
-"""Longest rest of a slot whose desktops do not start (``EnvCluster.rest``)."""
+"""Longest backoff of a slot whose desktops do not start."""
 
 MAX_EVENTS = 60_000
-"""Of a life; more is something that polls."""
+"""Largest number of events of a life; more means polling."""
 
 LOAD_RETRY_SECONDS = 80.0
 """Longest wait between two tries to load weights (``rollout.sync.retry_seconds``, doubled four times)."""
@@ -55,19 +55,19 @@ LOAD_RETRY_SECONDS = 80.0
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What a case led to.
+    """Result of a case.
 
     Attributes:
         case: The case.
-        rule: The rule that did not hold, or the name of the error that ended the run; None if all is well.
-        text: What happened, in words.
-        event_hash: Of everything that happened; the same whenever the case is run.
-        seconds: Virtual seconds of the run, those of a life that were lost with it left out.
+        rule: The broken rule, or the name of the error that ended the run; None without a failure.
+        text: The failure, in words.
+        event_hash: Of all events; always the same for a case.
+        seconds: Virtual seconds of the run, without time lost with a life.
         num_events: Callbacks and events of all lives.
-        lives: How often the process was begun.
-        injected: How often each kind of fault was injected.
-        recorder: Its measurements, if they were kept.
-        log: What happened at the ports, if it was kept.
+        lives: Number of starts of the process.
+        injected: Number of injected faults by kind.
+        recorder: Its measurements, if kept.
+        log: Events at the ports, if kept.
     """
 
     case: Case
@@ -83,16 +83,16 @@ class CaseResult:
 
     @property
     def failed(self) -> bool:
-        """Whether something did not hold."""
+        """Whether a rule was broken or an error ended the run."""
         return self.rule is not None
 
 
 Mutation = Callable[[], AbstractContextManager[None]]
-"""A planted bug: production code is changed inside its ``with`` block."""
+"""A planted bug: a context manager that changes production code."""
 
 
 class _CaseRun:
-    """A run under way: one life, or as many as its process is killed and its store fails."""
+    """A run in progress, with a new life after each kill of the process and each failure of the store."""
 
     def __init__(self, case: Case, *, keep: bool) -> None:
         for fault in case.faults:
@@ -119,19 +119,19 @@ class _CaseRun:
     # -- lives ------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Live, as often as it takes until the run has ended.
+        """Start lives until the run has ended.
 
         Raises:
-            Exception: What ended it, if that was none of the faults that end a life.
+            Exception: If it was not a fault that ended a life.
         """
-        while not self._lived():
+        while not self._run_life():
             self.database_checks.lives += 1
 
-    def _lived(self) -> bool:
-        """Begin the process, or resume what it left; return whether the run came to its end."""
+    def _run_life(self) -> bool:
+        """Start or resume the process; return whether the run ended."""
         database, ended = self.database, True
         try:
-            self._live()
+            self._simulate_life()
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -149,7 +149,7 @@ class _CaseRun:
             ended = ended and not database.dead
         return ended
 
-    def _live(self) -> None:
+    def _simulate_life(self) -> None:
         self.monitor = self.checks = None
         store, resume_point, past = self._opened()
         start = 0.0 if resume_point is None else resume_point.seconds
@@ -185,7 +185,7 @@ class _CaseRun:
         return store, resume_point, past
 
     async def _main(self, store: Store, resume_point: ResumePoint | None, past: EarlierLives) -> None:
-        """Build the system, run it, and check what is left."""
+        """Build the system, run it, and check its end state."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)
         self.monitor = monitor = PortMonitor(self.config, keep_log=self.keep)
@@ -204,7 +204,7 @@ class _CaseRun:
         self.checks.at_end(ended)
 
     def _connect(self, database: FaultyDatabase, store: CheckedStore, loop: PerturbedLoop) -> None:
-        """Let the database know what the store is told, and let the process die when it is to."""
+        """Connect the database to the store's transitions, and schedule the kills of the process."""
         checks, monitor = self.database_checks, self.monitor
         assert monitor is not None
 
@@ -216,7 +216,7 @@ class _CaseRun:
             checks.at_rest()
             with suppress(ProcessKilled):
                 database.kill(fault)
-            raise SystemExit  # leaves the loop at once, and no task hears of it
+            raise SystemExit  # leaves the loop immediately, without cancelling tasks
 
         checks.read = lambda: (store.states(), store.version)
         database.now, database.on_commit, database.on_death = loop.time, checks.commit, die
@@ -278,22 +278,22 @@ class _CaseRun:
         return system, faults
 
     def _publish_again(self, system: System, store: CheckedStore) -> None:
-        """Let publications that were delivered before arrive once more, the older one last."""
+        """Deliver earlier publications once more, the older one last."""
         self.counts["fault/publication_repeated"] += 1
         system.pool.publish(Weights(store.version))
         system.pool.publish(Weights(max(0, store.version - 1)))
 
 
 def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False) -> CaseResult:
-    """Run a case to its end, or to the first rule that does not hold.
+    """Run a case to its end, or to the first broken rule.
 
     Args:
         case: The case.
         mutation: A planted bug.
-        keep: Whether to keep what happened, for its directory.
+        keep: Whether to keep events and measurements, for its directory.
 
     Raises:
-        ConfigError: If the case names what does not exist.
+        ConfigError: If the case is invalid.
     """
     run = _CaseRun(case, keep=keep)
     rule, text = None, ""
@@ -302,10 +302,10 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
             run.run()
         except ConfigError:
             raise
-        except Exception as error:  # whatever production code raises is a finding
+        except Exception as error:  # any error of production code is a failure
             rule, text = _named(error)
     first = run.monitor.violated if run.monitor is not None else None
-    if first is not None:  # what came after it is its consequence
+    if first is not None:  # later errors are its consequences
         rule, text = first.rule, str(first)
     return CaseResult(
         case,
@@ -334,7 +334,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _named(error: BaseException) -> tuple[str, str]:
-    """Return the rule that an error stands for, or its name, and its text."""
+    """Return the rule of an error, or its name; and its text."""
     error = _first(error)
     if isinstance(error, RuleViolated):
         return error.rule, str(error)
@@ -342,7 +342,7 @@ def _named(error: BaseException) -> tuple[str, str]:
 
 
 def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
-    """Return how long a healed cluster may take until each of its parts has moved: its own times, generously."""
+    """Return how long a healed cluster may take until every component has made progress, generously."""
     config, timing = prepared.config, prepared.timing
     envs, turns = config.rollout.num_desktops, config.rollout.max_turns
     engine, update = config.cluster.engine, config.cluster.learner
@@ -351,7 +351,7 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
     attempt = boots + timing.setup.mean + timing.evaluate.mean + turns * (timing.step.mean + reply)
     loads = config.rollout.num_workers * (engine.reload_seconds + reply)
     stretched = float(settings["delay_seconds"]) * (1 + envs) if settings["delay_share"] else 0.0
-    # Slots whose desktops did not start rest, each time twice as long: the last time about half of all of it.
+    # The backoff of a slot doubles: the last one may take half of the time with faults.
     rest = min(settings.fault_seconds / 2.0, LONGEST_REST_SECONDS)
     limits = config.rollout.limits
     hung = config.rollout.start_tries * limits.start_seconds + limits.setup_seconds + limits.load_seconds
@@ -361,7 +361,7 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
 
 @lru_cache(maxsize=64)
 def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> PreparedRun:
-    """Return what a case's configuration names, with every task as hard as the case wants it."""
+    """Prepare a case's configuration, with the case's success rate for every task."""
     case = Case(preset, 0, dict(choices), (), profile)
     prepared = prepare(config_of(case))
     rate = float(CaseSettings(case.choices)["success"])
@@ -371,5 +371,5 @@ def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) 
 
 @lru_cache(maxsize=8)
 def _prompts(prompts: PromptModel) -> PromptModel:
-    """Return the one of equal prompt models whose tables are computed already."""
+    """Return the first of equal prompt models, whose tables are already computed."""
     return prompts

@@ -19,15 +19,15 @@ CHUNK_RUNS = 50
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a search: the same cases in whatever process runs it.
+    """A part of a search, with the same cases in every process.
 
     Attributes:
         seed: Of the search.
-        number: Which part of it.
+        number: Of the chunk.
         preset: Whose schedulers.
-        faults: How hostile.
-        mutation: A planted bug; None for none.
-        runs: How many cases.
+        faults: Fault profile.
+        mutation: A planted bug, or None.
+        runs: Number of cases.
     """
 
     seed: int
@@ -40,15 +40,15 @@ class Chunk:
 
 @dataclass
 class Tally:
-    """What was searched.
+    """Totals of a search.
 
     Attributes:
-        runs: Cases run.
-        seconds: Virtual seconds of all of them.
-        env_seconds: The same, times the desktops of each.
-        injected: How often each kind of fault was injected.
-        schedulers: Runs by scheduler: preset, unit, and mode of the weight changes.
-        cpu_seconds: CPU time it took; 0 if nobody measured it.
+        runs: Number of cases.
+        seconds: Virtual seconds.
+        env_seconds: Virtual seconds times desktops.
+        injected: Number of injected faults by kind.
+        schedulers: Runs by scheduler: preset, or unit and sync mode.
+        cpu_seconds: CPU time; 0 if it was not measured.
     """
 
     runs: int = 0
@@ -73,7 +73,7 @@ class Tally:
         self.schedulers[_scheduler(result.case)] += 1
 
     def add(self, other: Tally) -> None:
-        """Add what another part searched."""
+        """Add another tally."""
         self.runs += other.runs
         self.seconds += other.seconds
         self.env_seconds += other.env_seconds
@@ -84,25 +84,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What a chunk found.
-
-    Attributes:
-        tally: What was searched.
-        failure: The first case that failed, as it was drawn; None if all is well.
-    """
+    """Result of a chunk: its tally, and the first failed case, as drawn (None: no failure)."""
 
     tally: Tally
     failure: CaseResult | None
 
 
 def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: float | None = None) -> ChunkResult:
-    """Run a chunk's cases until one fails, or ``clock`` reaches ``until``.
-
-    Args:
-        chunk: Which cases.
-        clock: Returns CPU seconds, for the tally; None measures nothing.
-        until: When to stop, on the same clock.
-    """
+    """Run a chunk's cases until one fails, or until ``clock`` (CPU seconds) reaches ``until``."""
     rng = np.random.Generator(np.random.PCG64([chunk.seed, chunk.number]))
     tally = Tally()
     failure: CaseResult | None = None
@@ -123,15 +112,15 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
 def _scheduler(case: Case) -> str:
     if case.preset != DRAWN:
         return case.preset
-    lockstep = ", lock step" if case.choices.get("lockstep") else ""
+    lockstep = ", lockstep" if case.choices.get("lockstep") else ""
     return f"{case.choices.get('unit', 'rollout')}, {case.choices.get('sync', 'drain')}{lockstep}"
 
 
 MAX_RUNS = 400
-"""Of one shrinking."""
+"""Largest number of runs of one shrinking."""
 
 SEEDS = (0, 1, 2)
-"""Seeds that are as good as any; tried in place of a drawn one."""
+"""Small seeds, tried in place of the drawn one."""
 
 
 def shrink(
@@ -141,16 +130,16 @@ def shrink(
     max_runs: int = MAX_RUNS,
     on_run: Callable[[int, Case], None] | None = None,
 ) -> CaseResult:
-    """Return the result of the simplest case that was found to break the same rule.
+    """Return the result of the simplest case found that breaks the same rule.
 
-    Faults are taken away in halves, quarters and one by one; then each choice is brought to its simplest value, or to
-    a simpler one; then what is left of the faults is made shorter and the seed small; again, until nothing helps.
+    Faults are removed in halves, quarters and one by one; then choices become simpler, remaining faults shorter, and
+    the seed small; repeated until nothing helps.
 
     Args:
-        result: Of the case that failed.
+        result: Of the failed case.
         mutation: The planted bug under which it failed.
-        max_runs: Cases played at most.
-        on_run: Called after each of them with their number and the simplest case so far.
+        max_runs: Largest number of runs.
+        on_run: Called after each run with the number of runs and the simplest case so far.
     """
     best, runs, seen = result, 0, {result.case.token()}
     improved = True
@@ -170,7 +159,7 @@ def shrink(
             if on_run is not None:
                 on_run(runs, best.case)
             if improved:
-                break  # begin again from what is simpler now
+                break  # restart from the simpler case
     return best
 
 
@@ -194,7 +183,7 @@ def _simpler(case: Case) -> Iterator[Case]:
 
 
 def _subsets(faults: tuple[FaultWindow, ...]) -> Iterator[tuple[FaultWindow, ...]]:
-    """Yield the faults without all, a half, a quarter, …, one of them."""
+    """Yield the faults without all, half, a quarter, …, one of them."""
     size = len(faults)
     while size:
         for start in range(0, len(faults), size):

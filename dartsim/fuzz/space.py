@@ -1,8 +1,8 @@
-"""The space of cases: dimensions, each with its simplest value first, and how a case becomes a configuration.
+"""The space of cases: dimensions, each with its simplest value first; and the configuration of a case.
 
 Clusters are tiny and their latencies short, so that a run is minutes of virtual time and milliseconds of real time.
-Draws are swarms: each case varies another part of the dimensions and of the kinds of faults, which finds more than
-varying everything every time.
+Draws are swarms: each case varies only some dimensions and kinds of faults, which finds more failures than varying
+everything.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place
 
 DRAWN = "drawn"
-"""In the place of a preset: the scheduler is drawn."""
+"""Name of a drawn scheduler, in place of a preset."""
 
 BASE = "dart-measured"
-"""What drawn schedulers are laid over."""
+"""Base of drawn schedulers."""
 
 SHAPE: Mapping[str, Sequence[Choice]] = {
     "envs": (1, 2, 3, 4, 6),
@@ -71,11 +71,10 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
     "task_filter": (1.0, 0.7),
     "wait_for_sync": (False, True),
 }
-"""The rules, drawn unless a preset gives them."""
+"""The scheduler, unless a preset has it."""
 
 SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "waiting", "ahead"), "further": (0, 1, 3)}
-"""A bound on groups, as tight as it may be, which leaves slots to spare; and the attempts that they add to groups in
-which all failed. A preset has its own bounds."""
+"""A tight admission rule, which leaves slots idle; and the attempts that these add to groups in which all failed."""
 
 RULES: Mapping[str, Sequence[Choice]] = {
     "in_turn": (None, "round_robin", "group_round_robin"),
@@ -86,21 +85,21 @@ RULES: Mapping[str, Sequence[Choice]] = {
     "requeue": (False, True),
     "cancel_stale": (False, True),
 }
-"""Rules of other systems than DART: routing, order of a batch, publication, and what becomes of stale groups."""
+"""Rules of other systems: routing, order of a batch, publication, and treatment of stale groups."""
 
 STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each"), "keep": ("all", "live")}
-"""When the store writes, and whose turns it keeps, where there is one that outlives the process."""
+"""When a database writes, and which turns it keeps."""
 
 LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
-"""How long everything goes wrong, in place of ``fault_seconds``; see ``long_case``."""
+"""Hours with faults, in place of ``fault_seconds``; see ``long_case``."""
 
 SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **SPARE, **RULES, **STORAGE, **LENGTH}
 
 MAX_TARGET = 4
-"""Targets of windows; with fewer components they are counted modulo their number."""
+"""Targets of windows, modulo the number of components."""
 
 STORED = frozenset(name for name, kind in KINDS.items() if kind.place in (Place.STORE, Place.PROCESS))
-"""Kinds of faults for which a case is run over a database, in as many lives as it takes."""
+"""Kinds of faults that need a database and several lives."""
 
 DRAWN_KINDS: Mapping[Place, Sequence[str]] = {
     place: names
@@ -108,10 +107,10 @@ DRAWN_KINDS: Mapping[Place, Sequence[str]] = {
     if (names := [name for name, kind in KINDS.items() if kind.place is place and name not in STORED])
     and place not in (Place.NETWORK, Place.MESSAGE)
 }
-"""Kinds of single faults by place; messages have faults at the rates of a profile only."""
+"""Kinds of single faults by place; messages only have faults at rates."""
 
 MAX_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
-"""Largest number of faults of a case, by how hostile the search is."""
+"""Largest number of faults of a case, by fault profile."""
 
 LIMITS: Mapping[str, tuple[str, float]] = {
     "short step": ("step_seconds", 6.0),
@@ -119,53 +118,53 @@ LIMITS: Mapping[str, tuple[str, float]] = {
     "short lease": ("lease_seconds", 40.0),
     "short start": ("start_seconds", 15.0),
 }
-"""Deadlines that bite; longer where desktops are slow or wait for each other."""
+"""Short deadlines; longer where desktops are slow or in lockstep."""
 
 STORED_SHARE = 0.1
-"""Of the hostile cases: the process is killed, or its store fails. Such a case takes four times as long as another."""
+"""Share of the hostile cases in which the process is killed or its store fails; they take four times as long."""
 
 MAX_STORED = 4
-"""Largest number of such faults."""
+"""Largest number of these faults."""
 
 SPARE_SHARE = 0.25
-"""Of the cases: slots that would wait add attempts to groups in which all failed."""
+"""Share of the cases in which idle slots add attempts to groups in which all failed."""
 
 RULES_SHARE = 0.25
-"""Of the drawn schedulers: some rules are those of other systems."""
+"""Share of the drawn schedulers with rules of other systems."""
 
 RATES_SHARE = 0.15
-"""Of the cases: faults at the rates of a profile, instead of single ones at set times."""
+"""Share of the cases with faults at the rates of a profile, instead of single faults at set times."""
 
 RATES_SCALE = 10.0
-"""What the rates of a fault profile are multiplied with in a run of minutes."""
+"""Factor of the rates of a fault profile in a run of minutes."""
 
 SLOW = 8.0
-"""What deadlines are multiplied with there."""
+"""Factor of deadlines for slow desktops and lockstep."""
 
 EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "teardown": 1.0}
-"""Whole seconds, so that much falls into one instant and its order matters."""
+"""Whole seconds, so that many events coincide and their order matters."""
 
 
 @dataclass(frozen=True)
 class CaseSettings:
-    """A case's choices, with the simplest value of every dimension that it leaves out."""
+    """A case's choices, with the simplest value of missing dimensions."""
 
     choices: Mapping[str, Choice]
 
     @property
     def fault_seconds(self) -> float:
-        """Virtual seconds during which things go wrong."""
+        """Virtual seconds with faults."""
         return 3600.0 * self["hours"] or float(self["fault_seconds"])
 
     def __getitem__(self, name: str) -> Any:
-        found = self.choices.get(name, SPACE[name][0])
-        if found not in SPACE[name]:
-            raise ConfigError(f"the case has {name} = {found!r}; wanted one of {', '.join(map(repr, SPACE[name]))}")
-        return found
+        value = self.choices.get(name, SPACE[name][0])
+        if value not in SPACE[name]:
+            raise ConfigError(f"the case has {name} = {value!r}; wanted one of {', '.join(map(repr, SPACE[name]))}")
+        return value
 
 
 def known_presets() -> list[str]:
-    """Return what ``--preset`` takes."""
+    """Return the presets that a case may have."""
     return sorted(_presets())
 
 
@@ -173,12 +172,12 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
     """Draw a case.
 
     Args:
-        rng: Where chance comes from.
-        preset: Whose scheduler it has; ``DRAWN`` draws one.
-        faults: How hostile: a key of ``MAX_FAULTS``.
+        rng: Random numbers.
+        preset: Its scheduler; ``DRAWN`` draws one.
+        faults: A key of ``MAX_FAULTS``.
 
     Raises:
-        ConfigError: If there is no such preset, or no such hostility.
+        ConfigError: If there is no such preset or fault profile.
     """
     if preset != DRAWN and preset not in _presets():
         raise ConfigError(f"there is no preset {preset!r}; there are: {DRAWN}, {', '.join(known_presets())}")
@@ -205,11 +204,11 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
 
 
 def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
-    """Return a case of hours on a small cluster of DART's latencies, with faults at the rates of ``hostile``.
+    """Return a case of hours on a small cluster with DART's latencies and hostile fault rates.
 
     Args:
-        preset: Whose scheduler it has.
-        seed: Of the run; it also decides how many desktops and workers there are.
+        preset: Its scheduler.
+        seed: Of the run; it also determines the numbers of desktops and workers.
         hours: A value of ``LENGTH``.
     """
     sizes: dict[str, Choice] = {"envs": 2 + seed % 2, "workers": 1 + seed % 2}
@@ -218,7 +217,7 @@ def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
 
 
 def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[FaultWindow, ...]:
-    """Draw windows of faults of a few kinds, all of them closed by ``horizon``."""
+    """Draw fault windows of a few kinds, all closed by ``horizon``."""
     places = drawn_places(faults)
     number = int(rng.integers(MAX_FAULTS[faults] + 1))
     swarm = []
@@ -236,17 +235,17 @@ def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[F
 
 
 def drawn_places(faults: str) -> list[Place]:
-    """Return where single faults are drawn, by how hostile the search is."""
+    """Return the places of single faults for a fault profile."""
     return [place for place in DRAWN_KINDS if faults != "osworld" or place.value.startswith(Place.DESKTOP)]
 
 
 def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:
-    """Return windows in the order in which a case lists them."""
+    """Return windows in the order of a case."""
     return tuple(sorted(faults, key=lambda fault: (fault.at_seconds, fault.kind)))
 
 
 def _draw_spare(case: Case) -> Case:
-    """Let slots that wait add attempts in a share of the cases; chance comes from the case's own seed."""
+    """Let idle slots add attempts in a share of the cases, drawn from the case's own seed."""
     rng = np.random.Generator(np.random.PCG64([case.seed, 2]))
     if rng.random() >= SPARE_SHARE:
         return case
@@ -256,7 +255,7 @@ def _draw_spare(case: Case) -> Case:
 
 
 def _draw_rules(case: Case) -> Case:
-    """Let a share of the drawn schedulers have rules of other systems; chance comes from the case's own seed."""
+    """Give a share of the drawn schedulers rules of other systems, drawn from the case's own seed."""
     rng = np.random.Generator(np.random.PCG64([case.seed, 3]))
     if case.preset != DRAWN or rng.random() >= RULES_SHARE:
         return case
@@ -267,7 +266,7 @@ def _draw_rules(case: Case) -> Case:
 def _draw_stored(case: Case, horizon: int) -> Case:
     """Add faults of the process and its store to a share of the cases.
 
-    Chance comes from the case's own seed, so that they shift no other draw.
+    They are drawn from the case's own seed, so that they shift no other draw.
     """
     rng = np.random.Generator(np.random.PCG64([case.seed, 1]))
     if rng.random() >= STORED_SHARE:
@@ -297,7 +296,7 @@ def config_of(case: Case) -> Config:
     """Return the configuration of a case.
 
     Raises:
-        ConfigError: If the case names what does not exist.
+        ConfigError: If the case is invalid.
     """
     if case.preset != DRAWN and case.preset not in _presets():
         raise ConfigError(f"the case names the preset {case.preset!r}; there are: {', '.join(known_presets())}")
@@ -305,7 +304,7 @@ def config_of(case: Case) -> Config:
 
 
 def _cluster(settings: CaseSettings) -> dict[str, Any]:
-    """Return the settings that every case has, whatever its scheduler."""
+    """Return the settings of every case, without the scheduler."""
     groups, turns = settings["groups"], settings["turns"]
     even = settings["latencies"] == "even"
     most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
@@ -378,7 +377,7 @@ def _scheduler(settings: CaseSettings) -> dict[str, Any]:
     filters = settings["filters"]
     bound, every = settings["bound"], settings["publish_every"]
     if bound is not None:
-        bound = max(bound, every - 1)  # the trainer is so far ahead of all workers
+        bound = max(bound, every - 1)  # the trainer is that far ahead of the workers
     cancels = settings["cancel_stale"] and bound is not None
     age = settings["wait_age"]
     waits = settings["publish_wait"] != "nothing"
@@ -415,24 +414,24 @@ def _scheduler(settings: CaseSettings) -> dict[str, Any]:
 
 
 def _admission(settings: CaseSettings) -> dict[str, float]:
-    """Return the bound on groups: one that runs, or as many as a batch needs."""
+    """Return the admission rule: one running group, or as many as a batch needs."""
     kind = settings["admission"]
     if kind is None:
         return {}
     most, needed = settings["groups"] + settings["more_groups"], settings["groups"]
-    if kind == "ahead":  # until there is a publication
+    if kind == "ahead":  # until the next publication
         needed += (settings["publish_every"] - 1) * most
     return {f"{kind}_batches": (1 if kind == "open" else needed) / most}
 
 
 def _rates(settings: CaseSettings, profile: str) -> dict[str, Any]:
-    """Return the faults at the rates of a profile, more frequent in a run of minutes, and when all faults end."""
+    """Return the fault rates of a profile, higher in a run of minutes, and the time when all faults end."""
     heals = settings.fault_seconds / 3600.0 if settings["healed"] else None
     return {"profile": profile, "scale": 1.0 if settings["hours"] else RATES_SCALE, "heal_after_hours": heals}
 
 
 def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
-    """Return the deadline that bites, if one does; attempts must be able to keep it most of the time."""
+    """Return the short deadline, if the case has one; attempts usually meet it."""
     if settings["limits"] not in LIMITS:
         return {}
     name, seconds = LIMITS[settings["limits"]]
@@ -441,7 +440,7 @@ def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
 
 
 def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
-    """Return a preset's sizes brought down to the tiny cluster."""
+    """Return a preset's sizes, scaled down to the tiny cluster."""
     curation = tree["curation"]
     if curation.get("max_ahead") is None:
         return {}
@@ -450,7 +449,7 @@ def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
 
 
 def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> int | None:
-    """Return a batch's worth and ``more``, no more than the staleness bound can use."""
+    """Return the attempts of a batch plus ``more``, at most what the staleness bound allows."""
     if more is None:
         return None
     attempts = int(settings["attempts"] + settings["further"])

@@ -1,4 +1,4 @@
-"""What must hold whenever the loop is at rest, in the healed part of a run, and when a run is over."""
+"""Checks of the whole system: whenever the loop is at rest, after all faults have healed, and at the end of a run."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from dartsim.sim.host import SimHost
 from dartsim.sim.tasks import pending_tasks
 
 NEVER = inf
-"""Of ``healed``: faults are never over."""
+"""Value of ``healed`` if faults never end."""
 
 FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
-"""States of a slot that serves nobody."""
+"""States of a free slot."""
 
 GONE = (EngineState.DRAINING, EngineState.LOADING)
-"""States of a worker that a weight change has taken out."""
+"""States of a worker that a weight sync has taken out."""
 
 
 class SystemChecks:
     """Checks of a whole system.
 
     Args:
-        monitor: What was observed at the ports.
+        monitor: The observations at the ports.
         system: The system.
         store: Its store.
         engines: Its workers.
-        hosts: The machines of its desktops.
-        healed: Virtual time from which on there are no faults, or ``NEVER``.
-        patience: Seconds after which everything that is healed must have moved.
+        hosts: The hosts of its desktops.
+        healed: Virtual time after which there are no faults, or ``NEVER``.
+        patience: Seconds within which every healed component must make progress.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SystemChecks:
         self._patience = patience
         self._check_times: list[float] = []
         self._admitted: list[int] = []
-        """Attempts that were admitted until each check."""
+        """Attempts admitted until each check."""
         self._num_slots = system.cluster.num_envs
         self._target: Version = 0
         """Newest publication."""
@@ -71,7 +71,7 @@ class SystemChecks:
         """Check everything; called when nothing is ready and time is about to move to ``now``.
 
         Raises:
-            Violated: If something does not hold, or did not hold at a port before.
+            RuleViolated: If a rule is broken, or was broken at a port before.
         """
         if self._monitor.violated is not None:
             raise self._monitor.violated
@@ -111,7 +111,7 @@ class SystemChecks:
         self._admitted.append(ledger.admitted)
 
     def _slots(self) -> None:
-        """A slot serves one attempt, which is running or was recorded; a free one holds nothing."""
+        """Check that a slot serves one attempt, running or recorded, and that free slots have none."""
         monitor, leases = self._monitor, self._system.cluster.leases
         running = sum(attempt.id not in self._store.seen for attempt in leases.values())
         num_running = len(self._system.data.ledger.running)
@@ -166,7 +166,7 @@ class SystemChecks:
     # -- healed -----------------------------------------------------------------------------------
 
     def _moving(self, since: float) -> None:
-        """Everything has had the time to recover: all of it has moved since then."""
+        """Check that every component has made progress since a time."""
         monitor = self._monitor
         if monitor.progress < since:
             monitor.fail("I11", f"no attempt was scored and no update done since t={monitor.progress:g}, all is healed")
@@ -174,7 +174,7 @@ class SystemChecks:
             if track.since < since and track.state != DesktopState.WAIT_ADMISSION:
                 monitor.fail("I11", f"slot {track.index} is {DesktopState(track.state).name} since t={track.since:g}")
         trainer = self._system.recorder.trainer.tracks[0]
-        # Data may be long in coming: the tasks decide how many groups are dropped.
+        # Data may take long: the tasks determine how many groups are dropped.
         for_data = trainer.state == TrainerState.WAIT_DATA or self._system.data.holds_publication
         if trainer.since < since and not for_data:
             monitor.fail("I11", f"the trainer is {TrainerState(trainer.state).name} since t={trainer.since:g}")
@@ -186,10 +186,10 @@ class SystemChecks:
     # -- the end ----------------------------------------------------------------------------------
 
     def at_end(self, seconds: float) -> None:
-        """Check what is left when the run is over, ``seconds`` of virtual time after it began.
+        """Check the end state of a run, after ``seconds`` of virtual time.
 
         Raises:
-            Violated: If something does not hold.
+            RuleViolated: If a rule is broken.
         """
         if self._monitor.violated is not None:
             raise self._monitor.violated
@@ -203,7 +203,7 @@ class SystemChecks:
             "desktops": sorted(monitor.desktops),
             "leases": sorted(system.cluster.leases),
         }
-        if monitor.config.cluster.faults.profile == "none":  # else there are reapers, and messages on their way
+        if monitor.config.cluster.faults.profile == "none":  # otherwise reapers and messages remain
             left |= {
                 "calls": [call.name for call in monitor.calls.values()],
                 "requests": [worker.index for worker in system.pool.workers if worker.in_flight],
@@ -231,7 +231,7 @@ class SystemChecks:
             monitor.fail("I2", f"{store.masked} attempts are masked, but other causes were counted: {Counter(counts)}")
 
     def _times(self, seconds: float) -> None:
-        """Every part was in one state at every time, and nothing was busy for longer than there was time."""
+        """Check that every component was always in one state, and that no host used more than its cores."""
         monitor, last = self._monitor, self._system.recorder.snapshots[-1]
         config = monitor.config.rollout
         sizes = {"desktops": config.num_desktops, "engines": config.num_workers, "trainer": 1}

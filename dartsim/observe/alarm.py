@@ -1,4 +1,4 @@
-"""``Alarm``: something that a run suffers from, in words; and the table of all there are.
+"""``Alarm``: a problem of a run, with its likely cause and its remedy; and the table of all alarms.
 
 Rules that raise them are in ``dartsim.observe.alarm_rules``; each has a section in ``docs/alarms.md``.
 """
@@ -13,13 +13,7 @@ PAGE = "docs/alarms.md"
 
 
 class Kind(NamedTuple):
-    """What all alarms of a name have in common.
-
-    Attributes:
-        code: Exit code of a run that it ends.
-        likely: What is most often behind it.
-        todo: What to look at and what to change.
-    """
+    """A kind of alarm: the exit code of a run that it ends, its likely cause, and what to do."""
 
     code: int
     likely: str
@@ -34,8 +28,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "no_trajectory": Kind(
         11,
-        "desktops hang, no engine serves, or the bound on attempts ahead is reached while the trainer stands still",
-        "`dartsim status RUN` says what each slot waits for; lower rollout.limits.* if calls hang",
+        "desktops hang, no engine serves, or the limit of attempts ahead is reached while the trainer waits",
+        "`dartsim status RUN` shows what each slot waits for; lower rollout.limits.* if calls hang",
     ),
     "engine_down": Kind(
         12,
@@ -44,7 +38,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "stale_drops": Kind(
         13,
-        "updates come faster than trajectories end, or trajectories lie in wait for a batch too long",
+        "updates come faster than trajectories end, or trajectories wait too long for a batch",
         "raise curation.staleness.max_staleness, lower rollout.max_turns, or set curation.max_ahead",
     ),
     "nothing_to_train": Kind(
@@ -54,18 +48,18 @@ KINDS: Mapping[str, Kind] = {
     ),
     "mismatch": Kind(
         15,
-        "engines compute other probabilities than the learner: another precision, sampler or version of the weights",
+        "engines and learner compute different probabilities: another precision, sampler or version of the weights",
         "compare dtype, temperature and the loaded version of engines and learner",
     ),
     "disk_near_full": Kind(
         16,
         "screenshots and trajectories fill the disk, or something else does",
-        "free some room, or keep less; a run that finds no room ends",
+        "free some space, or keep less; a run ends when the disk is full",
     ),
     "desktops_failing": Kind(
         17,
         "hosts are overloaded, or the image or its server is broken",
-        "look at the causes; start fewer at a time (desktop.concurrent_starts) or give them more memory",
+        "look at the causes; start fewer at a time (desktop.concurrent_starts) or add memory",
     ),
 }
 """Every alarm by its name."""
@@ -73,14 +67,14 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(slots=True, kw_only=True)
 class Alarm:
-    """One alarm of a run.
+    """One alarm of a run; times are seconds of the run's time.
 
     Attributes:
         name: One of ``KINDS``.
-        found: What was found, and what the bound is.
-        since: When it began, seconds of the run's time.
+        found: The observation, and its bound.
+        since: When it began.
         raised: When it was raised.
-        cleared: When it was over; None if it was not.
+        cleared: When it ended; None if it did not.
     """
 
     name: str
@@ -91,24 +85,20 @@ class Alarm:
 
     @property
     def kind(self) -> Kind:
-        """What it has in common with others of its name."""
+        """Its kind."""
         return KINDS[self.name]
 
     @property
     def page(self) -> str:
-        """Where it is documented."""
+        """Its section in the documentation."""
         return f"{PAGE}#{self.name}"
 
     def text(self) -> str:
-        """Say what, since when, likely why, and what to do."""
-        over = "" if self.cleared is None else f", over at {hours(self.cleared)}"
-        return (
-            f"{self.name} since {hours(self.since)}{over}: {self.found}. Likely: {self.kind.likely}. "
-            f"Do: {self.kind.todo}. ({self.page})"
-        )
+        """Return it as one line."""
+        return alarm_text(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values, as it is written to ``summary.json`` and ``status.json``."""
+        """Return it as plain values, for ``summary.json`` and ``status.json``."""
         return {
             "name": self.name,
             "found": self.found,
@@ -122,8 +112,18 @@ class Alarm:
         }
 
 
+def alarm_text(alarm: Mapping[str, Any]) -> str:
+    """Return an alarm, as in ``summary.json``, as one line."""
+    cleared = alarm["cleared_seconds"]
+    over = "" if cleared is None else f", over at {hours(cleared)}"
+    return (
+        f"{alarm['name']} since {hours(alarm['since_seconds'])}{over}: {alarm['found']}. Likely: {alarm['likely']}. "
+        f"Do: {alarm['todo']}. ({alarm['page']}, exit code {alarm['exit_code']})"
+    )
+
+
 def hours(seconds: float) -> str:
-    """Return a time or a length in the unit that reads best."""
+    """Return a time or a duration in seconds, minutes or hours."""
     if abs(seconds) < 120.0:
         return f"{seconds:.1f} s"
     return f"{seconds / 60.0:.1f} min" if abs(seconds) < 7200.0 else f"{seconds / 3600.0:.2f} h"

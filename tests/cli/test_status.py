@@ -83,4 +83,4 @@ def test_a_run_that_lives_and_writes_nothing_is_said_to_be_silent(dartsim, capsy
         assert dartsim("status", str(tmp_path), "--json", "-") == 0
         assert bool(json.loads(capsys.readouterr().out).get("silent_since")) is silent
         assert dartsim("status", str(tmp_path)) == 0
-        assert ("silent: its process lives" in " ".join(capsys.readouterr().out.split())) is silent
+        assert ("silent: its process is alive" in " ".join(capsys.readouterr().out.split())) is silent
