@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import StoreFault
-from dartsim.core.types import Observation, Trajectory, TrajectoryState
+from dartsim.core.types import Trajectory, TrajectoryState
 from dartsim.store.blobs import BlobStore, StoredFile
 from dartsim.store.rows import NO_FILES, NO_ROOM, TurnFiles
 from dartsim.store.tables import BLOBS, SUCCESSES, TRAJECTORIES, TURNS
@@ -65,10 +65,15 @@ class DiskUsage:
 
     def put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:
         """Write the files of a trajectory; return those of each turn, and those that the database does not know."""
-        if self.blobs is None:
+        blobs, new = self.blobs, dict[str, StoredFile]()
+        if blobs is None:
             return [NO_FILES] * len(trajectory.turns), []
-        new: dict[str, StoredFile] = {}
-        return [self._put(self.blobs, turn.observation, new) for turn in trajectory.turns], list(new.values())
+        seen = (turn.observation for turn in trajectory.turns)
+        files = [
+            TurnFiles(self._put(blobs.put, o.screenshot, new), self._put(blobs.put_text, o.accessibility_tree, new))
+            for o in seen
+        ]
+        return files, list(new.values())
 
     def add(self, new: Sequence[StoredFile], num_bytes: int) -> None:
         """Count new files and the size of rows."""
@@ -135,13 +140,9 @@ class DiskUsage:
         """Remove files that no row names; return how many."""
         return 0 if self.blobs is None else self.blobs.sweep(self._known)
 
-    def _put(self, blobs: BlobStore, observation: Observation, new: dict[str, StoredFile]) -> TurnFiles:
-        names: list[str | None] = []
-        for value, put in ((observation.screenshot, blobs.put), (observation.accessibility_tree, blobs.put_text)):
-            names.append(None if value is None else self._put_one(put, value, new))
-        return TurnFiles(*names)
-
-    def _put_one(self, put: Any, value: Any, new: dict[str, StoredFile]) -> str:
+    def _put(self, put: Any, value: Any, new: dict[str, StoredFile]) -> str | None:
+        if value is None:
+            return None
         try:
             kept: StoredFile = put(value)
         except StoreFault as fault:
