@@ -49,6 +49,7 @@ STUDIES = (
     "learner_speed",
     "mock_speed",
     "desktop",
+    "scoring",
     "router",
     "sync_cost",
     "ray_overhead",

@@ -1,0 +1,28 @@
+"""The study of scoring: a small run with our own metrics, whose hostile answers forge nothing and write nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dartsim.real.scoring import SandboxLimits
+from experiments import scoring, study
+
+
+def test_hostile_answers_forge_nothing(monkeypatch):
+    monkeypatch.setattr(scoring, "DESKTOPS", (4,))
+    monkeypatch.setattr(scoring, "LIMITS", SandboxLimits(seconds=5.0, cpu_seconds=1))
+    found = asyncio.run(scoring.measure_pool(None, rounds=2, kind="process"))
+    assert (found["escaped"], found["forged"]) == (0, 0)
+    assert found["hostile_cases"] == 3
+    assert found["scores_per_second"]["4"] > 0.0
+    assert found["p95_seconds"]["4"] > 0.0
+    assert found["overhead_seconds_p50"] > 0.0
+    assert found["longest_loop_busy_ms"] < 50.0
+    for table in scoring.STUDY.tables.values():
+        assert "–" not in study.markdown(table(found))
+
+
+def test_every_attack_names_what_it_would_write(tmp_path):
+    calls = scoring.hostile_calls(tmp_path)
+    assert len({name for name, _, _ in calls}) >= 10
+    assert not [path for path in scoring.escapes(tmp_path) if path.exists()]
