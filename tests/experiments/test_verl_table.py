@@ -57,6 +57,7 @@ def test_half_of_an_update_shrinks_with_the_trainer_s_gpus():
 
 def test_a_run_predicts_other_rows_too_and_the_page_shows_all(monkeypatch):
     monkeypatch.setattr(verl_table, "fit_rows", lambda steps, rounds: FIT)
+    monkeypatch.setattr(verl_table, "predict", lambda row, fit, steps, seed=0: predict(row, fit, steps=3, seed=seed))
     asked, console = Row(32, 32, 0.5, 1), Console(file=io.StringIO(), width=160)
     own = asked_for("--train-gpus 32 --rollout-gpus 32 --require-batches 1")
     options = Options(quick=True, seeds=1, console=console, own=own)
@@ -65,7 +66,7 @@ def test_a_run_predicts_other_rows_too_and_the_page_shows_all(monkeypatch):
         "seeds": [0],
         "commit": {"id": "0123456789abcdef"},
     }
-    assert figures["step_seconds"] == predict(asked, FIT, steps=8)["step_seconds"]
+    assert figures["step_seconds"] == predict(asked, FIT, steps=3)["step_seconds"]
     STUDY.show(figures, console)
     head, rows = verl_rows(figures)
     assert all(len(row) == len(head) for row in rows)
