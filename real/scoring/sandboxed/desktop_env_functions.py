@@ -241,8 +241,9 @@ class DesktopEnvFunctions:
         self._getters = importlib.import_module("desktop_env.evaluators.getters")
         # It evaluates a list that the desktop wrote as if it were code.
         vars(importlib.import_module("desktop_env.evaluators.metrics.basic_os"))["eval"] = ast.literal_eval
-        # It unpacks the agent's archives: a name or a link that leads out of a folder is an error.
-        tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
+        # It unpacks the agent's archives: a name or a link that leads out of a folder is an error (Python 3.11.4).
+        if hasattr(tarfile, "data_filter"):
+            tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
 
     def facts(self) -> dict[str, Any]:
         """Return what there is: versions, and each function with the modules that it lacks."""
