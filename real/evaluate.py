@@ -33,7 +33,6 @@ class PolicyEvaluation:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of ``success_rate`` over tasks."""
         means = [float(np.mean(rewards)) for rewards in self.scores.values()]
         return float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else 0.0
 

@@ -31,7 +31,6 @@ class IdleSelector(selectors.DefaultSelector):
         self._woken_at = min(self._woken_at, time.monotonic())
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as the system's selector does."""
         started = time.monotonic()
         self._woken_at = math.inf
         try:
@@ -49,13 +48,11 @@ class RunLoop(asyncio.SelectorEventLoop):
         self._began = super().time() - start
 
     def time(self) -> float:
-        """Return the seconds since the loop was made, plus ``start``."""
         return super().time() - getattr(self, "_began", 0.0)
 
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback soon; may be called from another thread."""
         self._idle.wake()
         return super().call_soon_threadsafe(callback, *args, context=context)
 

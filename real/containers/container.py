@@ -69,11 +69,9 @@ class Container:
         await self._engine.remove(self.name)
 
     async def pause(self) -> None:
-        """Freeze its processes."""
         await self._call(lambda container: container.pause())
 
     async def unpause(self) -> None:
-        """Resume its processes."""
         await self._call(lambda container: container.unpause())
 
     async def kill(self, signal: str = "SIGKILL") -> None:

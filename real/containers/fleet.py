@@ -104,7 +104,6 @@ class DesktopFleet:
         return min(free, key=lambda h: (self._avoided_until.get(h, now) > now, h.num_held / h.settings.capacity))
 
     async def _wait_for_place(self) -> DockerHost:
-        """Wait until some host has a place."""
         while True:
             for each in self.hosts:
                 each.freed.clear()

@@ -87,7 +87,6 @@ class LeaseRecord:
             self._remove(client, self._number - 1)
 
     def drop(self, client: Any) -> None:
-        """Remove the record."""
         if self._number:
             self._remove(client, self._number)
             self._number = 0

@@ -79,7 +79,6 @@ class EngineClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._turns is not None:
             await self._turns.close()
         await self._control.aclose()
@@ -140,11 +139,9 @@ class EngineClient:
         await self._ask("POST", "/pause", seconds=seconds, params={"mode": mode, "clear_cache": "false"})
 
     async def resume(self) -> None:
-        """Go on after a pause."""
         await self._ask("POST", "/resume")
 
     async def paused(self) -> bool:
-        """Return whether generation is paused."""
         return bool((await self._ask("GET", "/is_paused")).get("is_paused"))
 
     async def reset_caches(self, *, running: bool = False) -> bool:

@@ -84,7 +84,6 @@ class AttachedEngine:
         self._start_seconds = start_seconds
 
     async def start(self, model: Path | None = None) -> None:
-        """Wait until it is healthy."""
         try:
             async with asyncio.timeout(self._start_seconds), EngineClient(self.url) as client:
                 while not await client.healthy():  # noqa: ASYNC110 - nobody here sets an event

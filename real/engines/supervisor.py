@@ -125,7 +125,6 @@ class EngineSupervisor:
                 watch.result()
 
     async def wait_until_up(self) -> None:
-        """Wait until the engine serves."""
         await self._up.wait()
 
     async def wait_until_back(self) -> None:

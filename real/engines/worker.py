@@ -93,7 +93,6 @@ class VllmWorker:
 
     @property
     def state(self) -> EngineHealth:
-        """The engine's state."""
         return self._supervisor.state
 
     @property
@@ -133,7 +132,6 @@ class VllmWorker:
             await self._engine_weights.stop()
 
     async def wait_until_up(self) -> None:
-        """Wait until the engine serves."""
         await self._supervisor.wait_until_up()
 
     # ---- requests

@@ -71,7 +71,6 @@ class Hosted:
         return ActorFacts(os.getpid(), context.get_node_id(), node_address())
 
     async def do(self, method: str, *args: Any) -> Any:
-        """Call a method of the object."""
         try:
             if self._object is None:
                 await self._make()

@@ -67,7 +67,6 @@ class Shared:
         self._nobody = asyncio.Event()
 
     def join(self, index: int) -> None:
-        """Add a worker to the pool."""
         self._left.add(index)
 
     def leave(self, index: int) -> None:

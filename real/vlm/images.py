@@ -119,7 +119,6 @@ class Pictures:
         self._cache: OrderedDict[tuple[Any, ...], Picture] = OrderedDict()
 
     def __call__(self, screenshot: Any) -> Picture:
-        """Return the patches of a screenshot."""
         key = (screenshot.shape, screenshot.tobytes())
         picture = self._cache.get(key)
         if picture is not None:

@@ -69,12 +69,10 @@ class Vlm:
 
     @property
     def decoding(self) -> Decoding:
-        """How replies are sampled."""
         return self.config.decoding
 
     @property
     def num_parameters(self) -> int:
-        """Number of weights."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def computing(self) -> AbstractContextManager[Any]:
@@ -82,7 +80,6 @@ class Vlm:
         return torch.autocast("cpu", torch.bfloat16) if self.config.autocast else nullcontext()
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Return a copy of the weights."""
         return {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
 
     def use(self, snapshot: Snapshot) -> None:

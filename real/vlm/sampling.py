@@ -155,7 +155,6 @@ class _Decoder:
         self._visible = torch.zeros(0)
 
     def run(self) -> list[Sampled]:
-        """Return the replies."""
         count = len(self._keys)
         tokens = np.zeros((count, self._max_new), dtype=np.int64)
         logprobs = np.zeros((count, self._max_new), dtype=np.float32)

@@ -47,7 +47,6 @@ class Vocabulary:
         return str(self._backend.decode([int(token) for token in tokens], skip_special_tokens=True))
 
     def save(self, folder: Path) -> None:
-        """Write it as transformers does."""
         self.tokenizer.save_pretrained(str(folder))
 
 

@@ -10,12 +10,6 @@ import pytest
 import dartsim.real.scratch
 from dartsim.real.scratch import scratch, scratch_folder, sweep
 
-
-@pytest.fixture(autouse=True)
-def unswept(monkeypatch):
-    monkeypatch.setattr(dartsim.real.scratch, "_swept", set())
-
-
 KILLED = (
     "import os, signal, sys; from dartsim.real.scratch import scratch\n"
     "(scratch(sys.argv[1], sys.argv[2]) / 'file').write_text('x')\n"

@@ -51,12 +51,10 @@ class Setup:
     socket: str
 
     def write(self, folder: Path) -> None:
-        """Write it for ``read``."""
         (folder / SETUP).write_bytes(TypeAdapter(Setup).dump_json(self, indent=1))
 
     @staticmethod
     def read(folder: Path) -> Setup:
-        """Read what ``write`` wrote."""
         return TypeAdapter(Setup).validate_json((folder / SETUP).read_bytes())
 
 

@@ -265,7 +265,6 @@ class FsdpLearner:
         return self._folder / "weights" / f"version-{version:06d}"
 
     def _prune(self) -> None:
-        """Remove old versions and checkpoints."""
         for version in sorted(self._exported)[: -self.config.fsdp.keep_weights]:
             if version != self._pinned and self._exported[version] != self._model:
                 shutil.rmtree(self._exported.pop(version), ignore_errors=True)
