@@ -1,17 +1,17 @@
-"""Which tasks are trained on: classes of them, trained against what the group filter leaves of what was offered.
+"""Bias of the trained tasks: classes of tasks, trained relative to what the group filter leaves of the offered ones.
 
-A group filter drops groups without a signal, and so hard and easy tasks more than others: that is its purpose, and no
-class is starved by it. What happens beyond it (stragglers that get stale, are withdrawn, wait forever) shows in
+The group filter drops groups without a signal, and so more hard and easy tasks: that is its purpose and starves no
+class. Other losses (stragglers that become stale, are withdrawn or wait forever) show in
 
     ratio of a class = trained / usable, over the same of all tasks
     usable           = offered x kept / judged
 
-where *judged* are the trajectories of the class whose group was looked at for a signal, and *kept* those whose group
-has one. Both are counted in the run, so that faults, stored successes and a policy that learns are in them; where
-success rates are known, the closed form of kept / judged stands beside it.
+where *judged* are the trajectories of the class whose group was checked for a signal, and *kept* those whose group has
+one. Both are counted in the run, with its faults, stored successes and learning policy; where success rates are known,
+the closed form of kept / judged is reported too.
 
-Groups are trained whole. The interval is what chance leaves open if each usable group of the class is trained or not,
-independently (Wilson's, two-sided 95 %); a class of few groups has a wide one, and is called starved by none of it.
+Groups are trained whole. The interval (Wilson's, two-sided 95 %) assumes that each usable group is trained or not
+independently; a class of few groups has a wide interval and is not called starved.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from math import sqrt
 from typing import Any
 
 BAND = 0.8
-"""A class is starved if its trained share is below so much of that of all tasks, beyond chance."""
+"""A class is starved if its ratio is significantly below this."""
 
 BY_DOMAIN = "by domain"
 """OSWorld's applications, or the families of a mock suite."""
 BY_RATE = "by task success rate"
-"""In tenths; too fine to be judged."""
+"""In tenths; too fine to judge."""
 BY_DIFFICULTY = "by task difficulty"
 """Success rate: ``hard`` below ``HARD``, ``easy`` above ``EASY``, ``middle`` between."""
 BY_LENGTH = "by task length"
@@ -36,10 +36,10 @@ BY_LENGTH = "by task length"
 HARD, EASY = 0.3, 0.7
 
 JUDGED = {"length": BY_LENGTH, "difficulty": BY_DIFFICULTY, "domain": BY_DOMAIN}
-"""The classifications that are judged, by their names in figures."""
+"""The judged classifications, by their names in figures."""
 
 ORDERS = (("short", "middle", "long"), ("hard", "middle", "easy"))
-"""Of labels that have one."""
+"""Orders of labels."""
 
 ByClass = Mapping[str, Mapping[str, float]]
 """By label: ``offered`` and ``trained`` trajectories; ``judged`` and ``kept`` ones and ``trained_groups``, which older
@@ -50,14 +50,14 @@ _Z95 = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShare:
-    """How much of a class of tasks was trained.
+    """The trained share of a class of tasks.
 
     Attributes:
-        offered: Attempts that ended.
+        offered: Ended attempts.
         kept_share: Share of its trajectories that the group filter keeps, as counted.
-        expected_kept_share: The same by closed form; None where there is none.
-        trained_share: Share of what the filter leaves that was trained.
-        groups: That were trained.
+        expected_kept_share: The same by closed form; None if unknown.
+        trained_share: Trained share of what the filter leaves.
+        groups: Trained groups.
         ratio: Its trained share over that of all tasks.
         low: Lower end of the 95 % interval of the ratio.
         high: Upper end.
@@ -74,7 +74,7 @@ class ClassShare:
 
     @property
     def starved(self) -> bool:
-        """Whether it is trained less than the band allows, beyond chance."""
+        """Whether its ratio is significantly below the band."""
         return self.high < BAND
 
     def __str__(self) -> str:
@@ -87,10 +87,9 @@ class ClassShare:
 
 
 def class_shares(table: ByClass) -> dict[str, ClassShare]:
-    """Return every class of which the filter leaves anything, in its order.
+    """Return the share of every class of which the filter leaves anything, in order.
 
-    A class of which no group was judged counts as usable like all others. Empty if nothing was trained, and for tables
-    of runs that did not count what the filter did.
+    A class without judged groups is as usable as all others. Empty if nothing was trained or judged.
     """
     left, trained, groups = usable(table), _sum(table, "trained"), _sum(table, "trained_groups")
     if not (trained and groups and sum(left.values())):
@@ -101,7 +100,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
         row = table[label]
         if not left[label]:
             continue
-        # A resumed run may know less of what was judged before than of what was trained.
+        # A resumed run may have fewer judged than trained groups from before.
         share = min(1.0, row["trained"] / left[label])
         size = row["trained"] / row["trained_groups"] if row["trained_groups"] else trained / groups
         low, high = wilson(share, left[label] / size)
@@ -119,7 +118,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
 
 
 def usable(table: ByClass) -> dict[str, float]:
-    """Return how many of the offered trajectories of each class the group filter leaves; empty if nobody counted."""
+    """Return how many offered trajectories of each class the group filter leaves; empty if none was judged."""
     all_judged, all_kept = _sum(table, "judged"), _sum(table, "kept")
     if not all_judged:
         return {}
@@ -134,7 +133,7 @@ def _sum(table: ByClass, name: str) -> float:
 
 
 def wilson(share: float, draws: float) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share that was seen in so many draws."""
+    """Return Wilson's 95 % interval of a share in a number of draws."""
     spread = _Z95**2 / draws
     middle = (share + spread / 2.0) / (1.0 + spread)
     width = _Z95 * sqrt(share * (1.0 - share) / draws + spread / (4.0 * draws)) / (1.0 + spread)
@@ -142,7 +141,7 @@ def wilson(share: float, draws: float) -> tuple[float, float]:
 
 
 def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
-    """Return the classes of every classification that is judged and known, by its name in figures.
+    """Return the classes of every judged classification, by its name in figures.
 
     Args:
         bias: Counts by label, by classification, as in ``summary.json``.
@@ -152,12 +151,12 @@ def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
 
 
 def least(shares: Mapping[str, ClassShare]) -> str:
-    """Return the label of the class that is trained least."""
+    """Return the label of the least trained class."""
     return min(shares, key=lambda label: shares[label].ratio)
 
 
 def pooled(runs: Sequence[Mapping[str, ByClass]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Add the counts of several runs (seeds) up; classifications that some run lacks are left out."""
+    """Add the counts of several runs (seeds), for classifications that all runs have."""
     names = [name for name in (runs[0] if runs else {}) if all(name in run for run in runs)]
     found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in names}
     for run in runs:
@@ -170,7 +169,7 @@ def pooled(runs: Sequence[Mapping[str, ByClass]]) -> dict[str, dict[str, dict[st
 
 
 def ordered(labels: Iterable[str]) -> list[str]:
-    """Return labels in their order, if they have one, or as they are."""
+    """Return labels in their natural order, if they have one."""
     given = list(labels)
     order = next((order for order in ORDERS if set(given) <= set(order)), None)
     return given if order is None else sorted(given, key=order.index)

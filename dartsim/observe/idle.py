@@ -1,20 +1,19 @@
-"""Why idle: every second of every desktop, engine and of the trainer, at work or with one cause.
+"""Idle causes: every second of every desktop, engine and the trainer is work, or idle for one cause.
 
-At work are a desktop that acts, an engine with a request, a trainer in an update. This is stricter than environment
-utilization, which counts the wait for a reply as use of the desktop: here that is idle, for the cause ``generating``.
+Work is a desktop that acts, an engine with a request, or a trainer in an update. This is stricter than environment
+utilization, which counts waiting for a reply as use of the desktop: here it is idle, with the cause ``generating``.
 
-Most states are their own cause (``dartsim.observe.states``). Three take it from what the other components do at that
-moment:
+Most states are their own cause (``dartsim.observe.states``). Three depend on the other components at that moment:
 
-- a desktop that is *not admitted* waits for the trainer while that runs an update, for the publication or the weight
-  sync while the trainer waits for it, and for the admission rule otherwise;
-- an *idle engine* waits for what most desktops do that do not ask for a reply; if all of them ask, the request is
-  on the network;
-- a trainer that is *waiting for data* waits for what most desktops do that have an attempt; if none has, for what most
-  of the others wait for.
+- a desktop that is *not admitted* waits for the trainer during an update, for the publication or the weight sync while
+  the trainer waits for it, and otherwise for the admission rule;
+- an *idle engine* waits for the most common state of desktops that do not wait for a reply; if all wait, the request
+  is on the network;
+- a trainer *waiting for data* waits for the most common state of desktops with an attempt; if there are none, of the
+  others.
 
-A tie goes to the state that comes first in ``DesktopState``. Causes of a population and its work add up to the number
-of its components times the window.
+Ties go to the first state in ``DesktopState``. Work and causes of a population add up to its components times the
+window.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ def idle(recorder: Recorder, *, num_bins: int = 120) -> dict[str, Any] | None:
 
 
 def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
-    """Return the seconds at work and the seconds by cause of each population, in all and over time.
+    """Return the seconds of work and of each idle cause for each population, in total and over time.
 
     Args:
-        window: What every part did.
-        num_bins: Stretches of equal length that the window is cut into.
+        window: The recorded window.
+        num_bins: Number of equal intervals of the window.
     """
     edges = np.linspace(window.start, window.end, num_bins + 1)
     times, counts = _counts(window, edges)
@@ -80,9 +79,9 @@ def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
 
 
 def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Return moments, and how many parts are in which state from each moment to the next; [n + 1] and [n, states].
+    """Return times, and the number of components in each state between them; [n + 1] and [n, states].
 
-    The edges are among the moments, the last of which is the window's end.
+    The times include the edges and end with the window.
     """
     starts, ends, columns = _stays(window)
     when = np.concatenate([starts, ends, edges])
@@ -109,7 +108,7 @@ def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
 
 
 def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
-    """Return how many components are at work and how many idle, by those causes that their own states name."""
+    """Return how many components work, and how many are idle by the causes of their own states."""
     found = {cause: np.zeros(len(counts)) for cause in (AT_WORK, *CAUSES)}
     for state in POPULATIONS[population].states:
         if state.info.cause is not None:
@@ -118,14 +117,13 @@ def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
 
 
 def _desktops(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    """Return how many desktops are at work and how many idle for each cause, from each moment to the next."""
     found = _by_state(counts, "desktops")
     _not_admitted(counts, counts[:, D.WAIT_ADMISSION].astype(np.float64), found)
     return found
 
 
 def _not_admitted(counts: NDArray[np.int32], desktops: Floats, found: dict[str, Floats]) -> None:
-    """Add desktops that are not admitted to the cause that the trainer's state gives."""
+    """Add desktops that are not admitted to the cause given by the trainer's state."""
     for state in TrainerState:
         limited = state in (TrainerState.WAIT_DATA, TrainerState.OFF)
         cause = D.WAIT_ADMISSION.info.label if limited else state.info.label
@@ -154,7 +152,7 @@ def _most_common(
     *,
     otherwise: str,
 ) -> None:
-    """Add ``parts`` to the cause of the state that most desktops are in, among those of the first rank with any."""
+    """Add ``parts`` to the most common desktop state, among the states of the first rank with any desktop."""
     left = parts.copy()
     for states in ranks:
         among = counts[:, list(states)]

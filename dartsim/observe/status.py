@@ -1,6 +1,6 @@
-"""What each component of a run is doing, what it waits for, and what would wake it.
+"""The status of each component of a run: what it does, what it waits for, and what ends the wait.
 
-Nothing here is called on the hot path: statuses are made when somebody looks.
+Statuses are computed on demand, not on the hot path.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dartsim.observe.states import POPULATIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentStatus:
-    """What one component of a run is doing.
+    """The status of one component.
 
     Attributes:
         name: ``slot 3``, ``engine 0``, ``trainer``, ``weight sync``, ``data manager``, ``store``.
-        state: Its state, as pages call it.
+        state: The label of its state.
         since: When it entered the state, seconds of the run's time.
-        waits_for: What would let it continue.
-        woken_by: Who or what brings that about.
-        detail: The particulars; may be empty.
+        waits_for: What it waits for.
+        woken_by: What ends the wait.
+        detail: Details; may be empty.
     """
 
     name: str
@@ -47,10 +47,10 @@ class ComponentStatus:
 
 
 class StatusSource:
-    """Knows the particulars that a recorder's states do not show; this one knows none."""
+    """Provides details that a recorder's states lack; this one provides none."""
 
     def detail(self, population: str, index: int) -> str:
-        """Return what a component works on or waits for; may be empty."""
+        """Return details of a component; may be empty."""
         return ""
 
     def components(self) -> Sequence[ComponentStatus]:
@@ -64,18 +64,18 @@ def component_statuses(
     """Return the status of every component: those with recorded states first.
 
     Args:
-        populations: Have recorded states.
-        source: Knows the particulars.
+        populations: The components with recorded states.
+        source: Provides details and other components.
         started: Loop time at which the run started, seconds.
     """
-    found = []
+    statuses = []
     for population in populations:
-        one = POPULATIONS[population.name].one
+        kind = POPULATIONS[population.name].one
         for track in population.tracks:
             info = population.states(track.state).info
-            found.append(
+            statuses.append(
                 ComponentStatus(
-                    name=one if len(population) == 1 and one == population.name else f"{one} {track.index}",
+                    name=kind if len(population) == 1 and kind == population.name else f"{kind} {track.index}",
                     state=info.label,
                     since=track.since - started,
                     waits_for=info.waits_for,
@@ -83,11 +83,11 @@ def component_statuses(
                     detail=source.detail(population.name, track.index),
                 )
             )
-    return [*found, *source.components()]
+    return [*statuses, *source.components()]
 
 
 def status_text(statuses: Sequence[ComponentStatus], *, max_lines: int = 40) -> str:
-    """Return what every component that is not off waits for: those in the same state in one line."""
+    """Return what every component that is not off waits for, one line for each state."""
     lines: dict[tuple[str, str], list[ComponentStatus]] = {}
     for status in statuses:
         if status.state != "off":
