@@ -145,7 +145,7 @@ def faults(
     sources: Annotated[bool, typer.Option("--sources", help="Also show what happens, and the source.")] = (False),
     json_file: Json = None,
 ) -> None:
-    """List the kinds of faults of a modelled cluster, with their rates in each profile.
+    """List the kinds of faults of a modeled cluster, with their rates in each profile.
 
     Rates are shares of calls or messages, or numbers per hour of each desktop, host or worker.
     `cluster.faults.kinds.NAME` changes one, `cluster.faults.schedule` adds windows at set times.

@@ -1,4 +1,4 @@
-"""``dartsim measure``: a real run's timings as a profile of the modelled cluster, and how well that predicts it."""
+"""``dartsim measure``: a real run's timings as a profile of the modeled cluster, and how well that predicts it."""
 
 from __future__ import annotations
 

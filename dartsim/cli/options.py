@@ -40,7 +40,7 @@ FaultsOption = Annotated[
     typer.Option(
         "--faults",
         metavar="RATES",
-        help="Fault rates of the modelled cluster: none, calm, osworld, hostile; see `dartsim faults`.",
+        help="Fault rates of the modeled cluster: none, calm, osworld, hostile; see `dartsim faults`.",
     ),
 ]
 WorkloadOption = Annotated[
@@ -141,15 +141,15 @@ Backend = Annotated[
     str | None,
     typer.Option(
         metavar="KIND",
-        help="Which desktops: sim (modelled, virtual time), mock (the mock desktop in real time), desktop (containers "
+        help="Which desktops: sim (modeled, virtual time), mock (the mock desktop in real time), desktop (containers "
         "of our image), osworld (OSWorld's image). With any but sim, workers and learner are real too.",
     ),
 ]
 Workers = Annotated[
     str | None,
-    typer.Option(metavar="KIND", help="Which workers: sim (modelled), local (in this process), vllm (servers)."),
+    typer.Option(metavar="KIND", help="Which workers: sim (modeled), local (in this process), vllm (servers)."),
 ]
-RealTime = Annotated[bool, typer.Option("--real-time", help="Run in real time even if every component is modelled.")]
+RealTime = Annotated[bool, typer.Option("--real-time", help="Run in real time even if every component is modeled.")]
 Ray = Annotated[
     str | None,
     typer.Option(

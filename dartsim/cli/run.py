@@ -75,7 +75,7 @@ def run(
     faults: FaultsOption = None,
     ray: Ray = None,
     twin: Annotated[
-        bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modelled cluster.")
+        bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modeled cluster.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show which processes and containers would start, and how.")

@@ -174,7 +174,7 @@ def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None 
     """
     version = version or installed("torch")
     if version is None:
-        found = "no torch: the learner is a thread of the run, or modelled"
+        found = "no torch: the learner is a thread of the run, or modeled"
         return DoctorCheck("torchrun", OPTIONAL, found, install_command("train"))
     if tuple(map(int, version.split("+")[0].split(".")[:2])) < OLDEST_FSDP2:
         oldest = ".".join(map(str, OLDEST_FSDP2))

@@ -1,4 +1,4 @@
-"""Runs one case: the production control plane on a modelled cluster with faults, with checked ports."""
+"""Runs one case: the production control plane on a modeled cluster with faults, with checked ports."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
     backend = prepared.config.backend
-    modelled = {backend.desktops, backend.workers, backend.learner} == {"sim"}
-    if not modelled or not num_updates or not turns:
+    modeled = {backend.desktops, backend.workers, backend.learner} == {"sim"}
+    if not modeled or not num_updates or not turns:
         return {"bound_trained_turns_per_minute": None, "bound_by": None}
     by_part = {
         "trainer": trainer_bound(prepared, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),

@@ -82,7 +82,7 @@ class Estimate:
 
 
 def estimate(config: Config) -> Estimate | None:
-    """Estimate the memory of a run with a real model; None if it is modelled, or its model is the tiny one.
+    """Estimate the memory of a run with a real model; None if it is modeled, or its model is the tiny one.
 
     Raises:
         ConfigError: If processes do not fit on their GPUs, or a folder contains another kind of model.

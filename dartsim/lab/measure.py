@@ -1,7 +1,7 @@
-"""Turns the timings of a real run into a profile: settings of the modelled cluster that ``dartsim run`` loads.
+"""Turns the timings of a real run into a profile: settings of the modeled cluster that ``dartsim run`` loads.
 
 Times include the run's own load, such as waiting for an engine that starts few containers at a time, or for shared
-cores, which is not modelled again. So a profile describes one configuration on one machine, and is too optimistic for
+cores, which is not modeled again. So a profile describes one configuration on one machine, and is too optimistic for
 more desktops on the same machine.
 """
 
@@ -78,7 +78,7 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
         ConfigError: If no component was real, or a real one was never measured.
     """
     if config.backend.desktops == config.backend.workers == config.backend.learner == "sim":
-        raise ConfigError("every component of this run was modelled: there is nothing to measure; see backend.desktops")
+        raise ConfigError("every component of this run was modeled: there is nothing to measure; see backend.desktops")
     # The control plane may have waited for engines to start.
     work = [entry for entry in entries if entry["what"] in WORK]
     times = [time for entry in work for time in (max(0.0, entry["at"] - entry["seconds"]), entry["at"])]
@@ -199,7 +199,7 @@ def _workers(config: Config, table: TimingTable, notes: list[str]) -> Tree:
 
 
 def _batches(table: TimingTable, notes: list[str], *, inline: bool) -> Tree:
-    """Return the batch times of workers in this process; if the event loop is modelled (``inline``), without it."""
+    """Return the batch times of workers in this process; if the event loop is modeled (``inline``), without it."""
     batches, puts = table.some("worker/batch"), table.some("worker/put")
     sizes = [float(entry["size"]) for entry in batches]
     seconds = [entry["seconds"] for entry in batches] if inline else seen_seconds(batches, puts, table)

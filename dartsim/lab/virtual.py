@@ -82,7 +82,7 @@ _VIRTUAL: Tree = {
     "run": {"target_success": None},
     "trainer": {"promotion": {"enabled": False}},
 }
-"""Everything modelled, with a surrogate policy."""
+"""Everything modeled, with a surrogate policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings
 def planned(config: Config) -> Config:
     """Return a real configuration, turned virtual before anything was measured.
 
-    It keeps scheduler, curation and hyper-parameters; desktops, engines and trainer are modelled as in its section
+    It keeps scheduler, curation and hyper-parameters; desktops, engines and trainer are modeled as in its section
     ``cluster``, and a surrogate policy draws the outcomes of generated tasks.
     """
     return from_tree(merge(config.model_dump(), _VIRTUAL))

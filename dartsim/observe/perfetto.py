@@ -141,7 +141,7 @@ def _slices(recorder: Recorder, batch: BatchSpan, low: float, end: float, proces
             "pid": process,
             "tid": thread,
             "ts": ts,
-            "dur": max(1, until - ts),  # a modelled update may take no time
+            "dur": max(1, until - ts),  # a modeled update may take no time
             "name": f"{name} {batch.update}",
             "cat": "trainer",
             "args": {"attempts": len(batch.attempts), "finished": batch.trained is not None},

@@ -61,6 +61,6 @@ def test_a_machine_too_small_for_the_start_is_told(tmp_path: Path, monkeypatch: 
     assert listed(tmp_path)["memory"].startswith("64 GiB here; 432 at the start")
 
 
-def test_a_modelled_run_lacks_nothing():
+def test_a_modeled_run_lacks_nothing():
     config = load(preset_name="dart")
     assert missing_requirements(config, estimate(config)) == []

@@ -239,7 +239,7 @@ def test_too_few_places_for_desktops_are_refused():
         desktops_by_host(config)
 
 
-def test_the_tiny_model_and_modelled_runs_need_no_estimate():
+def test_the_tiny_model_and_modeled_runs_need_no_estimate():
     assert estimate(load(preset_name="tiny")) is None
     assert estimate(load(preset_name="dart")) is None
 

@@ -175,13 +175,13 @@ def test_a_run_that_was_too_short_is_refused(missing):
 
 
 def test_a_simulated_run_has_nothing_to_measure(tmp_path):
-    with pytest.raises(ConfigError, match="every component of this run was modelled"):
+    with pytest.raises(ConfigError, match="every component of this run was modeled"):
         measure(real("dart"), timings())
     with pytest.raises(ConfigError, match="only a run by the machine's clock writes it"):
         read_timings(tmp_path)
 
 
-def test_modelled_parts_of_a_run_stay_as_they_are_configured():
+def test_modeled_parts_of_a_run_stay_as_they_are_configured():
     config = real("tiny", *PARTS[1:], "cluster.learner.fixed_seconds=77.0")
     assert set(measure(config, timings()).settings["cluster"]) == {"engine", "learner", "faults"}
     assert twin(config, measure(config, timings()), SUMMARY, Path("timings.jsonl")).cluster.env == config.cluster.env

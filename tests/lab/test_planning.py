@@ -40,7 +40,7 @@ def test_hosts_are_read():
             read_hosts(text)
 
 
-class Modelled:
+class Modeled:
     """A runner that answers from a formula: the trainer's GPUs or the desktops limit, and each seed has its luck."""
 
     def __init__(self, trainer: float = 5.0) -> None:
@@ -65,12 +65,12 @@ class Modelled:
 
 
 @cache
-def plain_plan() -> tuple[MachinePlan, Modelled]:
-    return modelled(Machines(gpus=3, hosts=2, memory_gib=8.0))
+def plain_plan() -> tuple[MachinePlan, Modeled]:
+    return modeled(Machines(gpus=3, hosts=2, memory_gib=8.0))
 
 
-def modelled(machines: Machines, trainer: float = 5.0, **tables):
-    runner = Modelled(trainer)
+def modeled(machines: Machines, trainer: float = 5.0, **tables):
+    runner = Modeled(trainer)
     base = as_virtual(small(**tables))
     return Planner(base, machines, prices=Prices(2.0, 1.0), executor=runner, seeds=(0, 1)).plan(), runner
 
@@ -87,14 +87,14 @@ def test_the_binding_constraint_is_the_resource_of_which_one_more_buys_most():
     made, _ = plain_plan()
     assert (made.split.workers, made.split.trainer) == (1, 2)
     assert made.binding == "trainer; one more trainer GPU gains most (+20.0%)"
-    few, _ = modelled(Machines(gpus=8, hosts=1, memory_gib=4.0))
+    few, _ = modeled(Machines(gpus=8, hosts=1, memory_gib=4.0))
     assert few.binding == "desktops; one more host, with as many desktops gains most (+100.0%)"
     other = replace(made, figures={**made.figures, "bound_by": "engines"})
     assert other.binding.endswith("; by the bottleneck law alone: engines")
 
 
 def test_machines_that_change_nothing_are_named():
-    made, _ = modelled(Machines(gpus=8, hosts=1, memory_gib=4.0), 50.0, cluster={"learner": {"turn_seconds": 0.1}})
+    made, _ = modeled(Machines(gpus=8, hosts=1, memory_gib=4.0), 50.0, cluster={"learner": {"turn_seconds": 0.1}})
     (lean,) = (extra for extra in made.extras if extra.what.startswith("only "))
     assert lean.what == "only 1 + 1 GPUs and 1 host"
     assert lean.gain == pytest.approx(0.0)
@@ -104,18 +104,18 @@ def test_machines_that_change_nothing_are_named():
 
 def test_spare_desktops_make_room_where_there_is_little():
     spares = {"rollout": {"warm_envs": 2}}
-    few, _ = modelled(Machines(gpus=4, hosts=1, memory_gib=6.0), **spares)
+    few, _ = modeled(Machines(gpus=4, hosts=1, memory_gib=6.0), **spares)
     assert (few.split.num_envs, few.split.spares) == (3, 0)
     assert few.config.rollout.warm_envs == 0
     planner = Planner(
-        as_virtual(small(**spares)), Machines(gpus=4, hosts=4, memory_gib=64.0), prices=Prices(), executor=Modelled()
+        as_virtual(small(**spares)), Machines(gpus=4, hosts=4, memory_gib=64.0), prices=Prices(), executor=Modeled()
     )
     assert {split.spares for split in planner.scan()} == {2}
 
 
 def test_a_sync_that_is_no_faster_does_not_take_the_place_of_the_configurations_own():
     there = Machines(gpus=3, hosts=2, memory_gib=8.0)
-    keep, _ = modelled(there, rollout={"sync": {"mode": "keep", "workers_at_a_time": 1}})
+    keep, _ = modeled(there, rollout={"sync": {"mode": "keep", "workers_at_a_time": 1}})
     assert keep.split.sync == "keep, one worker at a time"
     assert keep.reason == "as in the configuration; no other is 1% faster"
     restart, _ = plain_plan()  # dart-measured restarts, which halves the rate here
@@ -137,14 +137,14 @@ def test_ways_to_change_weights_that_a_scheduler_refuses_are_not_tried():
 
 def test_runs_last_several_updates_and_not_many_more_turns_than_they_need():
     slow = as_virtual(small(cluster={"learner": {"fixed_seconds": 7200.0}}))
-    planner = Planner(slow, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modelled())
+    planner = Planner(slow, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modeled())
     assert planner.plan().config.run.hours >= 16.0
     fast = {"fixed_seconds": 0.1, "turn_seconds": 0.0}
     parts = ("start", "boot", "setup", "step", "evaluate", "teardown", "settle_seconds", "evaluate_settle_seconds")
     instant = {"latency": dict.fromkeys(parts, 0.01)}
     engine = {"model": "batch", "overhead_seconds": 0.0}
     quick = as_virtual(small(cluster={"learner": fast, "env": instant, "engine": engine}))
-    planner = Planner(quick, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modelled())
+    planner = Planner(quick, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modeled())
     assert planner.plan().config.run.hours < 2.0
 
 

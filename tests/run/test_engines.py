@@ -114,7 +114,7 @@ def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
     assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
 
 
-def test_engines_serve_modelled_desktops_in_real_time(folder):
+def test_engines_serve_modeled_desktops_in_real_time(folder):
     """The load test of a pool: no desktop is there, and none is needed."""
     parts = ("start", "boot", "setup", "step", "evaluate", "teardown", "settle_seconds", "evaluate_settle_seconds")
     quick = [f"cluster.env.latency.{part}=0.01" for part in parts]

@@ -229,7 +229,7 @@ def test_one_more_kind_of_fault_shifts_no_draw_of_the_others():
     assert found[0].recorder.counts["fault/store_stall"] > 5
 
 
-def test_faults_strike_modelled_clusters_only():
+def test_faults_strike_modeled_clusters_only():
     with pytest.raises(ConfigError, match="needs a modeled cluster in virtual time"):
         small(backend={"real_time": True}, cluster={"faults": {"profile": "calm"}})
 

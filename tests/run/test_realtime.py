@@ -1,4 +1,4 @@
-"""The same control plane by the machine's clock: modelled parts on a bridge, and parts that exist."""
+"""The same control plane by the machine's clock: modeled parts on a bridge, and parts that exist."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ FAST = (
 )
 
 
-def test_a_modelled_cluster_keeps_pace_with_the_clock():
+def test_a_modeled_cluster_keeps_pace_with_the_clock():
     seen = []
     prepared = prepare(load(preset_name="dart", overrides=FAST))
     result = run_realtime(prepared, instruments=[ticker(seen.append, 0.5)])

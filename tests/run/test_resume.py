@@ -343,4 +343,4 @@ def test_a_model_in_real_time_goes_on(tmp_path):
     run, _ = resume(tmp_path / "run", updates=2, more_figures=bounds)
     assert run.summary["total_updates"] == 2
     assert run.summary["simulated_hours"] > first.summary["simulated_hours"]
-    assert run.summary["bound_trained_turns_per_minute"] is None, "the modelled cluster binds nobody"
+    assert run.summary["bound_trained_turns_per_minute"] is None, "the modeled cluster binds nobody"

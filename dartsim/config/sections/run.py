@@ -8,28 +8,28 @@ from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 
 
 class RunConfig(Section):
-    """What is run, and for how long."""
+    """Length of a run, and its seed."""
 
     hours: float = Field(24.0, gt=0.0, description="Hours of the run's time, simulated or real.")
-    seed: int = Field(0, ge=0, description="Seeds everything that is drawn.")
+    seed: int = Field(0, ge=0, description="Seed of everything that is drawn.")
     updates: Positive | None = Field(None, description="Finished updates that end the run before its hours.")
     target_success: Share | None = Field(
         None, description="Success rate on held-out tasks that ends the run before its hours."
     )
-    warmup_share: Share = Field(0.2, description="First share of the run that figures leave out.")
+    warmup_share: Share = Field(0.2, description="Share of the run at its start that figures leave out.")
     fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
 
 
 class AlarmsConfig(Section):
-    """When a run is said to suffer; see docs/alarms.md."""
+    """Bounds of alarms; see docs/alarms.md."""
 
     starved_times: float = Field(
         5.0, ge=1.0, description="trainer_starved: times the median between updates that a batch may take."
     )
-    starved_seconds: Seconds = Field(3600.0, description="trainer_starved: but so long at least.")
+    starved_seconds: Seconds = Field(3600.0, description="trainer_starved: shortest time.")
     no_trajectory_seconds: Deadline = Field(7200.0, description="no_trajectory: longest time without an ended attempt.")
     engine_down_seconds: Deadline = Field(1800.0, description="engine_down: longest time a worker may not serve.")
-    window_seconds: Deadline = Field(7200.0, description="stale_drops, desktops_failing: what is looked back on.")
+    window_seconds: Deadline = Field(7200.0, description="stale_drops, desktops_failing: period that counts.")
     stale_share: Share = Field(
         0.8, description="stale_drops: share of stale ones among trained and stale (measured, preset dart: 0.58)."
     )
@@ -44,7 +44,7 @@ class AlarmsConfig(Section):
 
 
 class RecorderConfig(Section):
-    """What is kept of the measurements."""
+    """Sizes of what is recorded."""
 
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
     max_requests: int = Field(
