@@ -1,4 +1,4 @@
-"""A configuration's figures in closed form, without a simulation: to search by, and to hold simulated figures against.
+"""A configuration's figures in closed form: to search without simulations, and to check simulated figures.
 
 Interactive law: N desktops a worker that think for Z and are answered after R make N / (Z + R) turns a second; R grows
 with the requests that the engine computes together. Little's law: what is in a state is the rate into it times the time
@@ -33,17 +33,17 @@ from dartsim.run.prepare import PreparedRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the closed forms say.
+    """Figures in closed form.
 
     Attributes:
-        trained_turns_per_minute: The least of what the trainer takes and what curation leaves of what is generated.
+        trained_turns_per_minute: The smaller of the trainer's rate and the usable generated rate.
         generated_turns_per_minute: Of desktops and engines together.
         turns_per_trajectory: Mean.
-        turns_per_update: Of full batches.
-        usable_share: Share of the generated turns that curation may train on.
-        minutes_per_version: Of an update, or of gathering its batch.
-        desktop_cores: Cores that all desktops keep busy, over the cores there are.
-        bounds: Trained turns a minute that each part alone allows, by the bottleneck law.
+        turns_per_update: With full batches.
+        usable_share: Trainable share of the generated turns.
+        minutes_per_version: Of an update, or of collecting its batch.
+        desktop_cores: Share of the hosts' cores that the desktops use.
+        bounds: Trained turns per minute that each component alone allows, by the bottleneck law.
     """
 
     trained_turns_per_minute: float
@@ -57,7 +57,7 @@ class Prediction:
 
     @property
     def bound_by(self) -> str:
-        """The part that allows least."""
+        """The component with the lowest bound."""
         return min(self.bounds, key=lambda name: self.bounds[name])
 
 
@@ -75,7 +75,7 @@ def predict(prepared: PreparedRun) -> Prediction:
 
 
 def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
-    """Return the closed-form figures of a run that makes so many groups."""
+    """Return the closed-form figures of a run with this number of groups."""
     config = prepared.config
     turns, usable = workload(prepared, groups)
     size = config.curation.batch.max_groups * config.curation.attempts.group_size * turns
@@ -105,7 +105,7 @@ def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
 
 
 def one_batch_at_a_time(config: Config) -> bool:
-    """Return whether a batch is begun only when the one before it is published: nothing overlaps."""
+    """Return whether each batch starts after the previous one is published, so that nothing overlaps."""
     curation = config.curation
     batch, ahead = curation.batch.max_groups * curation.attempts.group_size, curation.admission.ahead_batches
     few = curation.max_ahead is not None and curation.max_ahead <= batch
@@ -113,21 +113,21 @@ def one_batch_at_a_time(config: Config) -> bool:
 
 
 def _serial_seconds(prepared: PreparedRun, size: float, trainer: float, usable_rate: float) -> float:
-    """Return the seconds of a version whose batch is made, then trained, then loaded; no wait for its last attempts."""
+    """Return the seconds of a version whose batch is generated, then trained, then loaded."""
     loading = sync_seconds(prepared) if prepared.config.trainer.wait_for_sync else 0.0
     making = 60.0 * size / max(usable_rate, 1e-9)
     return making + 60.0 * size / trainer + loading
 
 
 def _bounded(config: Config) -> bool:
-    """Return whether admission lets no more be made than the trainer takes."""
+    """Return whether admission limits generation to what the trainer takes."""
     bounds = config.curation.admission
     counts = (bounds.ahead_batches, bounds.open_batches, bounds.ready_batches, bounds.waiting_batches)
     return config.curation.max_ahead is not None or any(count is not None for count in counts)
 
 
 def _generated(prepared: PreparedRun, turns: float, version_seconds: float) -> tuple[float, float]:
-    """Return the turns a minute by the interactive law, and how many of the hosts' cores desktops want, as a share."""
+    """Return the turns per minute by the interactive law, and the share of the hosts' cores that desktops use."""
     config = prepared.config
     rollout, settings = config.rollout, config.cluster.hosts
     up = max(0.05, 1.0 - out_seconds(prepared) / max(version_seconds, 1e-9))
@@ -147,11 +147,11 @@ def _generated(prepared: PreparedRun, turns: float, version_seconds: float) -> t
 
 
 LEAST_LEFT = 0.05
-"""Least share of an engine's time that others' prefills leave to a turn: it keeps the search for a rate in hand."""
+"""Smallest share of an engine's time that others' prefills leave to a turn; it keeps the iteration stable."""
 
 
 def out_seconds(prepared: PreparedRun) -> float:
-    """Return how long a slice of workers is out for new weights, seconds."""
+    """Return how long a slice of workers is out of service for a weight sync, seconds."""
     engine = prepared.config.cluster.engine
     if not prepared.config.rollout.sync.sync_mode.restarts_engine and engine.transfer_seconds is not None:
         return engine.transfer_seconds
@@ -159,7 +159,7 @@ def out_seconds(prepared: PreparedRun) -> float:
 
 
 def sync_seconds(prepared: PreparedRun) -> float:
-    """Return how long after a publication the mean worker has the new weights, seconds."""
+    """Return the mean time from a publication until a worker has the new weights, seconds."""
     rollout = prepared.config.rollout
     slice_size = rollout.num_workers if rollout.sync.workers_at_a_time == "all" else rollout.sync.workers_at_a_time
     slices = ceil(rollout.num_workers / slice_size)
@@ -167,24 +167,23 @@ def sync_seconds(prepared: PreparedRun) -> float:
 
 
 def _answer_seconds(prepared: PreparedRun, warm: TurnLoad, cold: TurnLoad, live: float, rate: float) -> float:
-    """Return how long an engine takes for a turn beside others, seconds.
+    """Return the time of a turn on a shared engine, seconds.
 
-    Prefills go before the decoding of what is there already, so that a turn has the engine only while none of the other
-    desktops' prompts is computed: its own work over the share of time that those leave (an engine that is shared, whose
-    customers come from a closed set and do not meet themselves).
+    Prefills precede decoding, so that a turn has the engine only while no other desktop's prompt is computed: its own
+    work over the share of time that those leave (a closed queueing network).
 
     Args:
         prepared: The configuration and what it names.
-        warm: Of the mean turn on a worker that holds the turn before.
-        cold: Of the mean turn on another.
-        live: Requests that are computed together, mean.
-        rate: Turns a second of an engine.
+        warm: The mean turn on a worker that has the previous turn in its cache.
+        cold: The mean turn on another worker.
+        live: Mean number of requests computed together.
+        rate: Turns per second of an engine.
     """
     engine, gpu, rollout = prepared.config.cluster.engine, prepared.gpu, prepared.config.rollout
     if engine.model != "fluid":
         return live * engine.request_seconds + engine.batch_seconds
     affine = rollout.routing.rule != "least_in_flight"
-    share = 1.0 if affine else 1.0 / rollout.num_workers  # turns that meet the worker of the one before
+    share = 1.0 if affine else 1.0 / rollout.num_workers  # turns on the worker of the previous one
     prefill = share * _prefill(prepared, warm) + (1.0 - share) * _prefill(prepared, cold)
     together = max(1, min(round(live), gpu.max_num_seqs))
     decode = warm.reply * gpu.iteration_seconds(together, kv_tokens=together * warm.context)
@@ -204,15 +203,15 @@ def _prefill(prepared: PreparedRun, load: TurnLoad) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """One simulated figure beside its closed form.
+    """A simulated figure and its closed form.
 
     Attributes:
-        figure: What it is.
-        law: Which law gives the closed form.
-        simulated: From the run; None if it has none.
-        low: Least that the law allows.
-        high: Most that it allows.
-        alarm: What is wrong, in words; empty if nothing is.
+        figure: Its name.
+        law: The law of the closed form.
+        simulated: Its value; None if the run has none.
+        low: Lower bound.
+        high: Upper bound.
+        alarm: The violation, in words; empty if there is none.
     """
 
     figure: str
@@ -224,17 +223,17 @@ class BoundCheck:
 
 
 SLACK = 0.02
-"""What a simulated figure may lie above a bound: rounding, and a window that cuts an attempt."""
+"""Tolerance above a bound: rounding, and a window that cuts an attempt."""
 REACHED = 0.7
 """Share of the bottleneck's bound that a system without avoidable waiting reaches."""
 CHANCE = 0.15
-"""What trained turns may lie above a bound in which the usable share is an expectation: a run draws a few groups."""
+"""Tolerance above a bound with an expected usable share: a run draws only a few groups."""
 FAR = 0.25
-"""What an estimate may be off before it is an alarm, as a share."""
+"""Relative error of an estimate that raises an alarm."""
 
 
 def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck]:
-    """Hold a run's figures against the closed forms.
+    """Check a run's figures against the closed forms.
 
     Args:
         prepared: The configuration and what it names.
@@ -258,10 +257,9 @@ def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck
 
 
 def _trained(prepared: PreparedRun, said: Prediction, figures: Mapping[str, Any]) -> BoundCheck:
-    """Hold trained turns against the least bound; what desktops and engines make counts as far as it is usable.
+    """Check trained turns against the lowest bound, with the usable share of what desktops and engines generate.
 
-    From below they are held against the bound as well, or against parts that work one after the other where admission
-    lets no batch begin before the last one is published.
+    They must also not be far below it, or below the serial rate where batches do not overlap.
     """
     usable = said.usable_share
     rate = figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"]
@@ -292,11 +290,11 @@ def _near(figure: str, law: str, value: float, wanted: float) -> BoundCheck:
 
 
 def _stale(prepared: PreparedRun, figures: Mapping[str, Any], turns: float) -> BoundCheck:
-    """Return the mean staleness between two bounds.
+    """Check the mean staleness against two bounds.
 
-    Below: a turn is trained on no sooner than its attempt ends, on average half an attempt later, and a version lasts
-    so and so long. Above: the staleness bound; and by Little's law, where admission holds a number of batches between
-    their beginning and their publication, one batch less, for the update itself, and how late workers have new weights.
+    Lower: a turn is trained after the end of its attempt, on average half an attempt later. Upper: the staleness bound;
+    and by Little's law, where admission limits the batches in progress, one batch less (its own update), plus the delay
+    of the weight sync.
     """
     curation = prepared.config.curation
     minutes = figures.get("minutes_per_version")

@@ -1,10 +1,10 @@
-"""The states of every state machine: name, color, meaning, idle cause and what it waits for, each in one table.
+"""The states of every state machine in one table: name, color, meaning, idle cause, and what it waits for.
 
 Every second of a desktop, an engine and the trainer is counted in one of its states, so that the times in its states
 add up to 100 % of the run. Pages, the Perfetto trace, idle causes and status messages all read the tables below.
 
-Colors can be told apart by color-blind readers (most are from the palettes of Okabe and Ito, and of Tol). States that
-belong together have the same color in every table: blue generates, green acts, purple trains, orange waits for work,
+Colors are distinguishable for color-blind readers (most are from the palettes of Okabe and Ito, and of Tol). Related
+states have the same color in every table: blue generates, green acts, purple trains, orange waits for work,
 vermilion waits for weights, and gray is not provisioned.
 """
 
@@ -15,23 +15,23 @@ from enum import IntEnum
 from typing import NamedTuple, Self
 
 AT_WORK = "at work"
-"""In place of an idle cause: a state in which the component works."""
+"""Instead of an idle cause: the component works."""
 
 NETWORK = "network"
-"""Cause of an engine that is idle although all desktops ask: transport, encoding, preprocessing."""
+"""Cause of an engine that is idle while all desktops wait for replies: transport, encoding, preprocessing."""
 NETWORK_COLOR, NETWORK_MEANING = "#56b4e9", "no engine has a request, although all desktops ask: transport, encoding"
 
 OFF_MEANING, OFF_COLOR = "not provisioned: before its start or after the run's end", "#9aa5b1"
 
 
 class StateInfo(NamedTuple):
-    """What there is to say of a state.
+    """A state's description.
 
     Attributes:
-        label: Its name everywhere: pages, status messages, idle causes.
+        label: Its name on pages, in status messages and as idle cause.
         color: Its color on pages.
-        meaning: One phrase that explains it.
-        cause: Idle cause that its time counts for, or ``AT_WORK``; None if that depends on the other components.
+        meaning: A short explanation.
+        cause: Its idle cause, or ``AT_WORK``; None if that depends on the other components.
         useful: Whether its time counts as utilization.
         waits_for: What a component in this state waits for.
         woken_by: What ends the wait.
@@ -61,7 +61,7 @@ class ComponentState(IntEnum):
         cause: str | None = "",
         useful: bool = False,
     ) -> Self:
-        """Make one; an empty ``cause`` is the state's own label."""
+        """Create a state; an empty ``cause`` is its own label."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.info = StateInfo(label, color, meaning, label if cause == "" else cause, useful, *waits)
@@ -74,7 +74,7 @@ class ComponentState(IntEnum):
 
 
 class DesktopState(ComponentState):
-    """What a desktop slot does."""
+    """States of a desktop slot."""
 
     STARTING = (
         0,
@@ -171,7 +171,7 @@ class DesktopState(ComponentState):
 
 
 class EngineState(ComponentState):
-    """What an inference engine does."""
+    """States of an inference engine."""
 
     IDLE = (0, "idle", "#e69f00", "up, without a request", ("a request", "a desktop's next turn, or new weights"), None)
     BUSY = (
@@ -204,7 +204,7 @@ class EngineState(ComponentState):
 
 
 class TrainerState(ComponentState):
-    """What the trainer does."""
+    """States of the trainer."""
 
     WAIT_DATA = (
         0,
@@ -247,14 +247,14 @@ class PhaseState(ComponentState):
 
 
 class PopulationInfo(NamedTuple):
-    """What there is to say of a kind of component.
+    """A kind of component.
 
     Attributes:
         title: Its name on pages.
-        one: What one of its components is called.
+        one: The name of a single component.
         states: Its state machine.
-        shares: Name of the figure that has its shares of time by state.
-        at_work: The state that its work is called and drawn as.
+        shares: The figure with its shares of time by state.
+        at_work: The state that stands for its work on pages.
     """
 
     title: str
@@ -273,17 +273,17 @@ POPULATIONS: Mapping[str, PopulationInfo] = {
 
 
 def state_info(population: str, key: str) -> StateInfo:
-    """Return what there is to say of a state, by its name in recorded files."""
+    """Return a state's description, by its name in recorded files."""
     return POPULATIONS[population].states[key.upper()].info
 
 
 def state_infos(population: str) -> dict[str, StateInfo]:
-    """Return the same of all states of a population, in drawing order."""
+    """Return the descriptions of all states of a population, in drawing order."""
     return {state.key: state.info for state in POPULATIONS[population].states}
 
 
 def _causes() -> dict[str, StateInfo]:
-    """Return every idle cause; one that several tables have is described by the first."""
+    """Return every idle cause; the first table with it describes it."""
     network = StateInfo(NETWORK, NETWORK_COLOR, NETWORK_MEANING, NETWORK, False, "", "")
     found = {DesktopState.GENERATING.info.label: DesktopState.GENERATING.info, NETWORK: network}
     awaited = {state.info for state in (DesktopState.ACTING, DesktopState.WAIT_ADMISSION, TrainerState.TRAINING)}
