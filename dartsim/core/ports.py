@@ -6,9 +6,8 @@ Conformance checks for each port are plain functions in ``dartsim.core.checks``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -28,6 +27,9 @@ from dartsim.core.types import (
     Version,
     Weights,
 )
+
+if TYPE_CHECKING:
+    from dartsim.core.sync_modes import SyncMode  # ports load without pydantic
 
 
 class AsyncEnv(Protocol):

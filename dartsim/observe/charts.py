@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dartsim.observe.bias import ByClass, ordered, usable
-from dartsim.observe.figures import FIGURES, rolling
+from dartsim.observe.figures import FIGURES
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState, EngineState, TrainerState, state_infos
 
 Chart = dict[str, Any]
@@ -34,6 +37,29 @@ def chart(data: list[dict[str, Any]], height: int, **layout: Any) -> Chart:
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
     """Return an axis with a title."""
     return {"title": {"text": title}, **more}
+
+
+def rolling(
+    data: Mapping[str, Any], values: Sequence[float], *, window_hours: float, num_points: int = 240
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return hours and the mean of ``values`` in a window around each of them.
+
+    Args:
+        data: What ``intervals`` returned.
+        values: One of its columns.
+        window_hours: Width of the window; at the run's ends, the part of it that lies within the run.
+        num_points: Number of points returned, evenly spread.
+    """
+    start = np.asarray(data["from_hours"], dtype=np.float64)
+    end = np.asarray(data["to_hours"], dtype=np.float64)
+    if not len(start):
+        return np.empty(0), np.empty(0)
+    borders = np.append(start, end[-1])
+    summed = np.append(0.0, np.cumsum(np.asarray(values, dtype=np.float64) * (end - start)))
+    hours = np.linspace(borders[0], borders[-1], num_points)
+    low = np.maximum(hours - window_hours / 2.0, borders[0])
+    high = np.minimum(hours + window_hours / 2.0, borders[-1])
+    return hours, (np.interp(high, borders, summed) - np.interp(low, borders, summed)) / (high - low)
 
 
 def floats(values: Iterable[float]) -> list[float]:

@@ -9,9 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.records import Snapshot, UpdateRecord
 from dartsim.observe.states import POPULATIONS, PhaseState
@@ -310,29 +307,6 @@ def updates(records: Sequence[UpdateRecord]) -> dict[str, list[float]]:
         "staleness_mean": [round(record.staleness_mean, 6) for record in kept],
         "staleness_max": [record.staleness_max for record in kept],
     }
-
-
-def rolling(
-    data: Mapping[str, Any], values: Sequence[float], *, window_hours: float, num_points: int = 240
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return hours and the mean of ``values`` in a window around each of them.
-
-    Args:
-        data: What ``intervals`` returned.
-        values: One of its columns.
-        window_hours: Width of the window; at the run's ends, the part of it that lies within the run.
-        num_points: Number of points returned, evenly spread.
-    """
-    start = np.asarray(data["from_hours"], dtype=np.float64)
-    end = np.asarray(data["to_hours"], dtype=np.float64)
-    if not len(start):
-        return np.empty(0), np.empty(0)
-    borders = np.append(start, end[-1])
-    summed = np.append(0.0, np.cumsum(np.asarray(values, dtype=np.float64) * (end - start)))
-    hours = np.linspace(borders[0], borders[-1], num_points)
-    low = np.maximum(hours - window_hours / 2.0, borders[0])
-    high = np.minimum(hours + window_hours / 2.0, borders[-1])
-    return hours, (np.interp(high, borders, summed) - np.interp(low, borders, summed)) / (high - low)
 
 
 def by_label(counts: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]) -> dict[str, dict[str, float]]:

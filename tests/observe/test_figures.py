@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dartsim.observe.figures import MAX_UPDATES, by_label, figures, intervals, rolling, series, updates
+from dartsim.observe.charts import rolling
+from dartsim.observe.figures import MAX_UPDATES, by_label, figures, intervals, series, updates
 from dartsim.observe.records import UpdateRecord
 
 
