@@ -1,4 +1,4 @@
-"""``dartsim eval``, ``dartsim watch`` and ``dartsim report``: commands on a finished run."""
+"""``dartsim eval``, ``watch``, ``report`` and ``rescore``: commands on a finished run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
 
 EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
+RESCORE_EXAMPLES = "Examples:\n\ndartsim rescore runs/desktop-seed0\n\ndartsim rescore runs/desktop-seed0 --json -"
 REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
 WATCH_EXAMPLES = (
     "Examples:\n\ndartsim watch runs/tiny-seed0\n\ndartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
@@ -75,3 +76,26 @@ def report(folder: Folder) -> None:
     page = render_report(found)
     out.print(figure_table([(found.name, found.summary)]))
     out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+
+
+def rescore(folder: Folder, json_file: Json = None) -> None:
+    """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one."""
+    from dataclasses import asdict
+
+    from dartsim.cli.console import out, plain_table, write_json
+    from dartsim.run.rescore import rescore as score_again
+
+    found = score_again(folder)
+    compared = [score for score in found if score.score is not None]
+    differing = [score for score in compared if not score.same]
+    if json_file is not None:
+        write_json({"compared": len(compared), "of": len(found), "differing": list(map(asdict, differing))}, json_file)
+    if json_file != "-":
+        table = plain_table("attempt", "task", "metric", numbers=["stored", "now"])
+        for score in differing:
+            table.add_row(str(score.attempt), score.task, score.metric, f"{score.stored:g}", f"{score.score:g}")
+        if differing:
+            out.print(table)
+        out.print(f"{len(compared)} of {len(found)} metrics scored again, {len(differing)} differ")
+    if differing:
+        raise typer.Exit(1)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 Version = int
 """Number of finished updates behind a set of weights; the initial weights are version 0."""
@@ -172,6 +172,56 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class MetricRecord:
+    """How one metric of a score was computed.
+
+    Attributes:
+        metric: Its name.
+        score: What it gave.
+        seconds: How long that took, waiting included.
+        inputs: SHA-256 of each file and of each value, in the order of its arguments.
+        call: Name of the stored call, from which it can be computed again; None if it was not stored.
+    """
+
+    metric: str
+    score: float
+    seconds: float
+    inputs: tuple[str, ...]
+    call: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRecord:
+    """How a score was computed.
+
+    Attributes:
+        scorer: Name and version of what computed it.
+        seconds: How long that took, getters included.
+        metrics: Its metrics; none if the last action alone decided.
+    """
+
+    scorer: str
+    seconds: float
+    metrics: tuple[MetricRecord, ...]
+
+
+class Score(float):
+    """A reward that says how it was computed."""
+
+    record: ScoreRecord
+
+    def __new__(cls, value: float, record: ScoreRecord) -> Self:
+        """Make one."""
+        score = super().__new__(cls, value)
+        score.record = record
+        return score
+
+    def __reduce__(self) -> tuple[type[Score], tuple[float, ScoreRecord]]:
+        """Keep the record in copies."""
+        return type(self), (float(self), self.record)
+
+
+@dataclass(frozen=True, slots=True)
 class Trajectory:
     """The result of one attempt.
 
@@ -179,7 +229,7 @@ class Trajectory:
         attempt: The attempt.
         turns: Its turns, in order.
         ending: How it ended.
-        reward: The score in [0, 1], or None if the attempt is masked.
+        reward: The score in [0, 1], a ``Score`` if its desktop was real; None if the attempt is masked.
         cause: Why the attempt is masked.
         started: Loop time at which the attempt was admitted, seconds.
         finished: Loop time at which its last activity ended, seconds.

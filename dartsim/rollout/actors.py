@@ -11,6 +11,7 @@ from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.ports import AsyncEnv, AttemptSource
 from dartsim.core.types import Attempt, Ending, Request, Trajectory, Turn
+from dartsim.core.waiting import pausable
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.deadlines import Deadlines
@@ -128,7 +129,8 @@ async def play(
                 session.close()
             track.enter(DesktopState.EVALUATING)
             deadlines.lane("evaluate", limits.evaluate_seconds).begin()
-            reward = await env.evaluate()
+            with pausable(deadlines):
+                reward = await env.evaluate()
     except TimeoutError:
         expired = deadlines.expired
         ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"

@@ -54,13 +54,14 @@ class Deadlines:
             step.end()
     """
 
-    __slots__ = ("_handle", "_lanes", "_loop", "_timeout", "armed", "expired", "time")
+    __slots__ = ("_handle", "_lanes", "_loop", "_paused", "_timeout", "armed", "expired", "time")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
         self._lanes: list[Lane] = []
         self._handle: asyncio.TimerHandle | None = None
+        self._paused = 0.0
         self.time = self._loop.time
         self.armed = inf
         self.expired: Lane | None = None
@@ -83,6 +84,18 @@ class Deadlines:
             self._handle.cancel()
             self._handle = None
             self.armed = inf
+
+    def pause(self) -> None:
+        """Let no call expire from now on: it waits for its turn."""
+        self._paused = self.time()
+        self.disarm()
+
+    def resume(self) -> None:
+        """Give every call the time that was left to it."""
+        waited = self.time() - self._paused
+        for lane in self._lanes:
+            lane.due += waited
+        self.arm(min(lane.due for lane in self._lanes))
 
     def _check(self) -> None:
         """End the attempt if a call is overdue; else wait for the one that is due first."""

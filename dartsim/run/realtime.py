@@ -79,6 +79,7 @@ def run_realtime(
                 stack=stack,
                 optional_learning=learning,
                 timings=timings,
+                folder=folder,
                 on_step=report_preparing(instruments),
             )
             system = await build(context, store or MemoryStore(), resume_point)
@@ -121,6 +122,13 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
     if successes is not None and learning is not None:
         learning.fill(successes, begun=resume_point is not None)
     provider = await _desktops(context, store)
+    tasks = prepared.tasks
+    if config.tasks.do_nothing != "ignore" and config.backend.boots:
+        from dartsim.real.osworld.do_nothing import worth_training
+
+        tasks = await worth_training(
+            provider, tasks, exclude=config.tasks.do_nothing == "exclude", slots=config.rollout.num_envs
+        )
     engines = await config.backend.engine_backend.open(context)
     learner = config.backend.learner_backend.open(context)
     if timings is not None:
@@ -129,7 +137,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         learner = TimedLearner(learner, timings)
     return System(
         config,
-        tasks=prepared.tasks,
+        tasks=tasks,
         provider=provider,
         engines=engines,
         learner=learner,

@@ -7,12 +7,24 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dartsim.core.errors import TornRecord
-from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import (
+    Attempt,
+    Ending,
+    MetricRecord,
+    Observation,
+    Reply,
+    Score,
+    ScoreRecord,
+    Task,
+    Trajectory,
+    Turn,
+)
 from dartsim.store.tables import TURNS
 
 NO_ROOM = ""
@@ -51,7 +63,8 @@ def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
         "group": attempt.group,
         "ending": trajectory.ending.value,
         "cause": None if trajectory.cause is None else storable(trajectory.cause),
-        "reward": trajectory.reward,
+        "reward": None if trajectory.reward is None else float(trajectory.reward),
+        "score": _score_text(trajectory.reward),
         "num_turns": len(trajectory.turns),
         "oldest_version": trajectory.oldest_version,
         "newest_version": trajectory.newest_version,
@@ -125,6 +138,17 @@ def task_of(row: Any) -> Task:
     return Task(row["task"], original(row["instruction"]), row["domain"], json.loads(row["spec"]))
 
 
+def _score_text(reward: float | None) -> str | None:
+    return storable(json.dumps(asdict(reward.record))) if isinstance(reward, Score) else None
+
+
+def score_record(text: str) -> ScoreRecord:
+    """Return how a reward was computed, from the column ``score``."""
+    data = json.loads(text)
+    metrics = tuple(MetricRecord(**{**metric, "inputs": tuple(metric["inputs"])}) for metric in data.pop("metrics"))
+    return ScoreRecord(**data, metrics=metrics)
+
+
 def trajectory_of(row: Any, task: Task, turns: Sequence[Turn]) -> Trajectory:
     """Return the trajectory of a row."""
     attempt = Attempt(
@@ -140,7 +164,7 @@ def trajectory_of(row: Any, task: Task, turns: Sequence[Turn]) -> Trajectory:
         attempt=attempt,
         turns=tuple(turns),
         ending=Ending(row["ending"]),
-        reward=row["reward"],
+        reward=row["reward"] if row["score"] is None else Score(row["reward"], score_record(original(row["score"]))),
         cause=None if row["cause"] is None else original(row["cause"]),
         started=row["started"],
         finished=row["finished"],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
 
-LAYOUT = "1"
+LAYOUT = "2"
 """The layout that this module describes: change it with the tables."""
 LAYOUT_KEY, WRITER_KEY = "layout", "writer"
 """Keys of ``META``."""
@@ -37,6 +37,7 @@ TRAJECTORIES = Table(
     Column("ending", String, nullable=False),
     Column("cause", String, comment="of a masked attempt"),
     Column("reward", Float, comment="null if masked"),
+    Column("score", String, comment="JSON: how the reward was computed; null: by a simulated desktop"),
     Column("num_turns", Integer, nullable=False),
     Column("oldest_version", Integer, nullable=False),
     Column("newest_version", Integer, nullable=False),

@@ -28,6 +28,7 @@ try:
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
+    from dartsim.real.scoring.archive import SCORES, ScoreArchive
     from dartsim.real.scoring.evaluator_venv import default_home
     from dartsim.real.scoring.opening import open_pool
     from dartsim.real.scoring.pool import SandboxPool
@@ -43,6 +44,7 @@ async def open_desktops(
     on_call: Callable[[int, str, float], None] | None = None,
     *,
     cache: Path | None = None,
+    folder: Path | None = None,
 ) -> AsyncIterator[EnvProvider]:
     """Open the configured engines, remove what earlier runs left there, and provide desktops; at the end none is left.
 
@@ -51,6 +53,7 @@ async def open_desktops(
         tasks: What is offered.
         on_call: Told the slot, what a desktop did, and how many seconds it took.
         cache: Folder of downloads, kept between runs; None: the usual one.
+        folder: The run directory, where the inputs of scores are kept; None: nowhere.
 
     Raises:
         ConfigError: If the image or the disk is missing, or no engine has room.
@@ -71,8 +74,11 @@ async def open_desktops(
             await fleet.require(spec.image)
         except ImageMissing as missing:
             raise ConfigError(f"{missing}; ours are built by `dartsim desktop build`") from missing
+        archive = None if folder is None else ScoreArchive(folder / SCORES)
         async with _sandboxes(config, tasks) as pool:
-            yield DesktopProvider(fleet, spec, _usage(config, cache or cache_folder(), Scorer(pool), on_call, token))
+            yield DesktopProvider(
+                fleet, spec, _usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
+            )
 
 
 @asynccontextmanager

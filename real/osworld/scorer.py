@@ -7,15 +7,17 @@ the attempt; it is never 0. A file that the agent has not left is the agent's do
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dartsim.core.types import Task
+from dartsim.core.types import MetricRecord, Score, ScoreRecord, Task
 from dartsim.envs.base import FAIL, is_infeasible
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
 from dartsim.real.osworld.getters import GETTERS
 from dartsim.real.osworld.steps import run_steps
+from dartsim.real.scoring.archive import ScoreArchive
 from dartsim.real.scoring.bubblewrap import ProcessLauncher
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.real.scoring.relay import desktop_relay
@@ -33,10 +35,12 @@ class Scorer:
 
     Args:
         pool: Where metrics run; by default one of its own, with our own metrics only, which ``aclose`` ends.
+        archive: Keeps what was scored; by default only hashes are taken.
     """
 
-    def __init__(self, pool: SandboxPool | None = None) -> None:
+    def __init__(self, pool: SandboxPool | None = None, archive: ScoreArchive | None = None) -> None:
         self._pool = pool
+        self._archive = archive or ScoreArchive(None)
         self._owned: SandboxPool | None = None
 
     @property
@@ -46,19 +50,23 @@ class Scorer:
             self._pool = self._owned = SandboxPool(ProcessLauncher())
         return self._pool
 
-    async def score(self, task: Task, client: VmClient, where: TaskFolder, *, last_action: str | None) -> float:
+    async def score(self, task: Task, client: VmClient, where: TaskFolder, *, last_action: str | None) -> Score:
         """Return the score of a desktop's present state, in [0, 1].
 
         Raises:
             ScoreUnavailable: If there is none, with its cause.
             EnvBroken: If the desktop failed.
         """
-        value = await self._score(task, client, where, last_action)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        metrics: list[MetricRecord] = []
+        value = await self._score(task, client, where, last_action, metrics)
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise Unscored(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
             )
-        return value
+        scorer = (await self.pool.facts()).scorer if metrics else "the last action"
+        return Score(value, ScoreRecord(scorer, loop.time() - began, tuple(metrics)))
 
     async def aclose(self) -> None:
         """End the sandboxes of its own."""
@@ -72,7 +80,9 @@ class Scorer:
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    async def _score(self, task: Task, client: VmClient, where: TaskFolder, last_action: str | None) -> float:
+    async def _score(
+        self, task: Task, client: VmClient, where: TaskFolder, last_action: str | None, metrics: list[MetricRecord]
+    ) -> float:
         evaluator: Config = task.spec["evaluator"]
         await run_steps(evaluator.get("postconfig") or (), client, where)
         if is_infeasible(task):
@@ -82,16 +92,23 @@ class Scorer:
         names = evaluator["func"]
         if isinstance(names, str):
             parts = (evaluator.get("result"), evaluator.get("expected"), evaluator.get("options"))
-            return await self._metric(names, *parts, client, where)
-        return await self._joined(names, evaluator, client, where)
+            return await self._metric(names, *parts, client, where, metrics)
+        return await self._joined(names, evaluator, client, where, metrics)
 
-    async def _joined(self, names: Sequence[str], evaluator: Config, client: VmClient, where: TaskFolder) -> float:
+    async def _joined(
+        self,
+        names: Sequence[str],
+        evaluator: Config,
+        client: VmClient,
+        where: TaskFolder,
+        metrics: list[MetricRecord],
+    ) -> float:
         conj = evaluator.get("conj", "and")
         nothing = [None] * len(names)
         parts = zip(names, *(evaluator.get(part) or nothing for part in ("result", "expected", "options")), strict=True)
         scores: list[float] = []
         for name, result, expected, options in parts:
-            value = await self._metric(name, result, expected, options, client, where)
+            value = await self._metric(name, result, expected, options, client, where, metrics)
             if value == (1.0 if conj == "or" else 0.0):
                 return value
             scores.append(value)
@@ -105,8 +122,9 @@ class Scorer:
         options: Config | None,
         client: VmClient,
         where: TaskFolder,
+        metrics: list[MetricRecord],
     ) -> float:
-        """Return what one metric gives."""
+        """Return what one metric gives, and add its record."""
         arguments: list[Any] = []
         if result is not None:
             try:
@@ -126,13 +144,19 @@ class Scorer:
                     return 0.0  # it is the desktop's, and the agent has removed it
                 raise Unscored(f"getter {expected['type']} gave no expected value", cause="getter_failed")
             arguments.append(wanted)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
-            return await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options or {}))
+            score = await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options or {}))
         except ScoreFault as fault:
             # One of several files is not there, and the metric broke on that.
             if fault.cause == "metric_failed" and any(map(_lacks_a_file, arguments)):
                 return 0.0
             raise
+        seconds = loop.time() - began
+        inputs, call = await asyncio.to_thread(self._archive.keep, name, arguments, options or {})
+        metrics.append(MetricRecord(name, score, seconds, inputs, call))
+        return score
 
     async def _get(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
         kind = config["type"]

@@ -113,7 +113,7 @@ class StillDesktops(DesktopBackend):
             yield "there are 100 still desktops"
 
     @asynccontextmanager
-    async def open_here(self, config, tasks, on_call=None):
+    async def open_here(self, config, tasks, on_call=None, *, folder=None):
         yield DirectProvider(lambda: SimDesktop(draw=False))
 
 

@@ -195,3 +195,21 @@ def test_the_first_call_longer_than_the_limit_expires_and_no_other(calls, limit)
             break
         time += seconds
     assert simulate(main()) == wanted
+
+
+async def test_time_that_a_call_waits_for_its_turn_does_not_count():
+    async def body(deadlines):
+        lane = deadlines.lane("evaluate", 10.0)
+        deadlines.lane("lease", 100.0).begin()
+        lane.begin()
+        await asyncio.sleep(6.0)
+        deadlines.pause()
+        await asyncio.sleep(1000.0)
+        deadlines.resume()
+        await asyncio.sleep(3.0)
+        assert now() == 1009.0
+        await asyncio.sleep(100.0)
+
+    deadlines = await expired(body)
+    assert deadlines.expired.label == "evaluate"
+    assert now() == 1010.0

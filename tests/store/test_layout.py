@@ -46,7 +46,7 @@ def test_another_layout_is_refused_and_left_alone(place, change):
     with place.engine().begin() as connection:
         connection.execute(text(change))
     before = contents(place.engine())
-    with pytest.raises(LayoutUnknown, match="and this dartsim reads layout 1 only; give the run another folder"):
+    with pytest.raises(LayoutUnknown, match="and this dartsim reads layout 2 only; give the run another folder"):
         place.store()
     assert contents(place.engine()) == before
 
@@ -60,4 +60,4 @@ def test_the_database_of_another_program_is_refused(place):
 
 def test_other_tables_need_another_layout_number():
     columns = [f"{table.name}.{column.name}" for table in METADATA.sorted_tables for column in table.columns]
-    assert (LAYOUT, crc32("\n".join(sorted(columns)).encode())) == ("1", 1803687795)
+    assert (LAYOUT, crc32("\n".join(sorted(columns)).encode())) == ("2", 1035051063)

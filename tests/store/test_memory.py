@@ -1,16 +1,17 @@
 """What became of every trajectory: the same transitions in memory and in SQL, and rows that tell them."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import create_engine, select, text
 
 from dartsim.core.checks import check_store, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
-from dartsim.core.types import Drop, TrajectoryState
+from dartsim.core.types import Drop, MetricRecord, Score, ScoreRecord, TrajectoryState
 from dartsim.store.database import open_sqlite
 from dartsim.store.memory import MemoryStore
-from dartsim.store.rows import ROW_BYTES
+from dartsim.store.rows import ROW_BYTES, trajectory_of, trajectory_row
 from dartsim.store.sql import SqlStore
 from dartsim.store.tables import TRAJECTORIES, UPDATES
 
@@ -136,6 +137,7 @@ def test_a_row_tells_what_an_attempt_was():
         "ending": "done",
         "cause": None,
         "reward": 0.5,
+        "score": None,
         "num_turns": 3,
         "oldest_version": 0,
         "newest_version": 0,
@@ -229,3 +231,11 @@ def test_pending_rows_are_written_when_there_are_many():
         for number in range(3):
             store.drop([sample_trajectory(number)], Drop.MASKED)
         assert {row["state"] for row in rows(store)} == {"dropped"}
+
+
+def test_a_row_keeps_how_a_reward_was_computed():
+    record = ScoreRecord("desktop-env 1", 2.0, (MetricRecord("exact_match", 0.5, 1.0, ("ab",), "cd"),))
+    trajectory = replace(sample_trajectory(0), reward=Score(0.5, record))
+    row = trajectory_row(trajectory, "recorded")
+    assert (row["reward"], type(row["reward"])) == (0.5, float)
+    assert trajectory_of(row, trajectory.attempt.task, trajectory.turns).reward.record == record

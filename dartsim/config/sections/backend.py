@@ -39,11 +39,14 @@ class DesktopBackend(Backend):
     async def open(self, context: Any) -> EnvProvider:
         """Return what starts desktops for the length of a run."""
         config, tasks = context.prepared.config, context.prepared.tasks
-        provider: EnvProvider = await context.stack.enter_async_context(self.open_here(config, tasks, context.on_call))
+        opening = self.open_here(config, tasks, context.on_call, folder=context.folder)
+        provider: EnvProvider = await context.stack.enter_async_context(opening)
         return provider
 
-    def open_here(self, config: Any, tasks: Sequence[Any], on_call: Any = None) -> AbstractAsyncContextManager[Any]:
-        """Provide the desktops of this machine; Ray calls it on others."""
+    def open_here(
+        self, config: Any, tasks: Sequence[Any], on_call: Any = None, *, folder: Any = None
+    ) -> AbstractAsyncContextManager[Any]:
+        """Provide the desktops of this machine; Ray calls it on others. ``folder`` is the run's; None keeps nothing."""
         raise NotImplementedError
 
 

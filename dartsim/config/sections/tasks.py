@@ -30,3 +30,6 @@ class TasksConfig(Section):
     forgeable: bool = Field(
         False, description="Keep tasks whose metric runs the agent's answer as code, which can forge its score."
     )
+    do_nothing: Literal["ignore", "report", "exclude"] = Field(
+        "ignore", description="Before training on real desktops: tasks that score above 0 if nothing is done."
+    )

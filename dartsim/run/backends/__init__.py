@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dartsim.core.errors import ConfigError
@@ -33,6 +34,7 @@ class BackendContext:
         stack: Closes what a backend opens at the end of the run.
         optional_learning: The model that acts and learns; None for the surrogate policy.
         timings: Records how long calls take; None: nobody does.
+        folder: Where the run keeps its files; None: nowhere.
         on_step: Told the name of a preparation, the steps done and the steps to do.
     """
 
@@ -43,6 +45,7 @@ class BackendContext:
     stack: AsyncExitStack
     optional_learning: Learning | None = None
     timings: Timings | None = None
+    folder: Path | None = None
     on_step: Callable[[str, int, int], None] | None = None
 
     @property

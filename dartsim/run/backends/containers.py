@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
@@ -30,10 +31,12 @@ class ContainerDesktops(DesktopBackend):
         return desktop_plan(config)
 
     @override
-    def open_here(self, config: Config, tasks: Sequence[Task], on_call: Any = None) -> AbstractAsyncContextManager[Any]:
+    def open_here(
+        self, config: Config, tasks: Sequence[Task], on_call: Any = None, *, folder: Path | None = None
+    ) -> AbstractAsyncContextManager[Any]:
         from dartsim.real.osworld.backend import open_desktops
 
-        return open_desktops(config, tasks, on_call)
+        return open_desktops(config, tasks, on_call, folder=folder)
 
 
 @register("desktops", "osworld")

@@ -31,7 +31,9 @@ class MockDesktops(DesktopBackend):
 
     @override
     @asynccontextmanager
-    async def open_here(self, config: Config, tasks: Sequence[Task], on_call: Any = None) -> AsyncIterator[EnvProvider]:
+    async def open_here(
+        self, config: Config, tasks: Sequence[Task], on_call: Any = None, *, folder: Path | None = None
+    ) -> AsyncIterator[EnvProvider]:
         from dartsim.envs.direct import DirectProvider
         from dartsim.envs.mock.env import mock_desktop_maker
 

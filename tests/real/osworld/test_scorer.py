@@ -7,7 +7,7 @@ from dartsim.core.types import Task
 from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.scorer import Scorer
-from dartsim.real.scoring import GetterValue, ScoreFault
+from dartsim.real.scoring import GetterValue, ScoreFault, ScorerFacts
 
 SAYS = {"type": "vm_command_line", "command": ["say"]}
 RULE = {"type": "rule", "rules": {"expected": "yes"}}
@@ -35,6 +35,9 @@ class FakeSandbox:
 
     async def run(self, call):
         return await call(self)
+
+    async def facts(self):
+        return ScorerFacts("fake 1")
 
     async def metric(self, name, arguments, options):
         self.asked.append((name, list(arguments), options))
@@ -221,3 +224,17 @@ def test_one_of_several_files_that_is_missing_scores_0_where_the_metric_breaks_o
     died = FakeSandbox(ScoreFault("died", cause="sandbox_died"))
     with pytest.raises(ScoreFault):
         score(fakes, tmp_path, task(**YES | {"result": files}), client, pool=died)
+
+
+def test_a_score_says_how_it_was_computed(fakes, tmp_path):
+    result = score(fakes, tmp_path, task(**YES))
+    (metric,) = result.record.metrics
+    assert (result.record.scorer, metric.metric, metric.score, len(metric.inputs)) == (
+        "dartsim 1",
+        "exact_match",
+        1.0,
+        2,
+    )
+    assert 0.0 < metric.seconds <= result.record.seconds
+    assert score(fakes, tmp_path, task(**YES)).record.metrics[0].inputs == metric.inputs
+    assert score(fakes, tmp_path, task(func="infeasible"), last="FAIL").record.metrics == ()
