@@ -64,7 +64,11 @@ class OptimizerConfig(Section):
     beta2: float = Field(0.98, ge=0.0, lt=1.0, description="Of AdamW: decay of the mean squared gradient.")
     weight_decay: float = Field(0.0, ge=0.0, description="Of AdamW, on matrices.")
     max_grad_norm: float = Field(1.0, gt=0.0, description="Longer gradients are shortened (DART's code: 2).")
-    minibatches: Positive = Field(1, description="Gradient steps of one pass over a batch.")
+    minibatches: Positive = Field(
+        1,
+        description="Gradient steps of one pass over a batch (DART released: 2). One step has ratios of 1, so "
+        "that nothing is clipped.",
+    )
     epochs: Positive = Field(1, description="Passes over a batch.")
     max_tokens: Positive = Field(8192, description="Padded tokens of a micro-batch.")
 

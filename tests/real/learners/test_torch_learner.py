@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from dartsim.config import load  # noqa: E402
 from dartsim.config.sections.trainer import ObjectiveConfig, TrainerConfig  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
@@ -301,6 +302,17 @@ def test_learning_rate_rises(make_vlm: Any, batch: Batch) -> None:
     learner = TorchLearner(make_vlm(), TINY.replace(optimizer={"learning_rate": 1.0e-3, "warmup_updates": 4}))
     rates = [learner.train(replace(batch, update=u)).metrics["learner/learning_rate"] for u in range(1, 7)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+
+
+@pytest.mark.parametrize("preset", ["dart", "dart-released", "osworld-1gpu", "osworld-8gpu", "osworld-16gpu"])
+def test_ratios_are_clipped_with_the_settings_of_dart(make_vlm: Any, batch: Batch, preset: str) -> None:
+    """A single gradient step has ratios of 1, and nothing to clip: the released code takes two."""
+    settings = load(preset_name=preset).trainer
+    learner = TorchLearner(make_vlm(), settings.replace(optimizer={"learning_rate": 1e-2, "max_tokens": 4_096}))
+    metrics = learner.train(batch).metrics
+    assert settings.optimizer.minibatches == 2
+    assert metrics["objective/clipped_low_share"] + metrics["objective/clipped_high_share"] > 0.0
+    assert metrics["objective/kl_old_new"] > 0.0
 
 
 def test_settings_are_checked() -> None:
