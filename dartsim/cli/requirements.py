@@ -16,6 +16,7 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
 from dartsim.lab.estimate import Estimate
 from dartsim.lab.memory import GIB
+from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
 from dartsim.real.engines.options import HERE
 
@@ -87,6 +88,13 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
             yield _missing("disk", f"there is no file {desktop.disk}", "fetch Ubuntu.qcow2 as OSWorld's README says")
         if kind == "osworld":
             yield doctor.check_kvm()
+    if kind == "osworld" and desktop.image is None and (desktop.width, desktop.height) != SCREEN:
+        yield _missing(
+            "screen",
+            f"desktop.width and desktop.height are {desktop.width} and {desktop.height}; OSWorld's disk shows "
+            f"{SCREEN[0]} × {SCREEN[1]}, and a desktop with another screen does not start",
+            f"--set desktop.width={SCREEN[0]} --set desktop.height={SCREEN[1]}",
+        )
     if kind == "osworld":
         from dartsim.real.scoring.evaluator_venv import default_home
 

@@ -58,8 +58,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "desktops_failing": Kind(
         17,
-        "hosts are overloaded, or the image or its server is broken",
-        "look at the causes; start fewer at a time (desktop.concurrent_starts) or add memory",
+        "the image or its server is broken, settings do not match it, or hosts are overloaded",
+        "remove what the reasons name; if hosts are overloaded, start fewer at a time (desktop.concurrent_starts)",
     ),
 }
 """Every alarm by its name."""

@@ -30,6 +30,8 @@ from dartsim.observe.status import ComponentStatus, StatusSource, component_stat
 
 VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
+MAX_REASON = 500
+"""Characters of a reason that are kept."""
 MAX_BATCHES = 256
 """Newest batches kept for the flows of the Perfetto trace."""
 
@@ -134,6 +136,8 @@ class Recorder:
         self.hot = HotCounts()
         self.domain_hash = DomainHash()
         self.counts: Counter[str] = Counter()
+        self.start_reasons: dict[str, str] = {}
+        """The newest message of each cause of failed desktop starts."""
         self.staleness: Counter[tuple[int, int]] = Counter()
         """Trained turns by the staleness of (their oldest weights, their newest weights)."""
         self.staleness_trajectories: Counter[tuple[int, int]] = Counter()
@@ -180,6 +184,12 @@ class Recorder:
         self.running += 1
         if self.running == 1:
             self.phase.tracks[0].enter(PhaseState.ROLLOUT)
+
+    def start_failed(self, cause: str, reason: str) -> None:
+        """A desktop did not start."""
+        self.counts["fault/start"] += 1
+        self.counts[f"start_cause/{cause}"] += 1
+        self.start_reasons[cause] = reason[:MAX_REASON]
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
         """An attempt ended."""

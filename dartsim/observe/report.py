@@ -83,6 +83,10 @@ def render_report(run: RunDir) -> Path:
         samples=_samples(run),
         facts=_facts(summary),
         alarms=_alarms(summary),
+        start_failures=[
+            {"cause": cause, "count": number, "reason": summary.get("start_reasons", {}).get(cause, "")}
+            for cause, number in summary.get("start_causes", {}).items()
+        ],
     )
 
 

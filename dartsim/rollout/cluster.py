@@ -113,7 +113,7 @@ class EnvCluster:
                 last: EnvStartFailed = fault
             except TimeoutError:
                 last = EnvStartTimedOut(f"not ready after {seconds:g} s")
-            count_failed_start(self._recorder, last)
+            self._recorder.start_failed(cause_of(last), str(last))
             logger.debug("slot %d: start %d of %d failed: %s", slot, number, config.start_tries, last)
             if number == config.start_tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
@@ -128,9 +128,3 @@ class EnvCluster:
                 await env.close()
         except TimeoutError:
             self._recorder.counts["fault/close"] += 1
-
-
-def count_failed_start(recorder: Recorder, fault: EnvStartFailed) -> None:
-    """Count one start that failed, and its cause."""
-    recorder.counts["fault/start"] += 1
-    recorder.counts[f"start_cause/{cause_of(fault)}"] += 1

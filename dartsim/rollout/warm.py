@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut
+from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.observe import DesktopState, Recorder, Track
-from dartsim.rollout.cluster import count_failed_start
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +152,7 @@ class WarmProvider:
             try:
                 desktop = await self._boot(place)
             except EnvStartFailed as fault:
-                count_failed_start(self._recorder, fault)
+                self._recorder.start_failed(cause_of(fault), str(fault))
                 logger.debug("a spare's start failed: %s", fault)
                 track.enter(DesktopState.WAIT_START)
                 failures += 1

@@ -26,6 +26,9 @@ from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 VENDOR_MODULES = ("kvm_intel", "kvm_amd")
 """Modules that run an unchanged x86 guest on the processor's own virtualization."""
 
+SCREEN = (1920, 1080)
+"""Of the official disk, pixels."""
+
 _GET_API_VERSION = 0xAE00
 """ioctl KVM_GET_API_VERSION (Linux, Documentation/virt/kvm/api.rst)."""
 

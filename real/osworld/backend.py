@@ -56,7 +56,7 @@ async def open_desktops(
         folder: The run directory, where the inputs of scores are kept; None: nowhere.
 
     Raises:
-        ConfigError: If the image or the disk is missing, or no engine has room.
+        ConfigError: If the image or the disk is missing, no engine has room, or the screen has the wrong size.
         EngineMissing: If no engine answers.
     """
     hosts = docker_hosts(config.desktop)
@@ -76,9 +76,9 @@ async def open_desktops(
             raise ConfigError(f"{missing}; ours are built by `dartsim desktop build`") from missing
         archive = None if folder is None else ScoreArchive(folder / SCORES)
         async with _sandboxes(config, tasks) as pool:
-            yield DesktopProvider(
-                fleet, spec, _usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
-            )
+            usage = _usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
+            async with DesktopProvider(fleet, spec, usage).checked(config.rollout.limits.start_seconds) as provider:
+                yield provider
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.real.osworld.errors import ActionFailed, DesktopLost, NotReady, ServerRestarted, WrongScreenSize
+from dartsim.real.osworld.errors import ActionFailed, DesktopLost, ServerRestarted, WrongScreenAtStart, WrongScreenSize
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
 from dartsim.real.osworld.pyautogui_code import Episode, command
 from dartsim.real.osworld.ready import Readiness, SettlingRules, settle, wait_booted, wait_set_up
@@ -100,13 +100,14 @@ class OsworldDesktop:
         """Wait until the desktop shows a good screen; ``reset`` does it if nobody did.
 
         Raises:
-            NotReady: If it does not in time, or its screen is not as large as configured.
+            NotReady: If it does not in time.
+            WrongScreenAtStart: If its screen has another size than configured.
         """
         with self._timed("boot"):
             try:
                 self._sized(await wait_booted(self.client, self.settings.booted))
             except WrongScreenSize as fault:
-                raise NotReady(str(fault)) from fault
+                raise WrongScreenAtStart(str(fault)) from fault
         self._booted = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -254,7 +255,7 @@ class OsworldDesktop:
             (width, height), (wanted_width, wanted_height) = frame.size, self.settings.screen
             raise WrongScreenSize(
                 f"{self.client.base_url} has a screen of {width} × {height}, configured is "
-                f"{wanted_width} × {wanted_height}; set screen=({width}, {height})"
+                f"{wanted_width} × {wanted_height} (desktop.width, desktop.height)"
             )
         return frame
 

@@ -2,6 +2,7 @@
 
 EnvStartFailed
 └── NotReady             the desktop never showed a good screen
+    └── WrongScreenAtStart   it showed one of another size than configured
 EnvBroken
 ├── VmRefused            nothing listens: the server, or the whole desktop, is down or restarting
 ├── VmHung               no whole answer within the time-out; nothing more is asked of that server
@@ -33,6 +34,12 @@ class NotReady(EnvStartFailed):
     """The desktop did not show a good screen in time; the message says what it did instead."""
 
     cause: ClassVar[str] = "not_ready"
+
+
+class WrongScreenAtStart(NotReady):
+    """The desktop started with a screen of another size than configured."""
+
+    cause = "wrong_screen_size"
 
 
 class VmRefused(EnvBroken):

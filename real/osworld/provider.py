@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dartsim.core.errors import ConfigError, EnvStartFailed
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.spec import ContainerSpec
 from dartsim.real.osworld.connect import connect
 from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from dartsim.real.osworld.errors import WrongScreenAtStart
 from dartsim.real.osworld.fetch import Desk, Downloads
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from dartsim.real.containers.container import Container
     from dartsim.real.containers.engine import HostSettings
     from dartsim.real.containers.host import DockerHost
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """How often the container of a desktop that boots is looked at."""
@@ -228,6 +234,13 @@ class Usage:
     on_call: Callable[[int, str, float], None] | None = None
 
 
+@dataclass(slots=True)
+class _Slot:
+    """The slot that a desktop serves."""
+
+    number: int = 0
+
+
 class DesktopProvider:
     """Starts desktops; implements ``dartsim.core.ports.EnvProvider``.
 
@@ -241,6 +254,35 @@ class DesktopProvider:
         self._fleet = fleet
         self._spec = spec
         self._usage = usage
+        self._first: tuple[_Slot, OsworldDesktop] | None = None
+
+    @asynccontextmanager
+    async def checked(self, seconds: float) -> AsyncIterator[DesktopProvider]:
+        """Start one desktop before the run does, so that a screen of the wrong size ends the run before any attempt.
+
+        The first ``start`` returns this desktop. Other failures are only logged: the run tries again.
+
+        Args:
+            seconds: Longest time to wait for it.
+
+        Raises:
+            ConfigError: If its screen has another size than configured.
+        """
+        slot = _Slot()
+        try:
+            async with asyncio.timeout(seconds):
+                self._first = slot, await self._start(slot)
+        except WrongScreenAtStart as fault:
+            raise ConfigError(f"no attempt can run: {fault}") from fault
+        except EnvStartFailed as fault:
+            logger.warning("the first desktop did not start, and is tried again: %s", fault)
+        except TimeoutError:
+            logger.warning("the first desktop was not ready after %g s, and is tried again", seconds)
+        try:
+            yield self
+        finally:
+            if self._first is not None:
+                await self._first[1].close()
 
     async def start(self, slot: int) -> OsworldDesktop:
         """Start a container and return its desktop once it shows a good screen.
@@ -248,16 +290,23 @@ class DesktopProvider:
         Raises:
             EnvStartFailed: If it does not; nothing of it is left.
         """
+        if self._first is not None:
+            (taken, desktop), self._first = self._first, None
+            taken.number = slot
+            return desktop
+        return await self._start(_Slot(slot))
+
+    async def _start(self, slot: _Slot) -> OsworldDesktop:
         usage = self._usage
 
         def tell(what: str, seconds: float) -> None:
             if usage.on_call is not None:
-                usage.on_call(slot, what, seconds)
+                usage.on_call(slot.number, what, seconds)
 
         return await start_desktop(
             self._fleet,
             self._spec,
-            slot=slot,
+            slot=slot.number,
             settings=usage.settings,
             server=usage.server,
             downloads=usage.downloads,

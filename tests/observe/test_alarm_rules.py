@@ -316,7 +316,7 @@ def test_starts_that_fail_raise_desktops_failing_with_their_causes():
 
     found = suffer(spoil)
     assert names(found) == ["desktops_failing"]
-    assert "EnvStartFailed" in found[0].found
+    assert "EnvStartFailed: no room on the host" in found[0].found
 
 
 def test_an_alarm_is_over_when_its_cause_is():

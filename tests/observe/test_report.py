@@ -11,7 +11,7 @@ import pytest
 
 from dartsim.observe import DesktopState, EngineState, TrainerState, charts
 from dartsim.observe.charts import efficiency
-from dartsim.observe.figures import FIGURES, figure_text, figures
+from dartsim.observe.figures import FIGURES, figure_text, figures, summary
 from dartsim.observe.report import (
     differences,
     render_comparison,
@@ -20,6 +20,7 @@ from dartsim.observe.report import (
     surrogates,
     unique_names,
 )
+from dartsim.observe.rundir import write_run
 from dartsim.observe.states import POPULATIONS
 
 
@@ -252,3 +253,15 @@ def test_lengths_have_their_order_and_other_labels_keep_theirs():
     counts = {"offered": 1, "trained": 1}
     assert charts.bias(dict.fromkeys(("long", "short"), counts))["data"][0]["x"] == ["short", "long"]
     assert charts.bias(dict.fromkeys(("gimp", "chrome"), counts))["data"][0]["x"] == ["gimp", "chrome"]
+
+
+def test_failed_starts_are_shown_with_their_reason(make_recorder, tmp_path):
+    recorder = make_recorder()
+    recorder.start_failed("wrong_screen_size", "http://vm has a screen of 800 × 600")
+    recorder.snapshot()
+    figures = summary(recorder, warmup_share=0.1) | {"config": {}}
+    assert figures["start_reasons"] == {"wrong_screen_size": "http://vm has a screen of 800 × 600"}
+    page = render_report(
+        write_run(tmp_path, recorder, config={}, config_toml="", summary=figures, meta={"preset": "a"})
+    )
+    assert "http://vm has a screen of 800 × 600" in own_text(page.read_text(encoding="utf-8"))

@@ -24,12 +24,12 @@ from dartsim.real.osworld.errors import (
     ActionUncertain,
     BlackScreen,
     DesktopLost,
-    NotReady,
     ServerRestarted,
     VmBadReply,
     VmHung,
     VmLost,
     VmRefused,
+    WrongScreenAtStart,
     WrongScreenSize,
 )
 from dartsim.real.osworld.ready import Readiness, SettlingRules
@@ -345,7 +345,7 @@ async def test_a_black_screen_after_a_set_up_is_a_fault(make, vm):
 
 
 async def test_a_screen_of_another_size_is_told(make, vm):
-    with pytest.raises(NotReady, match=r"320 × 240, configured is 1920 × 1080; set screen=\(320, 240\)"):
+    with pytest.raises(WrongScreenAtStart, match="320 × 240, configured is 1920 × 1080"):
         await make(DesktopSettings()).boot()
     desktop = make()
     await desktop.boot()

@@ -7,8 +7,11 @@ import pytest
 
 pytest.importorskip("httpx")
 
+from dartsim.core.errors import ConfigError
 from dartsim.real.osworld import provider as provider_module
-from dartsim.real.osworld.provider import start_desktop
+from dartsim.real.osworld.provider import DesktopProvider, Usage, start_desktop
+from dartsim.real.osworld.ready import Readiness
+from dartsim.real.osworld.settings import DesktopSettings
 
 
 class Container:
@@ -57,3 +60,65 @@ def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_s
         assert container.removed, "it goes on behind the start"
 
     asyncio.run(main())
+
+
+class Screens:
+    """Hosts a desktop with a screen of 320 × 240 in every container."""
+
+    def __init__(self, port):
+        self.port = port
+        self.started = self.removed = 0
+
+    async def start(self, spec, *, slot):
+        self.started += 1
+        return self
+
+    host = "127.0.0.1"
+    ports = property(lambda self: {"server": self.port})
+
+    async def remove(self):
+        self.removed += 1
+
+
+async def with_screens(standin, act, *, screen=(320, 240)):
+    told = []
+    async with standin.Sockets(standin.Vm()) as server:
+        host = Screens(int(server.base_url.rsplit(":", 1)[1]))
+        usage = Usage(
+            settings=DesktopSettings(screen=screen, booted=Readiness(quiet_seconds=0.0, poll_seconds=0.01)),
+            server=standin.PATIENT,
+            downloads=None,
+            scorer=None,
+            on_call=lambda slot, what, seconds: told.append((slot, what)),
+        )
+        async with DesktopProvider(host, None, usage).checked(30.0) as provider:
+            await act(provider, host, told)
+    return host
+
+
+def test_a_screen_of_the_wrong_size_is_found_out_before_any_attempt(standin):
+    async def act(provider, host, told):
+        pytest.fail("the run begins")
+
+    with pytest.raises(ConfigError, match="a screen of 320 × 240, configured is 1920 × 1080"):
+        asyncio.run(with_screens(standin, act, screen=(1920, 1080)))
+
+
+def test_the_first_slot_gets_the_desktop_that_was_looked_at(standin):
+    async def act(provider, host, told):
+        assert host.started == 1
+        first, second = await provider.start(5), await provider.start(6)
+        assert host.started == 2
+        told.clear()
+        await first.close()
+        await second.close()
+        assert told == [(5, "teardown"), (6, "teardown")]
+
+    assert asyncio.run(with_screens(standin, act)).removed == 2
+
+
+def test_a_desktop_that_was_looked_at_and_not_used_is_removed(standin):
+    async def act(provider, host, told):
+        pass
+
+    assert asyncio.run(with_screens(standin, act)).removed == 1
