@@ -15,8 +15,8 @@ from dartsim.core.types import Observation, StepResult, Task
 from dartsim.real.osworld.errors import ActionFailed, DesktopLost, ServerRestarted, WrongScreenAtStart, WrongScreenSize
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
 from dartsim.real.osworld.pyautogui_code import Episode, command
-from dartsim.real.osworld.ready import Readiness, SettlingRules, settle, wait_booted, wait_set_up
-from dartsim.real.osworld.recycle import check_memory, recycle_server
+from dartsim.real.osworld.ready import Readiness, ScreenMotion, SettlingRules, settle, wait_booted, wait_set_up
+from dartsim.real.osworld.recycle import check_memory, open_windows, recycle_server
 from dartsim.real.osworld.settings import DesktopSettings
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class OsworldDesktop:
         self._lost: str | None = None
         self._folder: Any = None
         self._seen = (0, 0)
+        self._motion = ScreenMotion()
+        self._shown: Frame | None = None
 
     # ---- the calls of the control plane
 
@@ -122,6 +124,7 @@ class OsworldDesktop:
             self._used, self._running = True, False
             self._seen = self._server
             self.episode = episode = Episode(task, self.settings)
+            self._motion = ScreenMotion()
             frame = await self._set_up(task)
             self._running = True
             return await self._observed(episode, frame)
@@ -210,7 +213,8 @@ class OsworldDesktop:
                 await asyncio.sleep(ready)
                 return self._sized(await self.client.frame())
             opens = any(step.get("type") in OPENS_WINDOW for step in steps)
-            return self._sized(await wait_set_up(self.client, ready, before=before if opens else None))
+            before_window = before if opens else None
+            return self._sized(await wait_set_up(self.client, ready, before=before_window, motion=self._motion))
 
     # ---- step
 
@@ -231,7 +235,7 @@ class OsworldDesktop:
 
     async def _settled(self) -> Frame:
         with self._timed("settle"):
-            return self._sized(await settle(self.client, self.settings.settle))
+            return self._sized(await settle(self.client, self.settings.settle, self._motion))
 
     async def _look(self) -> Frame:
         with self._timed("screenshot"):
@@ -245,6 +249,7 @@ class OsworldDesktop:
         """Return what the policy sees of a frame."""
         tree = await self.client.accessibility() if self.settings.accessibility else None
         self._same_server()
+        self._shown = frame
         pixels: Any = frame.pixels
         if self.settings.size != frame.size:
             pixels = await asyncio.to_thread(resized, frame.pixels, self.settings.size)
@@ -276,17 +281,29 @@ class OsworldDesktop:
             await self._recycle(self.client)
 
     async def _recycle_under_way(self, episode: Episode) -> None:
-        """Restart the server within an episode, and make sure that nothing on the screen was lost by it."""
-        before = await self._look()
-        await self._recycled()
-        self._seen = self._server
+        """Restart the server within an episode, and make sure that no window was lost by it.
+
+        The screens before and after are compared too, unless the screen changed by itself before.
+        """
         rules = self.settings.settle
         still_pixels = (rules if isinstance(rules, SettlingRules) else SettlingRules()).still_pixels
-        if not same(before, await self._look(), still_pixels=still_pixels):
-            raise ServerRestarted(
-                f"the server was restarted after {self.client.server.screenshot_budget} screenshots, and the screen of "
-                f"task {episode.task.id} was another afterwards; allow fewer turns, or fewer looks a turn"
-            )
+        before = await self._look()
+        assert self._shown is not None
+        stable = not self._motion.changes and same(self._shown, before, still_pixels=still_pixels)
+        windows = await open_windows(self.client)
+        await self._recycled()
+        self._seen = self._server
+        lost = windows - await open_windows(self.client)
+        if lost:
+            change = f"the windows {', '.join(sorted(lost))} of task {episode.task.id} were gone"
+        elif stable and not same(before, await self._look(), still_pixels=still_pixels):
+            change = f"the screen of task {episode.task.id} had changed"
+        else:
+            return
+        raise ServerRestarted(
+            f"the server was restarted after {self.client.server.screenshot_budget} screenshots, and {change} "
+            "afterwards; allow fewer turns, or wait a fixed time after each action (desktop.settle)"
+        )
 
     # ---- faults and times
 

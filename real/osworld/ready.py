@@ -4,6 +4,8 @@ OSWorld's runners take the first HTTP 200 for ready, and sleep 60 s after a set-
 200 may come with a black screen, or before an application has painted; most sleeps are too long. Here a screen
 counts once it shows something and stays the same. The fixed sleeps can be had for comparison: a number of seconds
 in place of the rules.
+
+A screen that keeps moving is polled less and less, because OSWorld's server survives only so many screenshots.
 """
 
 from __future__ import annotations
@@ -20,12 +22,33 @@ if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
 
 
+QUICK_POLLS = 4
+"""So many changes in a row leave the polls as they are: most screens rest by then."""
+
+
+@dataclass(slots=True)
+class ScreenMotion:
+    """How long a desktop's screen has been moving.
+
+    Attributes:
+        changes: Polls in a row that showed a change; 0 once one showed none.
+    """
+
+    changes: int = 0
+
+    def poll_seconds(self, rules: SettlingRules | Readiness) -> float:
+        """Return the wait before the next poll: it doubles with each change after the first few."""
+        doublings = min(max(0, self.changes - QUICK_POLLS), 16)
+        return max(rules.poll_seconds, min(rules.poll_seconds * 2.0**doublings, rules.max_poll_seconds))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlingRules:
     """When the screen has settled after an action.
 
     Attributes:
-        poll_seconds: Between two looks.
+        poll_seconds: Between two polls.
+        max_poll_seconds: Between two polls of a screen that keeps moving.
         quiet_seconds: How long the screen has to stay the same; 0: two equal screenshots in a row.
         cap_seconds: Longest wait for that; then the newest screenshot is taken as it is.
         still_pixels: Pixels that may differ on a screen that is still: a clock, a caret.
@@ -33,6 +56,7 @@ class SettlingRules:
     """
 
     poll_seconds: float = 0.1
+    max_poll_seconds: float = 5.0
     quiet_seconds: float = 0.0
     cap_seconds: float = 3.0
     still_pixels: int = 200
@@ -46,7 +70,8 @@ class Readiness:
     Attributes:
         limit_seconds: Longest wait for a first screenshot that shows something (OSWorld: 300).
         change_seconds: After a set-up that opens a window: longest wait for the screen to change.
-        poll_seconds: Between two looks.
+        poll_seconds: Between two polls.
+        max_poll_seconds: Between two polls of a screen that keeps moving; an application may yet be painted late.
         quiet_seconds: How long the screen has to stay the same.
         cap_seconds: Longest wait for that; a screen that never rests is taken as it is.
         still_pixels: As for ``SettlingRules``.
@@ -56,18 +81,20 @@ class Readiness:
     limit_seconds: float = 300.0
     change_seconds: float = 10.0
     poll_seconds: float = 0.2
+    max_poll_seconds: float = 1.0
     quiet_seconds: float = 0.4
     cap_seconds: float = 20.0
     still_pixels: int = 200
     lit_share: float = 0.001
 
 
-async def settle(client: VmClient, rules: SettlingRules | float) -> Frame:
+async def settle(client: VmClient, rules: SettlingRules | float, motion: ScreenMotion | None = None) -> Frame:
     """Wait until the screen has settled, and return it.
 
     Args:
         client: Of the desktop.
         rules: How that is told; a number of seconds is slept, and then one screenshot taken as it is.
+        motion: Of the screen so far; it is updated.
 
     Raises:
         BlackScreen: If the screen shows nothing, for as long as it may take to settle.
@@ -75,7 +102,7 @@ async def settle(client: VmClient, rules: SettlingRules | float) -> Frame:
     if not isinstance(rules, SettlingRules):
         await asyncio.sleep(rules)
         return await client.frame()
-    frame = await _still(client, await client.frame(), rules, rules.cap_seconds)
+    frame = await _still(client, await client.frame(), rules, motion)
     if is_black(frame, lit_share=rules.lit_share):
         raise BlackScreen(f"the screen was still black {rules.cap_seconds:g} s after an action")
     return frame
@@ -94,7 +121,7 @@ async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
         try:
             frame = await client.frame(patient=False)
             if not is_black(frame, lit_share=rules.lit_share):
-                return await _still(client, frame, rules, rules.cap_seconds)
+                return await _still(client, frame, rules)
             found = "a black screen"
         except EnvBroken as fault:
             found = str(fault)
@@ -107,13 +134,16 @@ async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
         await asyncio.sleep(rules.poll_seconds)
 
 
-async def wait_set_up(client: VmClient, rules: Readiness, *, before: Frame | None) -> Frame:
+async def wait_set_up(
+    client: VmClient, rules: Readiness, *, before: Frame | None, motion: ScreenMotion | None = None
+) -> Frame:
     """Wait until what a set-up has opened is painted, and return the screen.
 
     Args:
         client: Of the desktop.
         rules: How that is told.
         before: The screen before the set-up, if that opens a window: the screen has to change first.
+        motion: Of the screen so far; it is updated.
 
     Raises:
         BlackScreen: If the screen shows nothing.
@@ -126,22 +156,28 @@ async def wait_set_up(client: VmClient, rules: Readiness, *, before: Frame | Non
             break  # not every program that is launched has a window
         await asyncio.sleep(rules.poll_seconds)
         frame = await client.frame()
-    frame = await _still(client, frame, rules, rules.cap_seconds)
+    frame = await _still(client, frame, rules, motion)
     if is_black(frame, lit_share=rules.lit_share):
         raise BlackScreen("the screen is black after the task was set up")
     return frame
 
 
-async def _still(client: VmClient, frame: Frame, rules: SettlingRules | Readiness, cap_seconds: float) -> Frame:
+async def _still(
+    client: VmClient, frame: Frame, rules: SettlingRules | Readiness, motion: ScreenMotion | None = None
+) -> Frame:
     """Return the screen once it rests and shows something, or what it shows after the cap."""
     loop = asyncio.get_running_loop()
+    motion = motion or ScreenMotion()
     began = since = loop.time()
-    while loop.time() - began < cap_seconds:
-        await asyncio.sleep(rules.poll_seconds)
+    while (left := began + rules.cap_seconds - loop.time()) > 0:
+        await asyncio.sleep(min(motion.poll_seconds(rules), left))
         newer = await client.frame()
         if not same(frame, newer, still_pixels=rules.still_pixels) or is_black(newer, lit_share=rules.lit_share):
             since = loop.time()
-        elif loop.time() - since >= rules.quiet_seconds:
-            return newer
+            motion.changes += 1
+        else:
+            motion.changes = 0
+            if loop.time() - since >= rules.quiet_seconds:
+                return newer
         frame = newer
     return frame

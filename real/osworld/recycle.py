@@ -1,7 +1,8 @@
-"""Between two attempts: the server restarted before it dies of the X clients that it leaks, and memory checked.
+"""Restarting the server before it dies of the X clients that it leaks, and checking the memory after an attempt.
 
 OSWorld's server runs as a service that is started again about 5 s after it was killed. The programs it has launched
-belong to that service, and may be killed with it; so a server is best restarted between two attempts.
+belong to that service, and may be killed with it; so a server is best restarted between two attempts. Within one, the
+windows that were open before must be open afterwards.
 
 When a container runs out of memory it lives on, an application may be gone, and what is left looks like a desktop on
 which nothing was done. A score of that state would say nothing about the policy.
@@ -10,6 +11,7 @@ which nothing was done. A score of that state would say nothing about the policy
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ from dartsim.real.osworld.errors import OutOfMemory, VmBadReply, VmHung
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
+
+logger = logging.getLogger(__name__)
 
 # The parent of a command that the server runs is the server.
 _WHO = ["bash", "-c", "echo $PPID"]
@@ -58,6 +62,17 @@ async def _server_pid(client: VmClient) -> int:
     if done.returncode != 0 or not last.isdecimal():
         raise VmBadReply(f"found {done!r} when asked for the server's process, wanted its number")
     return int(last)
+
+
+async def open_windows(client: VmClient) -> frozenset[str]:
+    """Return the ids of the open windows; none if the desktop cannot list them."""
+    try:
+        # OSWorld's server activates and closes windows by the same program.
+        listed = await client.execute(["wmctrl", "-l"], seconds=client.timeouts.other, action=False)
+    except VmBadReply as fault:
+        logger.warning("%s cannot list its windows: %s", client.base_url, fault)
+        return frozenset()
+    return frozenset(re.findall(r"^(0x[0-9a-f]+) ", listed.output, re.MULTILINE))
 
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")

@@ -49,7 +49,13 @@ class Vm:
 
     Attributes:
         up: Whether it listens.
-        paints: How the screen changes by itself: (time, what is painted then).
+        screenshot_seconds: How long a screenshot takes.
+        max_screenshots: After so many screenshots the server dies, as OSWorld's of its leak; None: never.
+        screenshots: Taken since the server started.
+        total_screenshots: Taken in all.
+        moving: Whether a window shows a video.
+        windows: Ids of the open windows.
+        windows_die_with_server: Whether a server that dies takes the windows along.
     """
 
     def __init__(self, *, width=320, height=240, slow_seconds=1.0):
@@ -59,6 +65,12 @@ class Vm:
         self.faults = defaultdict(deque)
         self.slow_seconds = slow_seconds
         self.up = True
+        self.screenshot_seconds = 0.0
+        self.max_screenshots = None
+        self.screenshots = self.total_screenshots = 0
+        self.moving = False
+        self.windows = ["0x01000001"]
+        self.windows_die_with_server = False
         self.requests = []
         self.executed = []
         self.actions = []
@@ -88,6 +100,9 @@ class Vm:
         """Stop listening, for a while."""
         self.up = False
         self.pid += 1
+        self.screenshots = 0
+        if self.windows_die_with_server:
+            self.windows = []
         if seconds is not None:
             asyncio.get_running_loop().call_later(seconds, self._rise)
 
@@ -105,6 +120,8 @@ class Vm:
         try:
             if fault == "hang":
                 await asyncio.Event().wait()
+            if path == "/screenshot" and self.screenshot_seconds:
+                await asyncio.sleep(self.screenshot_seconds)
             if fault == "slow":
                 await asyncio.sleep(self.slow_seconds)
             if fault == "close":
@@ -143,6 +160,16 @@ class Vm:
             return status, HTML, content.encode()  # as Flask calls every text
         return status, JSON, json.dumps(content).encode()
 
+    def screenshot(self, _):
+        self.screenshots += 1
+        self.total_screenshots += 1
+        if self.screenshots == self.max_screenshots:
+            self.die(self.restart_seconds)
+        if self.moving:
+            level = int(asyncio.get_running_loop().time() * 25) % 200  # 25 pictures a second
+            self.screen[100:200, 100:200] = (level, 250 - level, 10)
+        return 200, encode_png(self.screen)
+
     def execute(self, values):
         command = values["command"]
         words = command.split() if isinstance(command, str) else command
@@ -155,6 +182,8 @@ class Vm:
                 if self.dies_on_kill:
                     asyncio.get_running_loop().call_later(0.3, self.die, self.restart_seconds)
                 return 200, done("")
+            case ["wmctrl", "-l"]:
+                return 200, done("".join(f"{window}  0 host title\n" for window in self.windows))
             case ["echo", *rest]:
                 self.executed.append(words)
                 return 200, done(" ".join(rest) + "\n")
@@ -226,7 +255,7 @@ def multipart(kind, body):
 
 TREE = '<desktop-frame name="main"><application name="thunar"/></desktop-frame>'
 ROUTES = {
-    "/screenshot": ("GET", lambda vm, _: (200, encode_png(vm.screen))),
+    "/screenshot": ("GET", Vm.screenshot),
     "/execute": ("POST", Vm.execute),
     "/execute_with_verification": (
         "POST",

@@ -34,7 +34,7 @@ from dartsim.real.osworld.errors import (
 )
 from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.osworld.transport import ServerTraits
+from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits
 
 LAUNCH = {"type": "launch", "parameters": {"command": "mousepad"}}
 TASK = Task("type", "Type hello.", "notes", {"config": [LAUNCH], "evaluator": {"func": "exact_match"}})
@@ -447,6 +447,92 @@ async def test_a_restart_that_loses_what_was_on_the_screen_is_a_fault(make, vm):
     await desktop.step("pyautogui.press('a')")
     with pytest.raises(ServerRestarted, match="restarted after 6 screenshots"):
         await desktop.step("pyautogui.press('a')")
+
+
+# ---- a screen that keeps moving, on OSWorld's server at its own speed
+
+
+@pytest.fixture
+def video(vm):
+    """A desktop on which the task's set-up starts a video, and a server that leaks."""
+    vm.screenshot_seconds = 0.2
+    vm.max_screenshots = 250
+
+    def launch():
+        vm.moving = True
+        vm.windows.append("0x01000002")
+
+    vm.on_launch = launch
+    return vm
+
+
+MOVING = replace(QUICK, settle=SettlingRules(cap_seconds=2.0))
+
+
+async def play(desktop, steps):
+    await desktop.reset(TASK, seed=0)
+    for _ in range(steps):
+        await asyncio.sleep(5.0)  # the model thinks
+        await desktop.step("pyautogui.press('a')")
+
+
+async def test_sixty_steps_on_a_moving_screen_need_no_restart(make, video):
+    desktop = make(MOVING, server=OSWORLD_SERVER)
+    await play(desktop, 60)
+    assert len(video.actions) == 60
+    assert video.pid == 100
+    assert video.total_screenshots < 200
+    assert await desktop.evaluate() == 0.0
+
+
+async def test_a_moving_screen_is_not_compared_after_a_restart(make, video):
+    await play(make(MOVING, server=OSWORLD_SERVER), 150)
+    assert video.pid == 101
+    assert len(video.actions) == 150
+
+
+async def test_a_screen_that_changed_since_the_last_step_is_not_compared(make, vm):
+    desktop = make(server=ServerTraits(screenshot_budget=6))
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step("pyautogui.press('a')")
+    for level in range(4):
+        vm.paint(level)
+        vm.paint_later(3.0, 100 + level)  # while the server restarts
+        await desktop.step("pyautogui.press('a')")
+    assert vm.pid > 100
+
+
+async def test_a_window_that_dies_with_the_server_is_a_fault_on_a_moving_screen(make, video):
+    video.windows_die_with_server = True
+    with pytest.raises(ServerRestarted, match="windows 0x01000001, 0x01000002 of task type were gone"):
+        await play(make(MOVING, server=OSWORLD_SERVER), 150)
+
+
+async def test_a_desktop_that_cannot_list_its_windows_is_taken_as_it_is(make, video, standin, monkeypatch):
+    answers = [(200, standin.done("", "Cannot open display.", 1)), (500, {"status": "error", "message": "no wmctrl"})]
+    for answer in answers:
+
+        def execute(vm, values, answer=answer):
+            return answer if values["command"] == ["wmctrl", "-l"] else vm.execute(values)
+
+        monkeypatch.setitem(standin.ROUTES, "/execute", ("POST", execute))
+        pid = video.pid
+        await play(make(MOVING, server=ServerTraits(screenshot_budget=40)), 20)
+        assert video.pid > pid
+
+
+async def test_a_screen_that_rests_again_is_polled_quickly_again(make, video):
+    desktop = make(MOVING, server=OSWORLD_SERVER)
+    await play(desktop, 3)
+    video.moving = False
+    await desktop.step("pyautogui.press('a')")
+    began = now()
+    await desktop.step("pyautogui.press('a')")
+    assert now() - began == pytest.approx(0.5)  # two screenshots, and 0.1 s between them
+
+
+async def test_a_desktop_with_a_moving_screen_conforms(make, video):
+    await check_env(make(MOVING, server=OSWORLD_SERVER), TASK)
 
 
 def test_the_grammars_are_the_mock_desktops():

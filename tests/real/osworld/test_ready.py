@@ -12,7 +12,7 @@ from dartsim.core.png import encode_png
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
-from dartsim.real.osworld.ready import Readiness, SettlingRules, settle, wait_booted, wait_set_up
+from dartsim.real.osworld.ready import Readiness, ScreenMotion, SettlingRules, settle, wait_booted, wait_set_up
 from dartsim.real.osworld.recycle import recycle_server
 from dartsim.real.osworld.transport import ServerTraits
 
@@ -51,7 +51,7 @@ async def test_a_screen_that_changes_is_waited_for(client, vm):
     for tenths in range(1, 8):
         vm.paint_later(tenths / 10 - 0.05, 30 * tenths)
     shown = await settle(client, SettlingRules(poll_seconds=0.1))
-    assert now() == pytest.approx(0.8)
+    assert now() == pytest.approx(1.1)  # looked at 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.1
     assert shown.pixels[0, 0, 0] == 210
 
 
@@ -67,6 +67,29 @@ async def test_a_screen_that_never_rests_is_taken_at_the_cap(client, vm):
         vm.paint_later(tenths / 10 + 0.05, tenths)
     await settle(client, SettlingRules(poll_seconds=0.1, cap_seconds=2.0))
     assert now() == pytest.approx(2.0, abs=0.11)
+
+
+async def test_a_screen_that_keeps_moving_is_polled_less(client, vm):
+    vm.moving = True
+    motion, looks = ScreenMotion(), []
+    for _ in range(4):
+        began = now()
+        await settle(client, SettlingRules(cap_seconds=2.0), motion)
+        assert now() - began == pytest.approx(2.0)
+        looks.append(vm.total_screenshots - sum(looks))
+    assert looks == [10, 2, 2, 2]
+    vm.moving = False
+    for seconds in (2.0, 0.1):
+        began = now()
+        await settle(client, SettlingRules(cap_seconds=2.0), motion)
+        assert now() - began == pytest.approx(seconds)
+
+
+async def test_a_set_up_that_keeps_moving_is_polled_once_a_second(client, vm):
+    vm.moving = True
+    await wait_set_up(client, Readiness(), before=None)
+    assert now() == pytest.approx(20.0)
+    assert vm.total_screenshots < 30
 
 
 async def test_a_caret_does_not_keep_a_screen_from_settling(client, vm):

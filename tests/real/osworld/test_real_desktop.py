@@ -18,6 +18,7 @@ from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Task
 from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.ready import Readiness
+from dartsim.real.osworld.recycle import open_windows
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 
@@ -76,6 +77,7 @@ def test_an_episode_in_an_application(small_desktop):
         text = "a <b> & 'c' ~1\n\tA_Z"
         after, _ = await desktop.step(f"pyautogui.click(320, 240); pyautogui.write({text!r})")
         assert (after.screenshot != shown.screenshot).any()
+        assert len(await open_windows(desktop.client)) == 1
         await desktop.step("pyautogui.hotkey('ctrl', 's')")
         assert (await desktop.client.file(NOTE)).decode().rstrip() == text
         assert (await desktop.step("DONE")).over
