@@ -22,6 +22,8 @@ from dartsim.core.types import Task
 NonEmpty = Annotated[str, Field(min_length=1)]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+MAX_FILE_BYTES = 4 * 2**20
+"""Largest list or task file."""
 _SHOWN = 3
 """Errors and missing files named in a message."""
 
@@ -177,7 +179,16 @@ def load_suite(
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        if not path.is_file():
+            raise FileNotFoundError(None, "No such file")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise TaskFileError(
+                f"{path}: has {path.stat().st_size:,} bytes, at most {MAX_FILE_BYTES:,} are read; OSWorld's have some "
+                "thousand"
+            )
+        return json.loads(data.decode("utf-8"))
     except OSError as exc:
         raise TaskFileError(f"{path}: cannot be read: {exc.strerror or exc}") from None
     except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, or nested beyond all reason

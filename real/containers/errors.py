@@ -91,6 +91,9 @@ class CallRefused(ContainerFault):
     cause = "call_refused"
 
 
+OWN_REPOSITORY = "dartsim/desktop"
+"""Of the images that ``dartsim desktop build`` makes."""
+
 REASONS: tuple[tuple[type[ContainerStartFailed], tuple[str, ...], str], ...] = (
     (
         PortClash,
@@ -128,7 +131,7 @@ def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerSt
     import requests
 
     if isinstance(error, docker.errors.ImageNotFound):
-        return ImageMissing(f"{engine} has no image {image}: build it, or fetch it with `docker pull {image}`")
+        return ImageMissing(f"{engine} has no image {image}: {_image_advice(engine, image)}")
     if isinstance(error, docker.errors.APIError):
         return _refusal(str(error.explanation or error), engine=engine, image=image)
     if isinstance(error, requests.Timeout):
@@ -166,6 +169,18 @@ def missing(engine: str, error: Any) -> str:
     else:
         advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST; `dartsim doctor` shows what is found"
     return f"no Docker engine answers at {engine} ({text}): {advice}"
+
+
+def _image_advice(engine: str, image: str) -> str:
+    """Return how to get an image: ours is in no registry, and its tag says how it is built."""
+    if not image.startswith(f"{OWN_REPOSITORY}:"):
+        return f"fetch it with `docker pull {image}`"
+    variant, *more = image.partition(":")[2].split("-")
+    options = "".join([" --variant full" * (variant == "full"), " --office" * ("office" in more), f" --host {engine}"])
+    return (
+        f"build it with `dartsim desktop build{options}`; its name has a hash of what it is made of, which changes "
+        "with dartsim and with this machine's files"
+    )
 
 
 def _refusal(text: str, *, engine: str, image: str) -> ContainerStartFailed:

@@ -19,10 +19,10 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.errors import OWN_REPOSITORY
 from dartsim.real.desktop.recipe import (
     HOME,
     PYTHON_PACKAGES,
-    REPOSITORY,
     SUITE,
     USER_ID,
     Entry,
@@ -55,7 +55,7 @@ def image_name(variant: Variant, *, office: bool = False) -> str:
     else:
         packages = all_packages(office=office)
     digest = digest_of(entries, python=PYTHON_PACKAGES, debian=packages, suite=SUITE, settings=changes())
-    return f"{REPOSITORY}:{variant}{'-office' if office else ''}-{digest}"
+    return f"{OWN_REPOSITORY}:{variant}{'-office' if office else ''}-{digest}"
 
 
 async def build(

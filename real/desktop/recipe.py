@@ -15,7 +15,6 @@ from typing import Literal
 Variant = Literal["skeleton", "full"]
 """``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own."""
 
-REPOSITORY = "dartsim/desktop"
 SUITE = "bookworm"
 SERVER_PORT = 5000
 VIEWER_PORT = 8006

@@ -73,7 +73,7 @@ async def open_desktops(
         try:
             await fleet.require(spec.image)
         except ImageMissing as missing:
-            raise ConfigError(f"{missing}; ours are built by `dartsim desktop build`") from missing
+            raise ConfigError(str(missing)) from missing
         archive = None if folder is None else ScoreArchive(folder / SCORES)
         async with _sandboxes(config, tasks) as pool:
             usage = _usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)

@@ -125,6 +125,21 @@ def test_a_bad_file_is_refused_by_name_and_field(tmp_path, data, message):
     assert str(caught.value).startswith(f"{path}: ")
 
 
+def test_a_huge_file_is_refused_without_reading_it_whole(tmp_path):
+    path = tmp_path / "a-1.json"
+    with path.open("wb") as file:
+        file.write(b'{"id": "a-1", "instruction": "')
+        file.truncate(300 * 2**20)
+    with pytest.raises(TaskFileError, match="has 314,572,800 bytes, at most 4,194,304 are read"):
+        load_task(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "list.json")
+    with pytest.raises(TaskFileError, match=r"list\.json: cannot be read"):
+        load_suite(tmp_path, "list")
+
+
 def test_a_file_that_is_not_there_or_not_text(tmp_path):
     with pytest.raises(TaskFileError, match=r"no\.json: cannot be read: No such file"):
         load_task(tmp_path / "no.json")

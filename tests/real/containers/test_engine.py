@@ -82,12 +82,28 @@ def test_a_refusal_has_its_cause(refusal, status, text, cause):
     assert text in str(fault)
 
 
+@pytest.mark.parametrize(
+    ("tag", "command"),
+    [
+        ("skeleton-0123456789ab", "dartsim desktop build --host unix:///e"),
+        ("full-office-0123456789ab", "dartsim desktop build --variant full --office --host unix:///e"),
+    ],
+)
+def test_an_image_of_ours_is_built_and_not_pulled(refusal, tag, command):
+    fault = start_fault(
+        refusal(404, "No such image", "ImageNotFound"), engine="unix:///e", image=f"dartsim/desktop:{tag}"
+    )
+    assert f"`{command}`" in str(fault)
+    assert "docker pull" not in str(fault)
+
+
 def test_other_failures_have_their_causes(refusal):
     import docker.errors
     import requests
 
     missing = refusal(404, "No such image: i", "ImageNotFound")
     assert isinstance(start_fault(missing, engine="e", image="i"), errors.ImageMissing)
+    assert "`docker pull i`" in str(start_fault(missing, engine="e", image="i"))
     for error in (requests.ConnectionError("refused"), docker.errors.DockerException("x"), ConnectionResetError()):
         assert isinstance(start_fault(error, engine="e", image="i"), errors.EngineMissing)
         assert isinstance(call_fault(error, engine="e", container="c"), errors.DockerLost)
