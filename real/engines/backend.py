@@ -13,7 +13,13 @@ from dartsim.core.install import install_command
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.curation import TurnSelection
-from dartsim.real.engines.options import WorkerSettings, engine_options, refuse_other_numbers, transfer_backend
+from dartsim.real.engines.options import (
+    WorkerSettings,
+    engine_options,
+    refuse_other_numbers,
+    transfer_backend,
+    weights_dtype,
+)
 from dartsim.real.ray_cluster.backend import placed, ray_engines
 
 try:
@@ -49,10 +55,11 @@ async def vllm_workers(
     if placed(config, "workers"):
         shared = config.ray.folder or shared
     with scratch_folder("engines", shared) as folder:
-        model = export(vlm, folder / "model")
+        dtype = weights_dtype(config)
+        model = export(vlm, folder / "model", dtype=dtype)
         weights = Weights(version, model)
         codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
-        ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model)
+        ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype)
         settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
         async with AsyncExitStack() as stack:
             if placed(config, "workers"):

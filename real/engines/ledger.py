@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 from dartsim.core.types import Version
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
+
+logger = logging.getLogger(__name__)
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape of each tensor, by name."""
@@ -160,6 +163,12 @@ class WeightsLedger:
         found = frozenset(name for name, digest in facts.digests.items() if digest in in_engine)
         if self._verbatim is None:
             self._verbatim = found
+            if not found:
+                logger.warning(
+                    "no tensor of %s is in the engine as it is, so that only changes are compared: is vllm.dtype the "
+                    "type of these weights?",
+                    facts.path,
+                )
         if missing := sorted(self._verbatim - found):
             raise WeightsUnconfirmed(
                 f"version {version}: {len(missing)} of {len(self._verbatim)} tensors of {str(facts.path)!r} are not in "

@@ -237,6 +237,15 @@ def transfer_backend(vllm: VllmConfig) -> str | None:
     return None if vllm.transfer == "folder" else vllm.transfer
 
 
+def weights_dtype(config: Config) -> str | None:
+    """Return torch's name of the type of weights in engines; None without engines, or if vLLM chooses it.
+
+    Weights are written in this type: then the tensors of a folder are found byte by byte in the engines that loaded it.
+    """
+    names = {"half": "float16", "float": "float32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16"}
+    return names.get(config.vllm.dtype) if config.backend.workers == "vllm" else None
+
+
 def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
     """Return the host and the GPUs of each engine; those that are attached to are taken in order on each host."""
     vllm, size = config.vllm, config.vllm.tensor_parallel

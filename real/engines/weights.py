@@ -154,12 +154,14 @@ class Spool:
         like: The model's folder, whose other files are copied beside the weights; engines can start from the result.
         keep: Snapshots kept on disk, at least 1: those that were asked for last. An engine that restarts may ask for
             an older one than all of them.
+        dtype: Of the written weights, by torch's name; None: as they are.
     """
 
-    def __init__(self, folder: Path, *, like: Path | None = None, keep: int = 4) -> None:
+    def __init__(self, folder: Path, *, like: Path | None = None, keep: int = 4, dtype: str | None = None) -> None:
         self._folder = folder
         self._like = like
         self._keep = keep
+        self._dtype = dtype
         self._lock = asyncio.Lock()
         self._written: dict[Version, Path] = {}
         self._starts = itertools.count()
@@ -215,7 +217,8 @@ class Spool:
     def _write(self, version: Version, source: Mapping[str, Any]) -> None:
         from dartsim.real.vlm.export import export_weights
 
-        self._written[version] = export_weights(source, self._folder / f"version-{version:06d}", like=self._like)
+        folder = self._folder / f"version-{version:06d}"
+        self._written[version] = export_weights(source, folder, like=self._like, dtype=self._dtype)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Container
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -34,10 +35,13 @@ CHAT_TEMPLATE = (
 """Qwen's, without its default system message."""
 
 
-def export(vlm: Vlm, folder: Path) -> Path:
-    """Write a model's folder for vLLM, which appears whole or not at all; return it."""
+def export(vlm: Vlm, folder: Path, *, dtype: str | None = None) -> Path:
+    """Write a model's folder for vLLM, which appears whole or not at all; return it.
+
+    ``dtype`` is that of the weights, by torch's name; None: the model's own.
+    """
     with replaced_folder(folder) as partial:
-        vlm.save(partial)
+        vlm.save(partial, dtype=dtype)
         (partial / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
         if len(vlm.grammar.allowed) > 1:
             np.savez_compressed(partial / GRAMMAR_FILE, follows=vlm.grammar.follows)
@@ -46,7 +50,7 @@ def export(vlm: Vlm, folder: Path) -> Path:
     return folder
 
 
-def export_weights(weights: Snapshot, folder: Path, *, like: Path | None = None) -> Path:
+def export_weights(weights: Snapshot, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
     """Write weights as a folder of safetensors, which appears whole or not at all; return it.
 
     Args:
@@ -54,6 +58,7 @@ def export_weights(weights: Snapshot, folder: Path, *, like: Path | None = None)
         folder: The folder.
         like: Folder of the same model. Its other files are copied, so that the result can be served by itself, and its
             names of tensors are used: checkpoints have older names than the classes.
+        dtype: Of the written weights, by torch's name; None: as they are.
     """
     with replaced_folder(folder) as partial:
         names = _names(like) if like is not None else frozenset()
@@ -61,7 +66,11 @@ def export_weights(weights: Snapshot, folder: Path, *, like: Path | None = None)
             for file in like.iterdir():
                 if file.is_file() and ".safetensors" not in file.name:
                     shutil.copy2(file, partial / file.name)
-        tensors = {stored_name(name, names): tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        wanted = None if dtype is None else getattr(torch, dtype)
+        tensors = {
+            stored_name(name, names): tensor.detach().to("cpu", wanted or tensor.dtype).contiguous()
+            for name, tensor in weights.items()
+        }
         save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     return folder
 

@@ -95,10 +95,16 @@ class Vlm:
         for name, parameter in parameters.items():
             parameter.data = snapshot[name]
 
-    def save(self, folder: Path) -> None:
-        """Write weights (with LoRA merged in), vocabulary, image rules and configuration as transformers reads them."""
+    def save(self, folder: Path, *, dtype: str | None = None) -> None:
+        """Write weights (with LoRA merged in), vocabulary, image rules and configuration as transformers reads them.
+
+        ``dtype`` is that of the written weights; None: the model's own.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        more = {"state_dict": merged(self.model)} if has_lora(self.model) else {}
+        more: dict[str, Any] = {"state_dict": merged(self.model)} if has_lora(self.model) else {}
+        if dtype is not None:
+            weights = more.get("state_dict") or dict(self.model.named_parameters())
+            more = {"state_dict": {n: weight.detach().to(getattr(torch, dtype)) for n, weight in weights.items()}}
         with _no_progress_bars():
             self.model.save_pretrained(str(folder), **more)
         self.vocabulary.save(folder)

@@ -92,12 +92,14 @@ class FsdpLearnerBackend(LocalLearnerBackend):
     def train(self, config: Config, vlm: Any, folder: Path | None, **options: Any) -> Any:
         from shutil import rmtree
 
+        from dartsim.real.engines.options import weights_dtype
         from dartsim.real.learners.fsdp.learner import FsdpLearner
         from dartsim.real.scratch import scratch
         from dartsim.real.vlm.export import export
 
         own = config.trainer.fsdp.folder
         base = scratch("learner", folder) if own is None else Path(own)
+        options["export_dtype"] = weights_dtype(config)
         learner = FsdpLearner(vlm, export(vlm, base / "model"), base, config.trainer, **options)
         if own is None:
             finalize(learner, rmtree, base, ignore_errors=True)

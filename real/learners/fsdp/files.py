@@ -43,12 +43,14 @@ class Setup:
         trainer: How it is trained, and by how many ranks.
         seed: The learner's seed.
         socket: Where the driver listens.
+        export_dtype: Type of exported weights, by torch's name; None: the model's.
     """
 
     model: VlmConfig
     trainer: TrainerConfig
     seed: int
     socket: str
+    export_dtype: str | None = None
 
     def write(self, folder: Path) -> None:
         (folder / SETUP).write_bytes(TypeAdapter(Setup).dump_json(self, indent=1))

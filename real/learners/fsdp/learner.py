@@ -54,6 +54,8 @@ class FsdpLearner:
         config: How weights are updated, and by which processes (``fsdp``).
         seed: As in ``TorchLearner``.
         select: As in ``TorchLearner``.
+        export_dtype: Type of the weights in published folders, by torch's name: that of the engines, so that what they
+            loaded can be compared; None: the model's. Checkpoints keep the model's.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class FsdpLearner:
         *,
         seed: int = 0,
         select: Selector | None = None,
+        export_dtype: str | None = None,
     ) -> None:
         self.config = config
         self.seed = seed
@@ -73,6 +76,7 @@ class FsdpLearner:
         self._model = model.resolve()
         self._folder = folder.resolve()
         self._select = select
+        self._export_dtype = export_dtype
         self._lock = threading.Lock()
         self._checkpoint: Path | None = None
         self._kept: Path | None = None
@@ -257,7 +261,10 @@ class FsdpLearner:
 
     def _write_setup(self, address: str) -> None:
         config = replace(self._vlm.config, folder=str(self._model))
-        Setup(model=config, trainer=self.config, seed=self.seed, socket=address).write(self._folder)
+        setup = Setup(
+            model=config, trainer=self.config, seed=self.seed, socket=address, export_dtype=self._export_dtype
+        )
+        setup.write(self._folder)
 
     # ---- the disk
 

@@ -51,6 +51,7 @@ class Rank:
         self._peers = peers
         self._seed = setup.seed
         self._like = Path(str(setup.model.folder))
+        self._export_dtype = setup.export_dtype
         config = setup.trainer
         self._vlm = build(setup.model, seed=setup.seed)
         reference = self._vlm.twin() if config.objective.kl_coefficient else None
@@ -102,7 +103,7 @@ class Rank:
         first = self._peers.rank == 0
         weights = gathered(self._vlm.model, keep=first)
         if first:
-            export_weights(weights, folder, like=self._like)
+            export_weights(weights, folder, like=self._like, dtype=self._export_dtype)
 
 
 class _Driver:

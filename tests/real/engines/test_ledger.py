@@ -89,11 +89,12 @@ def test_one_parameter_that_differs_between_engines_is_found(models: Any) -> Non
         ledger.confirm(0, ledger.inspect(folder), checksums_of(folder, **{"tp0:qkv_proj.weight": "2" * 64}))
 
 
-def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any) -> None:
+def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Another dtype in the engine: no tensor of the folder is found again."""
     ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": "1" * 64})
+    assert "is vllm.dtype the type of these weights?" in caplog.text
     with pytest.raises(WeightsUnconfirmed, match="nothing was loaded"):
         ledger.confirm(1, ledger.inspect(second), {"a": "1" * 64})
     ledger.confirm(1, ledger.inspect(second), {"a": "2" * 64})

@@ -27,7 +27,7 @@ def names(folder: Path) -> list[str]:
 @settings(deadline=None, max_examples=30)
 @given(asked=st.lists(st.integers(0, 7), min_size=1, max_size=12), keep=st.integers(1, 4))
 def test_a_folder_that_was_asked_for_is_there(asked: list[int], keep: int) -> None:
-    def write(source: Any, folder: Path, *, like: Path | None = None) -> Path:
+    def write(source: Any, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
         folder.mkdir(parents=True)
         (folder / "weights").write_text(str(source["a"]))
         return folder
@@ -49,7 +49,7 @@ def test_a_folder_that_was_asked_for_is_there(asked: list[int], keep: int) -> No
 def test_a_disk_that_is_full_is_a_fault_of_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried again, where any other error would end the run."""
 
-    def write(source: Any, folder: Path, *, like: Path | None = None) -> Path:
+    def write(source: Any, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(export, "export_weights", write)

@@ -47,6 +47,18 @@ def test_weights_are_called_as_in_the_folder_they_belong_to(make_vlm: Any, tmp_p
     assert [path.name for path in bare.iterdir()] == ["model.safetensors"]
 
 
+def test_a_folder_has_the_type_that_is_asked_for(make_vlm: Any, tmp_path: Path) -> None:
+    vlm = make_vlm()
+    whole = load_file(export(vlm, tmp_path / "model", dtype="bfloat16") / "model.safetensors")
+    alone = load_file(export_weights(vlm.snapshot(), tmp_path / "weights", dtype="bfloat16") / "model.safetensors")
+    wanted = load_file(export(vlm, tmp_path / "own") / "model.safetensors")
+    assert whole.keys() == wanted.keys()
+    assert all(torch.equal(whole[name], tensor.to(torch.bfloat16)) for name, tensor in wanted.items())
+    assert sorted(tensor.abs().sum() for tensor in alone.values()) == sorted(t.abs().sum() for t in whole.values())
+    assert all(tensor.dtype is torch.bfloat16 for tensor in alone.values())
+    assert all(parameter.dtype is torch.float32 for parameter in vlm.model.parameters())
+
+
 def test_neither_writing_nor_reading_a_folder_draws_a_bar(
     make_vlm: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,12 +13,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch.distributed as dist  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from torch._C._distributed_c10d import HashStore  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
+from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
@@ -83,3 +84,30 @@ def test_settings_are_those_of_the_single_process(
         assert found["learner/loss"] == pytest.approx(wanted["learner/loss"], abs=0.02)
         assert 0.0 < max(gaps) < 4 * config.optimizer.learning_rate
         assert all(tensor.dtype is torch.float32 for tensor in weights.values())
+
+
+@pytest.mark.filterwarnings("default")  # torch's own
+def test_weights_are_published_in_the_type_of_the_engines(
+    make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path
+) -> None:
+    """An engine's tensors are then those of the folder, byte by byte, although float32 weights are trained."""
+    vlm = make_vlm()
+    first = export(vlm, tmp_path / "first", dtype="bfloat16")
+    model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
+    setup = Setup(model=model, trainer=TINY.replace(fsdp={"ranks": 1}), seed=5, socket="", export_dtype="bfloat16")
+    rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
+    write_turns(read_turns(batches[0], vlm, TINY.objective.advantage), tmp_path / "turns")
+    order = {"do": "train", "turns": str(tmp_path / "turns"), "update": 1, "weights": str(tmp_path / "new")}
+    rank.do({**order, "checkpoint": str(tmp_path / "kept")})
+    published = load_file(tmp_path / "new" / "model.safetensors")
+    (part,) = (tmp_path / "kept" / "parts").glob("*.safetensors")
+    trained = {name.removeprefix("weight/"): t for name, t in load_file(part).items() if name.startswith("weight/")}
+    assert all(tensor.dtype is torch.float32 for tensor in trained.values())
+    for name, tensor in trained.items():
+        assert torch.equal(published[stored_name(name, published)], tensor.to(torch.bfloat16))
+    save_file(published, tmp_path / "engine.safetensors")  # what an engine in bfloat16 holds
+    ledger = WeightsLedger()
+    ledger.inspect(first)
+    held = read_folder(tmp_path / "engine.safetensors").digests
+    ledger.confirm(1, ledger.inspect(tmp_path / "new"), held)
+    assert len(held) == len(published)
