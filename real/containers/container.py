@@ -34,7 +34,7 @@ class Container:
         name: Its name on the engine.
         slot: The slot it was started for.
         spec: What runs.
-        host: Address at which clients reach its ports.
+        host: IP address at which clients reach its ports.
         ports: Ports at that address, by their names in the spec.
     """
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from dartsim.real.containers.errors import EngineMissing, missing
+from dartsim.real.containers.errors import AddressUnknown, EngineMissing, missing
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -28,12 +28,12 @@ class HostSettings:
             DOCKER_TLS_VERIFY and DOCKER_CERT_PATH configure TLS for ``tcp://``. Over ``ssh://`` every call is a
             connection of the user's ssh: ``ControlMaster auto`` in its configuration makes them cheap.
         capacity: Most of our containers at once. bind_address: Address of that machine on which ports are published.
-        address: Address that clients use; None takes it from ``bind_address`` and ``url``. starts_at_once: Concurrent
-        starts. calls_at_once: Other concurrent calls. call_seconds: Time limit of one call. ports_seconds: Time limit
-        for the engine to report published ports. cancel_seconds: How long a canceled start waits for its clean-up,
-        which then continues in the background. beat_seconds: Interval of renewing the lease and looking for lost
-        containers; at most a third of a lease is used. lease_seconds: How long a container outlives the last sign of
-        life of an owner on another machine.
+        address: Name or IP address that clients use; None takes it from ``bind_address`` and ``url``.
+        starts_at_once: Concurrent starts. calls_at_once: Other concurrent calls. call_seconds: Time limit of one call.
+        ports_seconds: Time limit for the engine to report published ports. cancel_seconds: How long a canceled start
+        waits for its clean-up, which then continues in the background. beat_seconds: Interval of renewing the lease
+        and looking for lost containers; at most a third of a lease is used. lease_seconds: How long a container
+        outlives the last sign of life of an owner on another machine.
     """
 
     url: str | None = None
@@ -78,7 +78,7 @@ class HostSettings:
 
     @property
     def client_address(self) -> str:
-        """The address at which clients here reach published ports.
+        """The name or IP address at which clients here reach published ports.
 
         Raises:
             ConfigError: If the ports are published on the loopback of another machine.
@@ -95,6 +95,25 @@ class HostSettings:
                 "or address to the near end of a tunnel"
             )
         return machine if self.bind_address in ANY else self.bind_address
+
+    def look_up(self) -> str:
+        """Return the IP address of ``client_address``.
+
+        Chrome's debugging port refuses requests to a host by any name but localhost.
+
+        Raises:
+            AddressUnknown: If the name has no address.
+        """
+        name = self.client_address.strip("[]")
+        try:
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise AddressUnknown(
+                f"host {self.target} publishes ports at {name!r}, which has no address here ({error}): set address to "
+                "a name or an IP address that this machine knows"
+            ) from error
+        wanted = socket.AF_INET6 if ":" in self.bind_address else socket.AF_INET
+        return str(min(found, key=lambda entry: entry[0] != wanted)[4][0])
 
 
 Connect = Callable[[HostSettings], Any]

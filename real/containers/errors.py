@@ -3,6 +3,7 @@
 EnvStartFailed
 └── ContainerStartFailed     a container did not come up
     ├── EngineMissing        no engine answers
+    ├── AddressUnknown       the name of the engine's machine has no address
     ├── EngineTimedOut       the engine took too long to answer
     ├── ImageMissing         the engine does not have the image
     ├── PortClash            a published port is taken
@@ -33,6 +34,10 @@ class ContainerStartFailed(EnvStartFailed):
 
 class EngineMissing(ContainerStartFailed):
     cause = "engine_missing"
+
+
+class AddressUnknown(ContainerStartFailed):
+    cause = "address_unknown"
 
 
 class EngineTimedOut(ContainerStartFailed):

@@ -48,7 +48,7 @@ class DockerHost:
         self, settings: HostSettings | None = None, *, run: str = "", connect: Connect = connect, knock: Knock = knock
     ) -> None:
         self.settings = settings or HostSettings()
-        self.client_address = self.settings.client_address
+        _ = self.settings.client_address  # refuses settings under which no port could be reached
         self.owner = new_owner()
         self.run = run
         self.freed = asyncio.Event()
@@ -110,7 +110,7 @@ class DockerHost:
         if started is None:
             raise HostClosed(f"{self.settings.target} was closed while slot {slot} started")
         return Container(
-            self, id=started.id, name=name, slot=slot, spec=spec, host=self.client_address, ports=started.ports
+            self, id=started.id, name=name, slot=slot, spec=spec, host=started.address, ports=started.ports
         )
 
     async def call(self, identity: str, function: Callable[[Any], T]) -> T:

@@ -23,9 +23,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running container: its id, and its published ports by name."""
+    """A running container: its id, the IP address at which clients reach it, and its published ports by name."""
 
     id: str
+    address: str
     ports: dict[str, int]
 
 
@@ -73,6 +74,7 @@ class Launch:
         client = None
         try:
             self._check()
+            address = self._settings.look_up()
             client = self._client()
             arguments = create_arguments(
                 self._spec, name=self.name, labels=self._labels(client), bind_address=self._settings.bind_address
@@ -81,7 +83,7 @@ class Launch:
             container = client.containers.create(**arguments)
             self._check()
             container.start()
-            started = Started(container.id, self._read_ports(container))
+            started = Started(container.id, address, self._read_ports(container))
             with self._lock:
                 self._check()
                 self._delivered = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
 from dartsim.real.containers.errors import (
+    AddressUnknown,
     ContainerExited,
     ContainerFault,
     ContainerGone,
@@ -81,6 +83,34 @@ def test_starts_and_removes(engine):
         assert clean(engine)
         assert engine.seen["close"] == 1
 
+    asyncio.run(main())
+
+
+def test_the_name_of_a_machine_is_looked_up(engine, monkeypatch):
+    known = {"v4": ["10.0.0.7"], "both": ["fd00::7", "10.0.0.7"], "v6": ["fd00::7"]}
+
+    def look_up(name: str, *_: Any, **__: Any) -> list[Any]:
+        if name not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        kinds = {True: socket.AF_INET6, False: socket.AF_INET}
+        return [(kinds[":" in each], socket.SOCK_STREAM, 6, "", (each, 0)) for each in known[name]]
+
+    async def host_in(name: str, **settings: Any) -> str:
+        async with host_of(engine, address=name, **settings) as host:
+            return (await host.start(SPEC, slot=0)).host
+
+    async def main() -> None:
+        assert await host_in("v4") == "10.0.0.7"
+        assert await host_in("both") == "10.0.0.7"
+        assert await host_in("both", bind_address="::") == "fd00::7"
+        assert await host_in("v6") == "fd00::7"
+        created = engine.seen["create"]
+        with pytest.raises(AddressUnknown, match=r"'nowhere'.*Name or service not known"):
+            await host_in("nowhere")
+        assert engine.seen["create"] == created
+        assert clean(engine)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     asyncio.run(main())
 
 

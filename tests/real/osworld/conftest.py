@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +27,31 @@ def standin(module_of) -> ModuleType:
 def fakes(module_of) -> ModuleType:
     """The module ``fakes.py``: a client without a desktop."""
     return module_of(Path(__file__).with_name("fakes.py"))
+
+
+@pytest.fixture
+def chromium_port() -> Iterator[int]:
+    """The debugging port of a real Chromium on 127.0.0.1; skips, by name, where there is none."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("no chromium on this machine")
+    profile = tempfile.mkdtemp()
+    command = [program, "--headless=new", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
+    browser = subprocess.Popen([*command, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield _debugging_port(Path(profile) / "DevToolsActivePort")
+    finally:
+        browser.kill()
+        browser.wait()
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+def _debugging_port(file: Path) -> int:
+    for _ in range(200):
+        if file.is_file() and (lines := file.read_text().split()):
+            return int(lines[0])
+        time.sleep(0.1)
+    raise AssertionError("chromium did not start")
 
 
 @pytest.fixture(scope="session")

@@ -381,8 +381,8 @@ def served(vm):
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server.base_url
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -1,19 +1,25 @@
 import asyncio
 import json
-import shutil
-import subprocess
-import tempfile
+import socket
 import time
 import urllib.request
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
+pytest.importorskip("httpx")
+
+import httpx
+
+from dartsim.core.types import Task
 from dartsim.real.osworld.chrome import Tabs, same_page
 from dartsim.real.osworld.errors import SetupFailed
+from dartsim.real.osworld.ready import Readiness
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import ServerTraits
 
-httpx = pytest.importorskip("httpx")
+CONTAINERS = Path(__file__).parents[1] / "containers" / "conftest.py"
 
 
 class Chrome:
@@ -107,46 +113,68 @@ def test_the_country_of_a_site_does_not_matter(one, other, same):
 
 
 @pytest.mark.browser
-def test_a_real_chromium_opens_and_closes_tabs(tmp_path):
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("no chromium on this machine")
+def test_a_real_chromium_opens_and_closes_tabs(tmp_path, chromium_port):
+    urls = pages(tmp_path)
+    tabs = Tabs(f"http://127.0.0.1:{chromium_port}")
+
+    async def use():
+        await tabs.open(urls)
+        opened = {tab["title"]: tab["url"] for tab in await tabs.pages()}
+        await tabs.close(urls[:1])
+        return opened
+
+    assert asyncio.run(use()) == dict(zip(("one 1", "two"), urls, strict=True))
+    for _ in range(100):  # a tab closes some time after it was told to
+        if titles(chromium_port) == ["two"]:
+            break
+        time.sleep(0.1)
+    assert titles(chromium_port) == ["two"]
+
+
+@pytest.mark.browser
+def test_a_task_opens_tabs_in_a_real_chromium_behind_a_named_host(
+    tmp_path, chromium_port, standin, module_of, monkeypatch
+):
+    pytest.importorskip("docker")
+    from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
+    from dartsim.real.osworld.provider import start_desktop
+
+    name, look_up = "gpu-1.desktops.test", socket.getaddrinfo
+
+    def named(host, *args, **kwargs):
+        return look_up("127.0.0.1" if host in (name, name.encode()) else host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", named)
+    urls = pages(tmp_path)
+    step = {"type": "chrome_open_tabs", "parameters": {"urls_to_open": urls}}
+    task = Task("tabs", "Look.", "chrome", {"config": [step], "evaluator": {"func": "infeasible"}})
+    ready = Readiness(change_seconds=0.0, quiet_seconds=0.0)
+    settings = DesktopSettings(screen=(320, 240), ready=ready, booted=ready)
+
+    async def use(server_port):
+        with pytest.raises(SetupFailed, match="500"):
+            await Tabs(f"http://{name}:{chromium_port}").pages()
+        engine = module_of(CONTAINERS).FakeEngine()
+        engine.free_ports = iter([server_port, chromium_port])
+        spec = ContainerSpec(image="osworld", ports={"server": 5000, "chromium": 9222})
+        at = HostSettings(url=f"tcp://{name}:2376", bind_address="0.0.0.0")
+        async with DockerHost(at, connect=engine.connect, knock=engine.knock) as host:
+            desktop = await start_desktop(host, spec, settings=settings, server=ServerTraits())
+            await desktop.reset(task, seed=0)
+            await desktop.close()
+
+    with standin.served(standin.Vm()) as url:
+        asyncio.run(use(urlsplit(url).port))
+    assert sorted(titles(chromium_port)) == ["one 1", "two"]
+
+
+def pages(folder):
+    """Return the addresses of two pages with the titles "one 1" and "two"."""
     for name in ("one 1", "two"):
-        (tmp_path / f"{name}.html").write_text(f"<title>{name}</title>")
-    urls = [(tmp_path / f"{name}.html").as_uri() + "?q=a%26b#c" for name in ("one 1", "two")]
-    profile = tempfile.mkdtemp()
-    command = [program, "--headless=new", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-    browser = subprocess.Popen([*command, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        port = debugging_port(Path(profile) / "DevToolsActivePort")
-        tabs = Tabs(f"http://127.0.0.1:{port}")
-
-        async def use():
-            await tabs.open(urls)
-            opened = {tab["title"]: tab["url"] for tab in await tabs.pages()}
-            await tabs.close(urls[:1])
-            return opened
-
-        assert asyncio.run(use()) == dict(zip(("one 1", "two"), urls, strict=True))
-        for _ in range(100):  # a tab closes some time after it was told to
-            if titles(port) == ["two"]:
-                break
-            time.sleep(0.1)
-        assert titles(port) == ["two"]
-    finally:
-        browser.kill()
-        browser.wait()
-        shutil.rmtree(profile, ignore_errors=True)
+        (folder / f"{name}.html").write_text(f"<title>{name}</title>")
+    return [(folder / f"{name}.html").as_uri() + "?q=a%26b#c" for name in ("one 1", "two")]
 
 
 def titles(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as reply:
         return [tab["title"] for tab in json.load(reply) if tab["type"] == "page"]
-
-
-def debugging_port(file):
-    for _ in range(200):
-        if file.is_file() and (lines := file.read_text().split()):
-            return int(lines[0])
-        time.sleep(0.1)
-    raise AssertionError("chromium did not start")
