@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,14 +34,15 @@ class AttemptFolders:
 
     Args:
         desk: The desktop; replace it when the desktop was reverted.
-        root: Where the folders are made; by default a temporary folder, which ``remove`` removes.
+        root: Where the folders are made; by default a temporary folder, removed by ``remove`` or with this object.
         downloads: Shared by all desktops; by default a folder under ``root``.
     """
 
     def __init__(self, desk: Desk, *, root: Path | None = None, downloads: Downloads | None = None) -> None:
         self.desk = desk
-        self._temporary = None if root is not None else scratch("desktop")
-        self.root = root or self._temporary or Path()
+        self.root = scratch("desktop") if root is None else root
+        # A desktop whose closing is cancelled leaves nothing either.
+        self._removal = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True) if root is None else None
         self.downloads = downloads or Downloads(self.root / "downloads")
         self._count = 0
 
@@ -52,8 +54,8 @@ class AttemptFolders:
 
     def remove(self) -> None:
         """Remove the folders, if they are temporary."""
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._removal is not None:
+            self._removal()
 
 
 def connect(

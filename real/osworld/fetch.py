@@ -288,6 +288,10 @@ def check_name(name: str) -> None:
     bad = not name or "\0" in name or posix.is_absolute() or bool(windows.drive) or "\\" in name
     if bad or ".." in posix.parts or str(posix) == ".":
         raise TaskFileError(f"found the file name {name!r}, wanted one inside the task's folder: no '..', no '/' first")
+    if len(name) > 1024 or any(len(part.encode(errors="backslashreplace")) > 255 for part in posix.parts):
+        raise TaskFileError(f"found the file name {name[:300]!r}, wanted one of at most 255 bytes a folder")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise TaskFileError(f"found the file name {name!r}, wanted text")
 
 
 def _write(path: Path, data: bytes) -> None:

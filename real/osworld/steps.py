@@ -74,6 +74,8 @@ async def run_steps(steps: Sequence[Mapping[str, Any]], client: VmClient, where:
         except EnvBroken as exc:
             exc.add_note(f"in {place}")
             raise
+        except OSError as exc:  # one file of the task is a folder of another
+            raise SetupFailed(f"{place}: {exc}") from exc
 
 
 def check_steps(steps: Sequence[Mapping[str, Any]]) -> None:
@@ -93,7 +95,7 @@ def check_steps(steps: Sequence[Mapping[str, Any]]) -> None:
         try:
             inspect.signature(STEPS[kind]).bind(None, None, **parameters)
             _check(kind, parameters)
-        except (TypeError, ValueError, FetchFailed, TaskFileError) as exc:
+        except (TypeError, ValueError, OverflowError, FetchFailed, TaskFileError) as exc:
             raise TaskFileError(f"{place}: {exc}") from None
 
 
@@ -104,7 +106,7 @@ def _check(kind: str, parameters: Mapping[str, Any]) -> None:
             check(name, value)
     for file in parameters.get("files", ()):
         wanted = {"path", "url" if kind == "download" else "local_path"}
-        if set(file) < wanted or not all(isinstance(file[key], str) and file[key] for key in wanted):
+        if not wanted <= set(file) or not all(isinstance(file[key], str) and file[key] for key in wanted):
             raise ValueError(f"found the file {file!r}, wanted {' and '.join(sorted(wanted))}")
         if kind == "download":
             check_url(file["url"])
@@ -146,8 +148,14 @@ def _is_list(name: str, value: Any) -> None:
 
 
 def _is_until(name: str, value: Any) -> None:
-    if value and (not isinstance(value, dict) or not set(value) <= {"returncode", "stdout", "stderr"}):
+    kinds = {"returncode": int, "stdout": str, "stderr": str}
+    if value and not (isinstance(value, dict) and all(isinstance(value[key], kinds.get(key, ())) for key in value)):
         raise ValueError(f"found {name} = {value!r}, wanted returncode, stdout or stderr")
+
+
+def _is_verification(name: str, value: Any) -> None:
+    if value and not isinstance(value, dict):
+        raise ValueError(f"found {name} = {value!r}, wanted window_exists or command_success")
 
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
@@ -164,6 +172,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "files": _is_list,
     "history": _is_list,
     "until": _is_until,
+    "verification": _is_verification,
 }
 
 
